@@ -1,0 +1,41 @@
+# Bare `make` prints what there is to make.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help demo test check bench interop clean
+
+help:  ## print these targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[spark,dev]'
+	touch $@
+
+demo: $(STAMP)  ## run the main job: access log -> topic -> Spark -> Parquet (LOG=path takes your own file)
+	$(BIN)/millstream demo $(if $(LOG),--log '$(LOG)')
+
+check: $(STAMP)  ## format, lint, types, layers and the fast tests: about a minute
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q -n 2 -m 'not slow and not interop and not system and not spark'
+
+test: $(STAMP)  ## everything that needs no Java tools: `check` plus real processes, stock clients and Spark
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q -n 2
+
+interop: $(STAMP)  ## Apache Kafka's own tools and the differential runner (Maven, or KAFKA_HOME)
+	$(BIN)/pytest -q tests/interop --java
+
+bench: $(STAMP)  ## the benchmark tables, beside Apache Kafka where it can be had
+	$(BIN)/python -m bench
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""The command `millstream`: one module per command group."""

@@ -1,0 +1,1 @@
+"""Settings: typed, immutable, under Kafka's own names."""

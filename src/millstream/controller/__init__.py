@@ -1,0 +1,1 @@
+"""Pure decisions about topics and partitions: assignment, elections, states."""

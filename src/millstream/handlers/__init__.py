@@ -1,0 +1,1 @@
+"""One module per API key; `routes` says which."""

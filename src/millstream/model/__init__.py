@@ -1,0 +1,1 @@
+"""Nouns of the field: topics, offsets, producers, brokers, errors. Imports nothing of Millstream."""

@@ -1,0 +1,96 @@
+"""A value that may not be there yet: the one way in which Millstream waits.
+
+A :class:`Deferred` knows no event loop. Whoever completes it runs the callbacks at once, in the
+order in which they were added, so the same code runs under the broker's loop and under a seeded
+simulator. Coroutines may await one; :func:`spawn` drives such a coroutine without asyncio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar, cast
+
+T = TypeVar("T")
+
+_PENDING: Any = object()
+
+
+class Deferred(Generic[T]):
+    """A cell that is filled once, with a value or with an exception."""
+
+    __slots__ = ("_callbacks", "_exception", "_value")
+
+    def __init__(self) -> None:
+        self._value: T = _PENDING
+        self._exception: BaseException | None = None
+        self._callbacks: list[Callable[[Deferred[T]], None]] = []
+
+    @classmethod
+    def of(cls, value: T) -> Deferred[T]:
+        """Return a cell that is already filled."""
+        cell: Deferred[T] = cls()
+        cell._value = value
+        return cell
+
+    @property
+    def done(self) -> bool:
+        """True once a value or an exception is there."""
+        return self._value is not _PENDING or self._exception is not None
+
+    def result(self) -> T:
+        """Return the value or raise the exception; asking a pending cell is a programmer's error."""
+        if self._exception is not None:
+            raise self._exception
+        assert self._value is not _PENDING, "asked a pending Deferred for its value"
+        return self._value
+
+    def complete(self, value: T) -> None:
+        """Fill the cell and run its callbacks; a second filling is a programmer's error."""
+        assert not self.done, "a Deferred is filled once"
+        self._value = value
+        self._run_callbacks()
+
+    def fail(self, exception: BaseException) -> None:
+        """Fill the cell with an exception and run its callbacks."""
+        assert not self.done, "a Deferred is filled once"
+        self._exception = exception
+        self._run_callbacks()
+
+    def on_done(self, callback: Callable[[Deferred[T]], None]) -> None:
+        """Run ``callback(self)`` once filled: at once if it is already."""
+        if self.done:
+            callback(self)
+        else:
+            self._callbacks.append(callback)
+
+    def __await__(self) -> Generator[Deferred[Any], None, T]:
+        if not self.done:
+            yield self
+        return self.result()
+
+    def _run_callbacks(self) -> None:
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
+
+
+def spawn(coroutine: Coroutine[Deferred[Any], None, T]) -> Deferred[T]:
+    """Run a coroutine that awaits Deferreds; its result or exception fills the returned one."""
+    outcome: Deferred[T] = Deferred()
+
+    def step(ready: Deferred[Any] | None) -> None:
+        while True:
+            try:
+                waited = coroutine.send(None)
+            except StopIteration as stop:
+                outcome.complete(cast(T, stop.value))
+                return
+            except BaseException as exception:
+                outcome.fail(exception)
+                return
+            if not waited.done:
+                waited.on_done(step)
+                return
+
+    step(None)
+    return outcome

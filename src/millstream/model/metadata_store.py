@@ -1,0 +1,137 @@
+"""Where a cluster's decisions are kept: a tree of versioned nodes that changes in atomic steps.
+
+The interface is the part of ZooKeeper that Millstream uses, and no more: versioned set, atomic
+multi, ephemeral nodes, creation ids, watches. ``sqlite`` keeps it in one file for a broker on
+its own; a ZooKeeper client keeps it in an ensemble. Paths and JSON payloads are Kafka's own in
+both. Every call returns a Deferred: the disk or the network is waited for elsewhere, and the
+Deferred is filled on the broker's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
+
+from millstream.model.deferred import Deferred
+from millstream.model.errors import MillstreamError
+
+ANY_VERSION: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as it was read: ``version`` counts the sets since creation, ``creation_id`` (czxid)
+    names the creation.
+    """
+
+    data: bytes
+    version: int
+    creation_id: int
+    ephemeral: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make a node; NodeExistsError if it is there, NoNodeError if its parent is not."""
+
+    path: str
+    data: bytes
+    ephemeral: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetData:
+    """Replace a node's data if its version is still ``version`` (or ANY_VERSION)."""
+
+    path: str
+    data: bytes
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove a node that has no children if its version is still ``version`` (or ANY_VERSION)."""
+
+    path: str
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Let the whole multi fail unless the node is there at ``version``."""
+
+    path: str
+    version: int
+
+
+Operation: TypeAlias = Create | SetData | Delete | Check
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What one operation of a successful multi left: the node's version and creation id (−1 after a
+    delete).
+    """
+
+    version: int
+    creation_id: int
+
+
+class MetadataStoreError(MillstreamError):
+    """Base of what a store answers other than yes; ``path`` is the node concerned ("" when there is
+    none).
+    """
+
+    def __init__(self, path: str = "") -> None:
+        super().__init__(f"{type(self).__name__}: {path}" if path else type(self).__name__)
+        self.path = path
+
+
+class NodeExistsError(MetadataStoreError):
+    """A create found the node there already."""
+
+
+class NoNodeError(MetadataStoreError):
+    """The node, or the parent of a node to be made, is not there."""
+
+
+class BadVersionError(MetadataStoreError):
+    """The node has another version than the operation named."""
+
+
+class NotEmptyError(MetadataStoreError):
+    """A delete found children."""
+
+
+class ConnectionLossError(MetadataStoreError):
+    """Nobody knows whether the write was applied: read again and compare, never repeat blindly."""
+
+
+class SessionExpiredError(MetadataStoreError):
+    """The session and its ephemeral nodes are gone."""
+
+
+class MetadataStore(Protocol):
+    """A tree of versioned nodes. Every Deferred may fail with a MetadataStoreError."""
+
+    def get(self, path: str) -> Deferred[Node]:
+        """Read a node; NoNodeError when it is absent."""
+
+    def children(self, path: str) -> Deferred[tuple[str, ...]]:
+        """Return the names (not paths) of a node's children, sorted; NoNodeError when the node is
+        absent.
+        """
+
+    def multi(self, operations: Sequence[Operation]) -> Deferred[tuple[Done, ...]]:
+        """Carry out all operations or none; the error is that of the first operation that could not
+        be.
+        """
+
+    def watch(self, path: str, callback: Callable[[str], None]) -> None:
+        """Call ``callback(path)`` whenever the node or its children may have changed; changes may
+        be folded.
+        """
+
+    def close(self) -> Deferred[None]:
+        """End the session: its ephemeral nodes vanish."""

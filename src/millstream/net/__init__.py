@@ -1,0 +1,1 @@
+"""Sockets: listening, framing, ordered answers, sendfile."""

@@ -1,0 +1,1 @@
+"""The broker: dispatch, composition, life cycle."""

@@ -1,0 +1,1 @@
+"""Topics as DataFrames: the data source that Spark finds as `millstream`."""

@@ -1,0 +1,1 @@
+"""The metadata store of a broker on its own: one SQLite file."""

@@ -1,0 +1,1 @@
+"""Where Spark looks for a data source named `millstream`."""
