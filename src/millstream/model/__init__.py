@@ -1,1 +1,1 @@
-"""Nouns of the field: topics, offsets, producers, brokers, errors. Imports nothing of Millstream."""
+"""Nouns of the field: topics, offsets, producers, brokers, errors. Imports nothing else."""

@@ -1,4 +1,4 @@
-"""Time and timers as a parameter: the broker passes real ones, tests and the simulator pass twins."""
+"""Time and timers as a parameter: the broker passes real ones, tests and simulator pass twins."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Deferred(Generic[T]):
         return self._value is not _PENDING or self._exception is not None
 
     def result(self) -> T:
-        """Return the value or raise the exception; asking a pending cell is a programmer's error."""
+        """Return the value or raise the exception; never ask a pending cell."""
         if self._exception is not None:
             raise self._exception
         assert self._value is not _PENDING, "asked a pending Deferred for its value"
