@@ -1,0 +1,59 @@
+"""What a handler is given, and what it may answer.
+
+A handler module defines two functions:
+
+``handle(services, context, request) -> Reply``
+    Answers one request. It runs on the loop that owns all state and never blocks. What cannot be
+    answered now comes back as a :class:`Deferred`; admin handlers may be ``async def`` and await
+    Deferreds (``model.deferred.spawn`` drives them).
+
+``failed(context, request, error) -> Response``
+    The same request refused as a whole: the KafkaError's code stands wherever Kafka's
+    ``getErrorResponse`` puts it. Dispatch calls it for a KafkaError that left ``handle`` and for
+    UNKNOWN_SERVER_ERROR.
+
+Records in a request are views into the connection's buffer: they are valid until ``handle`` returns
+(for ``async def``: until its first await), so what outlives that is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from millstream.model.deferred import Deferred
+from millstream.protocol.schema import Message
+
+Answer: TypeAlias = Message | None
+"""A response, or None when the request wants none (Produce with acks=0)."""
+
+Reply: TypeAlias = Answer | Deferred[Answer] | Coroutine[Deferred[Any], None, Answer]
+
+
+class ConnectionClosedError(Exception):
+    """A handler ends the connection: the only answer that a client without one can be given."""
+
+
+@dataclass(slots=True)
+class ConnectionInfo:
+    """Who is at the other end; lives as long as the connection."""
+
+    connection_id: int
+    listener: str
+    peer_host: str
+    peer_port: int
+    client_software_name: str = "unknown"
+    client_software_version: str = "unknown"
+    principal: str = "User:ANONYMOUS"
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request's envelope."""
+
+    connection: ConnectionInfo
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None

@@ -1,0 +1,69 @@
+"""What this broker knows of the cluster: topics, partitions, brokers. Written by the controller's
+pushes.
+
+Handlers read it and never write it. A topic's image is replaced whole, so a reader that holds
+one sees one moment of the topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from millstream.config.topic import TopicConfig
+from millstream.model.broker import BrokerId, BrokerNode
+from millstream.model.leadership import PartitionState
+from millstream.model.topic import INTERNAL_TOPICS, TopicId
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """One topic at one moment: its id, the state of each partition by index, its settings."""
+
+    name: str
+    topic_id: TopicId
+    partitions: tuple[PartitionState, ...]
+    config: TopicConfig
+
+    @property
+    def is_internal(self) -> bool:
+        """True for the coordinators' own topics."""
+        return self.name in INTERNAL_TOPICS
+
+
+class MetadataCache:
+    """The newest image of every topic, by name and by id, and the live brokers."""
+
+    def __init__(self, cluster_id: str) -> None:
+        self.cluster_id = cluster_id
+        self.controller_id = BrokerId(-1)
+        self.brokers: dict[BrokerId, BrokerNode] = {}
+        self._by_name: dict[str, TopicImage] = {}
+        self._by_id: dict[TopicId, TopicImage] = {}
+
+    def topic(self, name: str) -> TopicImage | None:
+        """Return the topic of this name, or None."""
+        return self._by_name.get(name)
+
+    def topic_by_id(self, topic_id: TopicId) -> TopicImage | None:
+        """Return the topic with this id, or None."""
+        return self._by_id.get(topic_id)
+
+    def topics(self) -> Iterable[TopicImage]:
+        """Return every topic, in order of creation."""
+        return self._by_name.values()
+
+    def update(self, image: TopicImage) -> None:
+        """Put in a topic, in place of an older image of the same name."""
+        older = self._by_name.get(image.name)
+        if older is not None and older.topic_id != image.topic_id:
+            del self._by_id[older.topic_id]
+        self._by_name[image.name] = image
+        self._by_id[image.topic_id] = image
+
+    def remove(self, name: str) -> TopicImage | None:
+        """Take out a topic and return what it was."""
+        image = self._by_name.pop(name, None)
+        if image is not None:
+            del self._by_id[image.topic_id]
+        return image

@@ -1,0 +1,37 @@
+"""Everything a handler may reach, put together once by `server.broker`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millstream.model.broker import BrokerNode
+from millstream.model.clock import Clock
+from millstream.runtime.metadata_cache import MetadataCache
+
+if TYPE_CHECKING:
+    from millstream.config.dynamic import DynamicConfig
+    from millstream.runtime.controller_runtime import ControllerRuntime
+    from millstream.runtime.coordinator_runtime import GroupCoordinatorRuntime
+    from millstream.runtime.fetch_sessions import FetchSessions
+    from millstream.runtime.offload import Offload
+    from millstream.runtime.partitions import Partitions
+    from millstream.runtime.producer_ids import ProducerIds
+    from millstream.storage.log_manager import LogManager
+
+
+@dataclass(slots=True)
+class Services:
+    """The parts of one broker, by what they are for."""
+
+    node: BrokerNode
+    clock: Clock
+    offload: Offload
+    config: DynamicConfig
+    metadata: MetadataCache
+    log_manager: LogManager
+    partitions: Partitions
+    controller: ControllerRuntime
+    groups: GroupCoordinatorRuntime
+    fetch_sessions: FetchSessions
+    producer_ids: ProducerIds
