@@ -1,0 +1,1 @@
+"""The processes a benchmark runs beside each other: Apache Kafka, Millstream, the raw limits."""
