@@ -1,0 +1,391 @@
+"""Settings of a topic: Kafka's names, defaults and limits, each inherited from a broker setting."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Final
+
+from millstream.config.definition import (
+    Config,
+    Synonym,
+    boolean,
+    double,
+    fill,
+    int32,
+    int64,
+    string,
+    texts,
+)
+from millstream.config.validators import at_least, between, each_of, one_of
+from millstream.config.value import Value, invalid
+from millstream.model.errors import ConfigError
+
+MAX_LONG: Final = 2**63 - 1
+HOUR_MS: Final = 3_600_000
+MINUTE_MS: Final = 60_000
+
+CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+FLUSH_POLICIES: Final = ("ack", "interval", "os")
+
+_REPLICA = re.compile(r"\d+:\d+\Z", re.ASCII)
+
+
+def gzip_level(name: str, value: Value) -> None:
+    """Accept 1 to 9, and −1 for the default of the library (Kafka: ``GzipCompression``)."""
+    assert isinstance(value, int)
+    if value != -1 and not 1 <= value <= 9:
+        raise invalid(name, value, "Value must be between 1 and 9 or equal to -1")
+
+
+def throttled_replicas(name: str, value: Value) -> None:
+    """Accept ``*`` or partition:broker pairs (Kafka: ``ThrottledReplicaListValidator``)."""
+    assert isinstance(value, tuple)
+    if value == ("*",) or all(_REPLICA.match(item) for item in value):
+        return
+    raise invalid(
+        name,
+        value,
+        f"{name} must be the literal '*' or a list of replicas in the following format: "
+        "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
+    )
+
+
+def _from(*names: str | tuple[str, int]) -> tuple[Synonym, ...]:
+    return tuple(Synonym(name) if isinstance(name, str) else Synonym(*name) for name in names)
+
+
+class TopicConfig(Config, final=True):
+    """The settings of one topic. Topics without settings of their own share one instance."""
+
+    __slots__ = ("overrides",)
+
+    segment_bytes: int = int32(
+        "segment.bytes",
+        1_073_741_824,
+        at_least(1_048_576),
+        "Size in bytes at which a segment of the log is closed and a new one begun.",
+        inherits=_from("log.segment.bytes"),
+    )
+    segment_ms: int = int64(
+        "segment.ms",
+        168 * HOUR_MS,
+        at_least(1),
+        "Age in milliseconds at which a segment is closed even when it is not full.",
+        inherits=_from("log.roll.ms", ("log.roll.hours", HOUR_MS)),
+    )
+    segment_jitter_ms: int = int64(
+        "segment.jitter.ms",
+        0,
+        at_least(0),
+        "Random part, in milliseconds, that is taken off `segment.ms` for each segment, so that "
+        "many logs do not roll at once.",
+        inherits=_from("log.roll.jitter.ms", ("log.roll.jitter.hours", HOUR_MS)),
+    )
+    segment_index_bytes: int = int32(
+        "segment.index.bytes",
+        10_485_760,
+        at_least(4),
+        "Largest size in bytes of a segment's index; a full index closes the segment.",
+        inherits=_from("log.index.size.max.bytes"),
+    )
+    flush_messages: int = int64(
+        "flush.messages",
+        MAX_LONG,
+        at_least(1),
+        "Number of records after which the log is forced to disk under `flush.policy=interval`.",
+        inherits=_from("log.flush.interval.messages"),
+    )
+    flush_ms: int = int64(
+        "flush.ms",
+        MAX_LONG,
+        at_least(0),
+        "Time in milliseconds after which the log is forced to disk under `flush.policy=interval`.",
+        inherits=_from("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    )
+    flush_policy: str = string(
+        "flush.policy",
+        "ack",
+        one_of(*FLUSH_POLICIES),
+        "When records are forced to disk: before they are acknowledged (`ack`, many producers "
+        "share one flush), by `flush.messages` and `flush.ms` (`interval`), or when the operating "
+        "system sees fit (`os`).",
+        inherits=_from("log.flush.policy"),
+        kafka=False,
+    )
+    retention_bytes: int = int64(
+        "retention.bytes",
+        -1,
+        None,
+        "Size in bytes that a partition may grow to before its oldest segments are deleted; −1 "
+        "sets no limit.",
+        inherits=_from("log.retention.bytes"),
+    )
+    retention_ms: int = int64(
+        "retention.ms",
+        168 * HOUR_MS,
+        at_least(-1),
+        "Age in milliseconds beyond which segments are deleted; −1 sets no limit.",
+        inherits=_from(
+            "log.retention.ms",
+            ("log.retention.minutes", MINUTE_MS),
+            ("log.retention.hours", HOUR_MS),
+        ),
+    )
+    max_message_bytes: int = int32(
+        "max.message.bytes",
+        1_048_588,
+        at_least(0),
+        "Size in bytes of the largest record batch that is accepted.",
+        inherits=_from("message.max.bytes"),
+    )
+    index_interval_bytes: int = int32(
+        "index.interval.bytes",
+        4096,
+        at_least(0),
+        "Bytes of log between two entries of the offset index.",
+        inherits=_from("log.index.interval.bytes"),
+    )
+    delete_retention_ms: int = int64(
+        "delete.retention.ms",
+        24 * HOUR_MS,
+        at_least(0),
+        "Time in milliseconds that tombstones are kept in a compacted log.",
+        inherits=_from("log.cleaner.delete.retention.ms"),
+    )
+    min_compaction_lag_ms: int = int64(
+        "min.compaction.lag.ms",
+        0,
+        at_least(0),
+        "Time in milliseconds during which a record is not compacted.",
+        inherits=_from("log.cleaner.min.compaction.lag.ms"),
+    )
+    max_compaction_lag_ms: int = int64(
+        "max.compaction.lag.ms",
+        MAX_LONG,
+        at_least(1),
+        "Time in milliseconds after which a record must become eligible for compaction.",
+        inherits=_from("log.cleaner.max.compaction.lag.ms"),
+    )
+    file_delete_delay_ms: int = int64(
+        "file.delete.delay.ms",
+        60_000,
+        at_least(0),
+        "Time in milliseconds between marking a file as deleted and removing it.",
+        inherits=_from("log.segment.delete.delay.ms"),
+    )
+    min_cleanable_dirty_ratio: float = double(
+        "min.cleanable.dirty.ratio",
+        0.5,
+        between(0, 1),
+        "Share of a log that must be uncompacted before the cleaner takes it.",
+        inherits=_from("log.cleaner.min.cleanable.ratio"),
+    )
+    cleanup_policy: tuple[str, ...] = texts(
+        "cleanup.policy",
+        ("delete",),
+        each_of("compact", "delete"),
+        "How old segments go: deleted by age and size, compacted by key, or both. An empty list "
+        "keeps everything.",
+        inherits=_from("log.cleanup.policy"),
+    )
+    unclean_leader_election_enable: bool = boolean(
+        "unclean.leader.election.enable",
+        False,
+        "Whether a replica that is not in sync may lead as a last resort, at the price of records.",
+        inherits=_from("unclean.leader.election.enable"),
+    )
+    min_insync_replicas: int = int32(
+        "min.insync.replicas",
+        1,
+        at_least(1),
+        "Replicas that must be in sync for a write with `acks=all` to succeed.",
+        inherits=_from("min.insync.replicas"),
+    )
+    compression_type: str = string(
+        "compression.type",
+        "producer",
+        one_of(*CODECS),
+        "Codec in which batches are stored; `producer` keeps what the producer chose.",
+        inherits=_from("compression.type"),
+    )
+    compression_gzip_level: int = int32(
+        "compression.gzip.level",
+        -1,
+        gzip_level,
+        "Level of gzip where `compression.type=gzip`.",
+        inherits=_from("compression.gzip.level"),
+    )
+    compression_lz4_level: int = int32(
+        "compression.lz4.level",
+        9,
+        between(1, 17),
+        "Level of lz4 where `compression.type=lz4`.",
+        inherits=_from("compression.lz4.level"),
+    )
+    compression_zstd_level: int = int32(
+        "compression.zstd.level",
+        3,
+        between(-131_072, 22),
+        "Level of zstd where `compression.type=zstd`.",
+        inherits=_from("compression.zstd.level"),
+    )
+    preallocate: bool = boolean(
+        "preallocate",
+        False,
+        "Whether a new segment's file is given its full size at once.",
+        inherits=_from("log.preallocate"),
+    )
+    message_timestamp_type: str = string(
+        "message.timestamp.type",
+        "CreateTime",
+        one_of(*TIMESTAMP_TYPES),
+        "Whether records carry the producer's time or the time of their arrival.",
+        inherits=_from("log.message.timestamp.type"),
+    )
+    message_timestamp_before_max_ms: int = int64(
+        "message.timestamp.before.max.ms",
+        MAX_LONG,
+        at_least(0),
+        "How far, in milliseconds, a record's time may lie behind the broker's.",
+        inherits=_from("log.message.timestamp.before.max.ms"),
+    )
+    message_timestamp_after_max_ms: int = int64(
+        "message.timestamp.after.max.ms",
+        HOUR_MS,
+        at_least(0),
+        "How far, in milliseconds, a record's time may lie ahead of the broker's.",
+        inherits=_from("log.message.timestamp.after.max.ms"),
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = texts(
+        "leader.replication.throttled.replicas",
+        (),
+        throttled_replicas,
+        "Replicas (`partition:broker`, or `*`) whose replication the leader slows down.",
+    )
+    follower_replication_throttled_replicas: tuple[str, ...] = texts(
+        "follower.replication.throttled.replicas",
+        (),
+        throttled_replicas,
+        "Replicas (`partition:broker`, or `*`) whose replication the follower slows down.",
+    )
+    remote_storage_enable: bool = boolean(
+        "remote.storage.enable",
+        False,
+        "Tiered storage, which Millstream does not have: only false is accepted.",
+    )
+    local_retention_ms: int = int64(
+        "local.retention.ms",
+        -2,
+        at_least(-2),
+        "Part of `retention.ms` kept locally under tiered storage; −2 means all of it.",
+        inherits=_from("log.local.retention.ms"),
+    )
+    local_retention_bytes: int = int64(
+        "local.retention.bytes",
+        -2,
+        at_least(-2),
+        "Part of `retention.bytes` kept locally under tiered storage; −2 means all of it.",
+        inherits=_from("log.local.retention.bytes"),
+    )
+    remote_log_copy_disable: bool = boolean(
+        "remote.log.copy.disable",
+        False,
+        "Belongs to tiered storage, which Millstream does not have.",
+    )
+    remote_log_delete_on_disable: bool = boolean(
+        "remote.log.delete.on.disable",
+        False,
+        "Belongs to tiered storage, which Millstream does not have.",
+    )
+    internal_segment_bytes: int | None = int32(
+        "internal.segment.bytes",
+        None,
+        None,
+        "Overrides `segment.bytes` without its lower limit; for tests.",
+        internal=True,
+    )
+
+    def __init__(
+        self, overrides: Mapping[str, str] | None = None, defaults: TopicConfig | None = None
+    ) -> None:
+        """Take the topic's own texts over the broker's defaults; ConfigError as Kafka words it.
+
+        Without ``defaults`` the settings that are not given have Kafka's own defaults.
+        """
+        overrides = dict(overrides or {})
+        parsed = parse_overrides(overrides)
+        if defaults is None:
+            values: dict[str, Value] = {key.attribute: key.default for key in self.keys.values()}
+        else:
+            values = {key.attribute: getattr(defaults, key.attribute) for key in self.keys.values()}
+        fill(self, values | parsed, overrides)
+
+    @property
+    def roll_bytes(self) -> int:
+        """The size in bytes at which a segment is closed, the internal override included."""
+        return self.internal_segment_bytes or self.segment_bytes
+
+    @property
+    def compacts(self) -> bool:
+        """True when records are compacted by key."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        """True when old segments are deleted by age and size."""
+        return "delete" in self.cleanup_policy
+
+
+def parse_overrides(overrides: Mapping[str, str]) -> dict[str, Value]:
+    """Parse a topic's own texts to values by attribute, in Kafka's order of complaint: unknown
+    names first, then each value in the order in which the settings are declared.
+    """
+    for name in overrides:
+        if name not in TopicConfig.keys:
+            raise ConfigError(f"Unknown topic config name: {name}")
+    return {
+        key.attribute: key.parse(overrides[name])
+        for name, key in TopicConfig.keys.items()
+        if name in overrides
+    }
+
+
+@cache
+def default_topic_config() -> TopicConfig:
+    """Return the one instance with Kafka's defaults throughout."""
+    return TopicConfig()
+
+
+def validate(config: TopicConfig) -> None:
+    """Refuse settings that contradict each other (Kafka: ``LogConfig.validate``)."""
+    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        raise ConfigError(
+            "conflict topic config setting min.compaction.lag.ms "
+            f"({config.min_compaction_lag_ms}) > max.compaction.lag.ms "
+            f"({config.max_compaction_lag_ms})"
+        )
+    if config.remote_storage_enable:
+        raise ConfigError(
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage."
+        )
+    _validate_local_retention(config, "retention.bytes")
+    _validate_local_retention(config, "retention.ms")
+
+
+def _validate_local_retention(config: TopicConfig, name: str) -> None:
+    local_name = f"local.{name}"
+    total, local = config.value(name), config.value(local_name)
+    assert isinstance(total, int)
+    assert isinstance(local, int)
+    if total == -1 or local == -2:
+        return
+    if local == -1:
+        reason = f"Value must not be -1 as {name} value is set as {total}."
+        raise invalid(local_name, local, reason)
+    if local > total:
+        reason = f"Value must not be more than {name} property value: {total}"
+        raise invalid(local_name, local, reason)
