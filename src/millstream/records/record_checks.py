@@ -1,0 +1,117 @@
+"""The checks of a produced batch that need its records (Kafka: ``LogValidator``).
+
+They are made where a topic's settings ask for them (keys of a compacted topic, a lower bound for
+timestamps), where the header is suspicious (a max timestamp out of range, a timestamp type that
+producers do not set), where the batch is to be compressed anew, and on small batches.
+"""
+
+from __future__ import annotations
+
+from millstream.model.errors import CorruptLogError, ErrorCode, KafkaError
+from millstream.model.offsets import NO_TIMESTAMP
+from millstream.records.batch import (
+    CODEC_MASK,
+    LOG_APPEND_TIME_BIT,
+    Batch,
+    rewrite_payload,
+    rewrite_timestamps,
+)
+from millstream.records.compression import compress, decompress
+from millstream.records.limits import ProduceLimits, RecordError, RecordsRefusedError
+from millstream.records.record import Outline, read_outlines
+
+
+def check_records(batch: Batch, limits: ProduceLimits, now_ms: int) -> int:
+    """Look at every record; return the largest timestamp, -1 when there is none.
+
+    Raises INVALID_RECORD when the records are not those that the header announces or a record of
+    a compacted topic has no key, INVALID_TIMESTAMP when one is out of range; the latter two name
+    the records.
+    """
+    outlines = _outlines(batch, limits)
+    if batch.attributes & LOG_APPEND_TIME_BIT:
+        timestamps = [batch.max_timestamp] * len(outlines)
+    else:
+        timestamps = [batch.base_timestamp + outline.timestamp_delta for outline in outlines]
+    errors: list[RecordError] = []
+    code = ErrorCode.INVALID_RECORD
+    for index, (outline, timestamp) in enumerate(zip(outlines, timestamps, strict=True)):
+        if limits.is_compacted and outline.key_length < 0:
+            errors.append(RecordError(index, "a record of a compacted topic needs a key"))
+            continue
+        problem = _timestamp_problem(batch, timestamp, limits, now_ms)
+        if problem is not None:
+            errors.append(RecordError(index, problem))
+            code = ErrorCode.INVALID_TIMESTAMP
+    if errors:
+        message = f"{len(errors)} of {batch.count} records are refused"
+        raise RecordsRefusedError(code, message, tuple(errors))
+    return max(NO_TIMESTAMP, *timestamps)
+
+
+def recompress(batch: Batch, limits: ProduceLimits) -> Batch:
+    """Return the batch in the topic's own codec; slow, so not for an event loop.
+
+    The records are checked as far as finding them goes. Raises INVALID_RECORD when they are not
+    those that the header announces, MESSAGE_TOO_LARGE when the new batch is.
+    """
+    assert limits.codec is not None, "compression.type is producer"
+    outlines = _outlines(batch, limits)
+    payload = decompress(
+        batch.attributes & CODEC_MASK, batch.records_view, limits.max_decompressed_bytes
+    )
+    max_timestamp = batch.max_timestamp
+    if not batch.attributes & LOG_APPEND_TIME_BIT:
+        latest = batch.base_timestamp + max(outline.timestamp_delta for outline in outlines)
+        max_timestamp = max(latest, NO_TIMESTAMP)
+    anew = rewrite_payload(
+        batch,
+        compress(limits.codec, payload, limits.level),
+        codec=limits.codec,
+        max_timestamp=max_timestamp,
+    )
+    check_size(anew, limits)
+    return anew
+
+
+def check_size(batch: Batch, limits: ProduceLimits) -> None:
+    """Raise MESSAGE_TOO_LARGE when the batch is over ``max.message.bytes``."""
+    if batch.size > limits.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch has {batch.size} bytes, max.message.bytes is {limits.max_message_bytes}",
+        )
+
+
+def settle_timestamps(
+    batch: Batch, limits: ProduceLimits, *, now_ms: int, max_timestamp: int
+) -> Batch:
+    """Return the batch as the topic's timestamp type wants it: itself, or a copy with another
+    max timestamp or type and a new CRC.
+    """
+    wanted = now_ms if limits.log_append_time else max_timestamp
+    type_set = bool(batch.attributes & LOG_APPEND_TIME_BIT)
+    if type_set == limits.log_append_time and batch.max_timestamp == wanted:
+        return batch
+    return rewrite_timestamps(batch, max_timestamp=wanted, log_append_time=limits.log_append_time)
+
+
+def _outlines(batch: Batch, limits: ProduceLimits) -> list[Outline]:
+    try:
+        return read_outlines(batch, limits.max_decompressed_bytes)
+    except CorruptLogError as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+
+
+def _timestamp_problem(
+    batch: Batch, timestamp: int, limits: ProduceLimits, now_ms: int
+) -> str | None:
+    if not limits.log_append_time and timestamp != NO_TIMESTAMP:
+        earliest = now_ms - limits.timestamp_before_max_ms
+        latest = now_ms + limits.timestamp_after_max_ms
+        if earliest <= timestamp <= latest:
+            return None
+        return f"timestamp {timestamp} is out of range: [{earliest}, {latest}]"
+    if batch.attributes & LOG_APPEND_TIME_BIT:
+        return "a producer may not set the timestamp type to LogAppendTime"
+    return None
