@@ -1,0 +1,285 @@
+"""The operating system's files: the one module that opens, reads, writes and flushes them.
+
+Everything above takes a :class:`FileSystem` as a parameter, so that a test can pass a twin that
+fails, runs full, or loses what was not flushed. Failures are OSError here; whoever knows the log
+directory turns them into StorageError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import resource
+import shutil
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
+"""Bytes to look at; a mapping pages them in from the file."""
+
+_READ_LIMIT: Final = 1 << 30
+
+
+class File(Protocol):
+    """An open file. It closes when the last reference to it goes."""
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Return ``size`` bytes from ``position`` on, fewer at the end of the file."""
+
+    def write_at(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        """Write all of ``data``; on OSError a part of it may have been written."""
+
+    def size(self) -> int:
+        """Return the bytes in the file."""
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend the file to ``size`` bytes; what is added reads as zeros."""
+
+    def sync(self) -> None:
+        """Wait until the bytes, and the size that goes with them, are on disk. Any thread."""
+
+
+class Lock(Protocol):
+    """A lock on a file, held until released."""
+
+    def release(self) -> None:
+        """Let go."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryEntry:
+    """A name in a directory. Size and time are those of a file, and 0 for a directory."""
+
+    name: str
+    is_directory: bool
+    size: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Bytes of the volume under a directory."""
+
+    total_bytes: int
+    usable_bytes: int
+
+
+class FileSystem(Protocol):
+    """What storage asks of a file system. Paths are absolute."""
+
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
+        """Open a file. FileNotFoundError when it is not there and not to be created."""
+
+    def map(self, path: str) -> Buffer:
+        """Return the file's bytes to read, without reading them now."""
+
+    def scan(self, directory: str) -> list[DirectoryEntry]:
+        """Return what is in a directory, in no order."""
+
+    def exists(self, path: str) -> bool:
+        """True when there is a file or directory."""
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and those above it; one that exists is fine."""
+
+    def rename(self, old_path: str, new_path: str) -> None:
+        """Rename a file or directory; a file in the way is replaced."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file; one that is not there is fine."""
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and all in it; one that is not there is fine."""
+
+    def sync_directory(self, path: str) -> None:
+        """Wait until the names in a directory are on disk. Any thread."""
+
+    def lock(self, path: str) -> Lock:
+        """Lock a file, made if need be. BlockingIOError when another process holds it."""
+
+    def space(self, directory: str) -> Space:
+        """Return the room on the volume."""
+
+
+def read_file(file_system: FileSystem, path: str) -> bytes:
+    """Return all bytes of a file; FileNotFoundError when there is none."""
+    file = file_system.open(path, writable=False)
+    return file.read_at(0, file.size())
+
+
+def replace_file(file_system: FileSystem, path: str, data: bytes, *, durable: bool = True) -> None:
+    """Put a file in place whole: written beside it as ``.tmp``, then renamed.
+
+    With ``durable`` the bytes are flushed before the rename and the directory after it; without,
+    a power loss (not a crash of the process) may leave an empty file.
+    """
+    temporary = f"{path}.tmp"
+    file = file_system.open(temporary, create=True)
+    file.truncate(0)
+    file.write_at(0, data)
+    if durable:
+        file.sync()
+    del file
+    file_system.rename(temporary, path)
+    if durable:
+        file_system.sync_directory(os.path.dirname(path))
+
+
+class LocalFile:
+    """A :class:`File` on a descriptor of its own."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._descriptor
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Read in one call, or several beyond what the system gives at once."""
+        data = os.pread(self._descriptor, min(size, _READ_LIMIT), position)
+        if len(data) == size or not data:
+            return data
+        pieces = [data]
+        read = len(data)
+        while read < size:
+            data = os.pread(self._descriptor, min(size - read, _READ_LIMIT), position + read)
+            if not data:
+                break
+            pieces.append(data)
+            read += len(data)
+        return b"".join(pieces)
+
+    def write_at(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        """Write in one call, or go on after short ones."""
+        written = os.pwrite(self._descriptor, data, position)
+        if written != len(data):
+            self._write_rest(position, memoryview(data), written)
+
+    def _write_rest(self, position: int, data: memoryview, written: int) -> None:
+        while written < len(data):
+            written += os.pwrite(self._descriptor, data[written:], position + written)
+
+    def size(self) -> int:
+        """Return the bytes in the file."""
+        return os.fstat(self._descriptor).st_size
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend."""
+        os.ftruncate(self._descriptor, size)
+
+    def sync(self) -> None:
+        """Flush data and size, not the times."""
+        os.fdatasync(self._descriptor)
+
+
+class LocalLock:
+    """A lock that other processes see, Java's among them (POSIX record lock), and this one too."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._descriptor)
+            raise BlockingIOError(error.errno, "locked by another process", path) from None
+
+    def release(self) -> None:
+        """Let go."""
+        os.close(self._descriptor)
+
+
+class LocalFileSystem:
+    """The machine's own file system."""
+
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
+        """Open a file to read, and to write unless told otherwise."""
+        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC
+        return LocalFile(os.open(path, flags | os.O_CREAT if create else flags, 0o644))
+
+    def map(self, path: str) -> Buffer:
+        """Map the file's pages; an empty file is empty bytes, for nothing can be mapped."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if os.fstat(descriptor).st_size == 0:
+                return b""
+            return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+        finally:
+            os.close(descriptor)
+
+    def scan(self, directory: str) -> list[DirectoryEntry]:
+        """List with one system call a file for its size."""
+        found = []
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    found.append(DirectoryEntry(entry.name, True, 0, 0))
+                    continue
+                with contextlib.suppress(FileNotFoundError):
+                    status = entry.stat()
+                    modified_ms = status.st_mtime_ns // 1_000_000
+                    found.append(DirectoryEntry(entry.name, False, status.st_size, modified_ms))
+        return found
+
+    def exists(self, path: str) -> bool:
+        """True when there is a file or directory."""
+        return os.path.exists(path)
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and those above it."""
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, old_path: str, new_path: str) -> None:
+        """Rename in one step."""
+        os.replace(old_path, new_path)
+
+    def remove(self, path: str) -> None:
+        """Remove a file if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def sync_directory(self, path: str) -> None:
+        """Flush a directory; one that was renamed or removed since needs no flush."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: str) -> Lock:
+        """Lock a file."""
+        return LocalLock(path)
+
+    def space(self, directory: str) -> Space:
+        """Ask the volume; usable is what this user may take."""
+        status = os.statvfs(directory)
+        return Space(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
+
+
+def raise_open_file_limit() -> int:
+    """Raise the soft limit of open files to the hard one; return it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    return soft if soft != resource.RLIM_INFINITY else 1 << 20
