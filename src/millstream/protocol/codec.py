@@ -1,0 +1,103 @@
+"""Frames to messages and back: what the connections of broker and client call.
+
+An encoded message begins with its frame size; a frame given to a decoder has lost it (see
+:mod:`millstream.protocol.framing`).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, cast
+
+from millstream.model.errors import ProtocolError
+from millstream.protocol.api import APIS, ApiKey, request_class, response_class
+from millstream.protocol.compile import decode, encode
+from millstream.protocol.headers import (
+    RequestHeader,
+    decode_request_header,
+    request_header_is_flexible,
+    response_header_is_flexible,
+    skip_tags,
+)
+from millstream.protocol.message import Request, Response
+from millstream.protocol.outgoing import Outgoing, Payload, Records
+from millstream.protocol.schema import Buffer
+
+__all__ = [
+    "RequestHeader",
+    "decode_request",
+    "decode_request_header",
+    "decode_response",
+    "encode_request",
+    "encode_response",
+]
+
+MAX_REQUEST_ELEMENTS: Final = 1 << 18
+"""Array elements and tagged fields in one request. A struct costs some 100 bytes of memory, so a
+hostile frame can make the broker hold a few tens of MB and no more."""
+
+_SIZE: Final = struct.Struct(">i")
+_CORRELATION: Final = struct.Struct(">4xi")
+_CORRELATION_TAGS: Final = struct.Struct(">4xix")
+_REQUEST_START: Final = struct.Struct(">4xhhih")
+
+
+def encode_request(
+    message: Request, version: int, correlation_id: int, client_id: str | None
+) -> Outgoing:
+    """Return a framed request; MessageError when the version cannot carry it."""
+    key = message.API_KEY
+    name = b"" if client_id is None else client_id.encode()
+    length = -1 if client_id is None else len(name)
+    head = bytearray(_REQUEST_START.pack(key, version, correlation_id, length))
+    head += name
+    if request_header_is_flexible(key, version):
+        head.append(0)
+    return _framed(head, message, version)
+
+
+def encode_response(key: int, version: int, correlation_id: int, message: Response) -> Outgoing:
+    """Return a framed response; MessageError when the version cannot carry it."""
+    flexible = version >= APIS[key].first_flexible and key != ApiKey.API_VERSIONS
+    start = _CORRELATION_TAGS if flexible else _CORRELATION
+    return _framed(bytearray(start.pack(correlation_id)), message, version)
+
+
+def _framed(head: bytearray, message: Request | Response, version: int) -> Outgoing:
+    pieces: list[Records] = []
+    last = encode(message, version, head, pieces)
+    if not pieces:
+        size = len(head)
+        _SIZE.pack_into(head, 0, size - 4)
+        return Outgoing([head], size)
+    if last:
+        pieces.append(last)
+    size = 0
+    for piece in pieces:
+        size += piece.size if isinstance(piece, Payload) else len(piece)
+    _SIZE.pack_into(head, 0, size - 4)
+    return Outgoing(pieces, size)
+
+
+def decode_request(header: RequestHeader, frame: memoryview) -> Request:
+    """Read the body of a request; ProtocolError when its version or its bytes are none of ours.
+
+    Records in the message are views of ``frame`` and live as long as it does.
+    """
+    cls = request_class(header.key)
+    message, _ = decode(cls, header.version, frame, header.body_position, MAX_REQUEST_ELEMENTS)
+    return cast(Request, message)
+
+
+def decode_response(key: int, version: int, frame: Buffer) -> tuple[int, Response]:
+    """Return (correlation id, message) of a response; the client knows what it asked for."""
+    view = memoryview(frame)
+    try:
+        (correlation_id,) = _SIZE.unpack_from(view)
+        position = 4
+        if response_header_is_flexible(key, version):
+            position = skip_tags(view, position)
+    except (struct.error, IndexError) as error:
+        raise ProtocolError("a response header is cut off") from error
+    message, _ = decode(response_class(key), version, view, position)
+    return correlation_id, cast(Response, message)

@@ -1,0 +1,247 @@
+"""Writes the encoder of one class in one version: ``encode(message, out, pieces)``.
+
+Neighbours of fixed width are written by one ``pack``; lengths join the run where they have a fixed
+width. ``out`` is the bytearray being filled; a records field is put into ``pieces`` behind it and
+a new ``out`` begins, so the function returns the one that is last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct as Format
+from struct import pack
+from typing import Any, NoReturn
+
+from millstream.model.errors import MillstreamError
+from millstream.protocol.outgoing import MERGE_BELOW_BYTES
+from millstream.protocol.primitives import encode_uvarint
+from millstream.protocol.schema import Field, Struct, StructMeta
+from millstream.protocol.source import FORMATS, Source
+
+
+class MessageError(MillstreamError, ValueError):
+    """A message holds a value that the version to be sent has no room for."""
+
+
+def compile_encoder(cls: type[Struct], version: int, *, flexible: bool) -> Callable[..., Any]:
+    """Return ``encode(message, out, pieces) -> out``."""
+    return _EncoderWriter(version, flexible=flexible).write(cls)
+
+
+class _EncoderWriter:
+    def __init__(self, version: int, *, flexible: bool) -> None:
+        self.version = version
+        self.flexible = flexible
+        self.source = Source()
+        self.run: list[tuple[str, str]] = []
+        self.formats: dict[str, str] = {}
+        self.out = "out"
+        for name, value in _NAMES.items():
+            self.source.constants[name] = value
+
+    def write(self, cls: type[Struct]) -> Callable[..., Any]:
+        source = self.source
+        with source.block("def encode(message, out, pieces):"):
+            self.struct(cls, "message")
+            self.flush()
+            source.line("return out")
+        return source.function("encode", f"encode {cls.__name__} v{self.version}")
+
+    def packed(self, run: list[tuple[str, str]]) -> str:
+        """Return the expression that packs a run."""
+        letters = "".join(letter for letter, _ in run)
+        if letters == "x":
+            return "b'\\0'"
+        if letters not in self.formats:
+            self.formats[letters] = self.source.constant("pack", Format(">" + letters).pack)
+        values = ", ".join(value for letter, value in run if letter != "x")
+        return f"{self.formats[letters]}({values})"
+
+    def flush(self) -> None:
+        """Write the pending run of fixed-width values."""
+        if self.run:
+            self.source.line(f"{self.out} += {self.packed(self.run)}")
+            self.run.clear()
+
+    def struct(self, cls: type[Struct], name: str) -> None:
+        """Write the fields of the struct that the local ``name`` holds."""
+        tagged = []
+        for field in cls.FIELDS:
+            value = f"{name}.{field.name}"
+            if not field.in_version(self.version):
+                self.absent(cls, field, value)
+            elif field.tag is not None:
+                tagged.append(field)
+            else:
+                self.field(field, value)
+        if self.flexible:
+            self.tags(name, tagged)
+
+    def absent(self, cls: type[Struct], field: Field, value: str) -> None:
+        """Write the check that a field which this version lacks holds nothing of weight."""
+        if field.ignorable:
+            return
+        with self.source.block(f"if {self.differs(field, value)}:"):
+            self.source.line(f"refuse('{cls.__name__}.{field.name}', {self.version})")
+
+    def differs(self, field: Field, value: str) -> str:
+        """Return the condition that a field has another value than its default."""
+        if field.kind == "array" and field.factory is not None:
+            return value
+        default = field.default_value()
+        if default is None:
+            return f"{value} is not None"
+        if isinstance(default, bool):
+            return f"not {value}" if default else value
+        if isinstance(default, int | float | str | bytes):
+            return f"{value} != {default!r}"
+        shared = self.source.constant("default", default)
+        return f"{value} is not {shared} and {value} != {shared}"
+
+    def field(self, field: Field, value: str) -> None:
+        letter = FORMATS.get(field.kind)
+        if letter is not None:
+            self.run.append((letter, value))
+        elif field.kind == "struct":
+            self.nested(field, value)
+        elif field.kind == "array":
+            self.array(field, value)
+        elif field.kind == "records":
+            self.records(field, value)
+        else:
+            self.text(field, value)
+
+    def length(self, field: Field, count: str) -> None:
+        """Write the length ``count`` (-1 is null) together with the pending run."""
+        if not self.flexible:
+            self.run.append(("h" if field.kind == "string" else "i", count))
+            self.flush()
+            return
+        source = self.source
+        with source.block(f"if {count} < 127:"):
+            source.line(f"{self.out} += {self.packed([*self.run, ('B', f'{count} + 1')])}")
+        with source.block("else:"):
+            if self.run:
+                source.line(f"{self.out} += {self.packed(self.run)}")
+            source.line(f"{self.out} += uvarint({count} + 1)")
+        self.run.clear()
+
+    def text(self, field: Field, value: str) -> None:
+        source = self.source
+        data, count = source.name("d"), source.name("n")
+        encoded = f"{data}.encode()" if field.kind == "string" else data
+        source.line(f"{data} = {value}")
+        if field.nullable_in(self.version):
+            with source.block(f"if {data} is None:"):
+                source.line(f"{data} = b''")
+                source.line(f"{count} = -1")
+            with source.block("else:"):
+                source.line(f"{data} = {encoded}")
+                source.line(f"{count} = len({data})")
+        else:
+            source.line(f"{data} = {encoded}")
+            source.line(f"{count} = len({data})")
+        self.length(field, count)
+        source.line(f"{self.out} += {data}")
+
+    def records(self, field: Field, value: str) -> None:
+        source = self.source
+        data, count = source.name("d"), source.name("n")
+        source.line(f"{data} = {value}")
+        source.line(
+            f"{count} = -1 if {data} is None else len({data}) "
+            f"if isinstance({data}, IN_MEMORY) else {data}.size"
+        )
+        self.length(field, count)
+        with source.block(f"if {count} > 0:"):
+            with source.block(
+                f"if {count} < {MERGE_BELOW_BYTES} and isinstance({data}, IN_MEMORY):"
+            ):
+                source.line(f"out += {data}")
+            with source.block("else:"):
+                source.line(f"pieces += (out, {data})")
+                source.line("out = bytearray()")
+
+    def nested(self, field: Field, value: str) -> None:
+        assert isinstance(field.element, StructMeta)
+        source = self.source
+        name = source.name("s")
+        source.line(f"{name} = {value}")
+        if not field.nullable_in(self.version):
+            self.struct(field.element, name)
+            return
+        self.flush()
+        with source.block(f"if {name} is None:"):
+            source.line(f"{self.out} += b'\\xff'")
+        with source.block("else:"):
+            self.run.append(("b", "1"))
+            self.struct(field.element, name)
+            self.flush()
+
+    def array(self, field: Field, value: str) -> None:
+        source = self.source
+        items, count = source.name("a"), source.name("n")
+        element = field.element
+        assert element is not None
+        source.line(f"{items} = {value}")
+        if field.nullable_in(self.version):
+            with source.block(f"if {items} is None:"):
+                source.line(f"{items} = ()")
+                source.line(f"{count} = -1")
+            with source.block("else:"):
+                source.line(f"{count} = len({items})")
+        else:
+            source.line(f"{count} = len({items})")
+        self.length(field, count)
+        letter = FORMATS.get(element.kind) if isinstance(element, Field) else None
+        if letter is not None and letter != "16s":
+            with source.block(f"if {items}:"):
+                source.line(f"{self.out} += pack(f'>{{{count}}}{letter}', *{items})")
+            return
+        item = source.name("i")
+        with source.block(f"for {item} in {items}:"):
+            if isinstance(element, Field):
+                self.field(element, item)
+            else:
+                self.struct(element, item)
+            self.flush()
+
+    def tags(self, name: str, tagged: list[Field]) -> None:
+        """Write the tag buffer that ends every struct of a flexible version."""
+        if not tagged:
+            self.run.append(("x", ""))
+            return
+        self.flush()
+        source = self.source
+        tagged = sorted(tagged, key=lambda field: field.tag or 0)
+        count, buffer = source.name("t"), source.name("o")
+        conditions = [f"({self.differs(field, f'{name}.{field.name}')})" for field in tagged]
+        with source.block(f"if {' or '.join(conditions)}:"):
+            source.line(f"{count} = 0")
+            source.line(f"{buffer} = bytearray()")
+            for field, condition in zip(tagged, conditions, strict=True):
+                with source.block(f"if {condition}:"):
+                    outer, self.out = self.out, source.name("o")
+                    source.line(f"{self.out} = bytearray()")
+                    self.field(field, f"{name}.{field.name}")
+                    self.flush()
+                    value, self.out = self.out, outer
+                    source.line(f"{count} += 1")
+                    source.line(f"{buffer} += uvarint({field.tag}) + uvarint(len({value}))")
+                    source.line(f"{buffer} += {value}")
+            source.line(f"{self.out} += uvarint({count})")
+            source.line(f"{self.out} += {buffer}")
+        with source.block("else:"):
+            source.line(f"{self.out} += b'\\0'")
+
+
+def _refuse(name: str, version: int) -> NoReturn:
+    raise MessageError(f"{name} has a value, and version {version} has no such field")
+
+
+_NAMES: dict[str, object] = {
+    "uvarint": encode_uvarint,
+    "pack": pack,
+    "refuse": _refuse,
+    "IN_MEMORY": (bytes, bytearray, memoryview),
+}

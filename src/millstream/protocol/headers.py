@@ -1,0 +1,95 @@
+"""What stands in front of every message.
+
+Request, by header version (all behind the int32 frame size)::
+
+    key int16 | version int16 | correlation id int32 | client id: int16 length, text | v2: tags
+
+Response::
+
+    correlation id int32 | v1: tags
+
+Header v2 and v1 belong to the flexible versions of an API. The client id keeps its two-byte
+length in v2, so that a broker reads it before it knows the version; and the response to
+ApiVersions keeps header v0 in every version, so that a client reads it before it knows the broker.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from millstream.model.errors import ProtocolError
+from millstream.protocol.api import APIS, ApiKey
+from millstream.protocol.primitives import decode_uvarint
+
+MAX_HEADER_TAGS: Final = 256
+_REQUEST_START: Final = struct.Struct(">hhih")
+
+
+@dataclass(slots=True)
+class RequestHeader:
+    """The header of one request; ``body_position`` is where its body begins in the frame."""
+
+    key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body_position: int
+
+
+def request_header_is_flexible(key: int, version: int) -> bool:
+    """True for request header v2; ProtocolError for an unknown key."""
+    api = APIS.get(key)
+    if api is None:
+        raise ProtocolError(f"there is no API with key {key}")
+    return version >= api.first_flexible
+
+
+def response_header_is_flexible(key: int, version: int) -> bool:
+    """True for response header v1; ProtocolError for an unknown key."""
+    return key != ApiKey.API_VERSIONS and request_header_is_flexible(key, version)
+
+
+def decode_request_header(frame: memoryview) -> RequestHeader:
+    """Read the header of a frame (without its four size bytes).
+
+    ProtocolError for an unknown key and for anything that is no header. The version is not
+    checked: an ApiVersions request is answered in every version.
+    """
+    try:
+        key, version, correlation_id, length = _REQUEST_START.unpack_from(frame)
+        api = APIS.get(key)
+        if api is None:
+            raise ProtocolError(f"there is no API with key {key}")
+        position = 10
+        client_id = None
+        if length >= 0:
+            position += length
+            if position > len(frame):
+                raise ProtocolError(f"the client id claims {length} bytes, more than there are")
+            client_id = str(frame[10:position], "utf-8")
+        if version >= api.first_flexible:
+            if frame[position]:
+                position = skip_tags(frame, position)
+            else:
+                position += 1
+    except (struct.error, IndexError) as error:
+        raise ProtocolError("a request header is cut off") from error
+    except UnicodeDecodeError as error:
+        raise ProtocolError("a client id is no UTF-8") from error
+    return RequestHeader(key, version, correlation_id, client_id, position)
+
+
+def skip_tags(frame: memoryview, position: int) -> int:
+    """Return the position behind a tag buffer whose fields nobody here knows."""
+    count, position = decode_uvarint(frame, position)
+    if count > MAX_HEADER_TAGS:
+        raise ProtocolError(f"a header claims {count} tagged fields")
+    for _ in range(count):
+        _, position = decode_uvarint(frame, position)
+        size, position = decode_uvarint(frame, position)
+        position += size
+        if position > len(frame):
+            raise ProtocolError(f"a tagged field claims {size} bytes, more than there are")
+    return position

@@ -1,0 +1,35 @@
+"""What members of a "consumer" group of the classic protocol tell each other.
+
+On the wire an int16 with the version stands in front; the caller writes and reads it.
+"""
+
+from __future__ import annotations
+
+from millstream.protocol.message import Message
+from millstream.protocol.schema import Struct, array, bytes_, int32, string
+
+
+class TopicPartition(Struct):
+    """One of ``ConsumerProtocolSubscription.owned_partitions``."""
+
+    topic: str = string("1+", default="")
+    partitions: list[int] = array(int32(), "1+", factory=list)
+
+
+class ConsumerProtocolSubscription(Message, versions="0-3", flexible="none"):
+    """What a member wants: its topics, and the partitions it owns."""
+
+    topics: list[str] = array(string())
+    user_data: bytes | None = bytes_(nullable="0+", default=None)
+    owned_partitions: list[TopicPartition] = array(
+        TopicPartition, "1+", factory=list, ignorable=True
+    )
+    generation_id: int = int32("2+", default=-1, ignorable=True)
+    rack_id: str | None = string("3+", nullable="3+", default=None, ignorable=True)
+
+
+class ConsumerProtocolAssignment(Message, versions="0-3", flexible="none"):
+    """What the leader of the group gives a member."""
+
+    assigned_partitions: list[TopicPartition] = array(TopicPartition)
+    user_data: bytes | None = bytes_(nullable="0+", default=None)

@@ -1,0 +1,61 @@
+"""ShareGroupDescribe: API key 77, versions 1."""
+
+from __future__ import annotations
+
+from millstream.model.topic import TopicId
+from millstream.protocol.message import Request, Response
+from millstream.protocol.schema import Struct, array, bool_, int16, int32, string, struct, topic_id_
+
+
+class ShareGroupDescribeRequest(Request, key=77, versions="1", flexible="0+"):
+    """Request of ShareGroupDescribe."""
+
+    group_ids: list[str] = array(string())
+    include_authorized_operations: bool = bool_()
+
+
+class TopicPartitions(Struct):
+    """One of ``Assignment.topic_partitions``."""
+
+    topic_id: TopicId = topic_id_()
+    topic_name: str = string()
+    partitions: list[int] = array(int32())
+
+
+class Assignment(Struct):
+    """The value of ``Member.assignment``."""
+
+    topic_partitions: list[TopicPartitions] = array(TopicPartitions)
+
+
+class Member(Struct):
+    """One of ``DescribedGroup.members``."""
+
+    member_id: str = string()
+    rack_id: str | None = string(nullable="0+", default=None)
+    member_epoch: int = int32()
+    client_id: str = string()
+    client_host: str = string()
+    subscribed_topic_names: list[str] = array(string())
+    assignment: Assignment = struct(Assignment)
+
+
+class DescribedGroup(Struct):
+    """One of ``ShareGroupDescribeResponse.groups``."""
+
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+", default=None)
+    group_id: str = string()
+    group_state: str = string()
+    group_epoch: int = int32()
+    assignment_epoch: int = int32()
+    assignor_name: str = string()
+    members: list[Member] = array(Member)
+    authorized_operations: int = int32(default=-2147483648)
+
+
+class ShareGroupDescribeResponse(Response, key=77, versions="1", flexible="0+"):
+    """Response of ShareGroupDescribe."""
+
+    throttle_time_ms: int = int32(default=0)
+    groups: list[DescribedGroup] = array(DescribedGroup)

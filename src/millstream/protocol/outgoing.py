@@ -1,0 +1,46 @@
+"""What goes out on a connection: pieces in order, records among them by reference."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol, TypeAlias, runtime_checkable
+
+MERGE_BELOW_BYTES: Final = 1024
+"""Records in memory that are smaller are copied: a piece of their own would cost more."""
+
+
+@runtime_checkable
+class Payload(Protocol):
+    """Bytes that lie in a file: sent by the kernel, or read where they must be changed (TLS)."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes it sends."""
+
+    @property
+    def position(self) -> int:
+        """Where they begin in the file."""
+
+    def fileno(self) -> int:
+        """Return the open file's descriptor."""
+
+    def read(self) -> bytes:
+        """Read all of it."""
+
+
+Records: TypeAlias = bytes | bytearray | memoryview | Payload
+"""The value of a ``records`` field to be sent."""
+
+
+class Outgoing:
+    """One framed message as an ordered list of pieces."""
+
+    __slots__ = ("pieces", "size")
+
+    def __init__(self, pieces: list[Records], size: int) -> None:
+        self.pieces = pieces
+        self.size = size
+        """Bytes of all pieces, the four of the frame size included."""
+
+    def join(self) -> bytes:
+        """Return the message as one value; only for messages whose pieces are all in memory."""
+        return b"".join(piece for piece in self.pieces if not isinstance(piece, Payload))
