@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, TypeAlias, TypedDict, TypeVar, Unpack, cast
+from typing import ClassVar, Final, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
 from millstream.config.value import ConfigType, Value, format_value, parse_value
 
@@ -32,12 +32,9 @@ class UpdateMode(Enum):
     CLUSTER_WIDE = "cluster-wide"
 
 
-class Importance(Enum):
-    """How likely an operator is to need the setting."""
-
-    HIGH = "high"
-    MEDIUM = "medium"
-    LOW = "low"
+READ_ONLY: Final = UpdateMode.READ_ONLY
+PER_BROKER: Final = UpdateMode.PER_BROKER
+CLUSTER_WIDE: Final = UpdateMode.CLUSTER_WIDE
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +61,7 @@ class ConfigKey:
     default: Value
     validator: Validator | None = None
     doc: str = ""
-    importance: Importance = Importance.MEDIUM
-    mode: UpdateMode = UpdateMode.READ_ONLY
+    mode: UpdateMode = READ_ONLY
     inherits: tuple[Synonym, ...] = ()
     internal: bool = False
     effective: bool = True
@@ -113,7 +109,7 @@ class ConfigMeta(type):
         slots = namespace.get("__slots__", ())
         assert isinstance(slots, tuple)
         if final:
-            slots += tuple(key.attribute for key in keys.values() if key.effective)
+            slots += tuple(key.attribute for key in keys.values())
         namespace["__slots__"] = slots
         made = super().__new__(mcs, name, bases, namespace)
         made.keys = keys
@@ -138,11 +134,7 @@ class Config(metaclass=ConfigMeta):
 
     def value(self, name: str) -> Value:
         """Return the value under Kafka's name; KeyError when there is no such setting."""
-        key = self.keys[name]
-        if key.effective:
-            return cast(Value, getattr(self, key.attribute))
-        text = self.overrides.get(name)
-        return key.default if text is None else key.parse(text)
+        return cast(Value, getattr(self, self.keys[name].attribute))
 
 
 def fill(config: Config, values: Mapping[str, Value], overrides: Mapping[str, str]) -> None:
@@ -163,7 +155,6 @@ _LIST = TypeVar("_LIST", tuple[str, ...], tuple[str, ...] | None)
 class Options(TypedDict, total=False):
     """What a declaration may add; see ConfigKey."""
 
-    importance: Importance
     mode: UpdateMode
     inherits: tuple[Synonym, ...]
     internal: bool

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
 from millstream.config.definition import (
     Config,
+    ConfigKey,
     Synonym,
     boolean,
     double,
@@ -18,39 +18,23 @@ from millstream.config.definition import (
     string,
     texts,
 )
-from millstream.config.validators import at_least, between, each_of, one_of
-from millstream.config.value import Value, invalid
+from millstream.config.validators import (
+    at_least,
+    between,
+    each_of,
+    gzip_level,
+    one_of,
+    throttled_replicas,
+)
+from millstream.config.value import MAX_LONG, Value, invalid
 from millstream.model.errors import ConfigError
 
-MAX_LONG: Final = 2**63 - 1
 HOUR_MS: Final = 3_600_000
 MINUTE_MS: Final = 60_000
 
 CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 FLUSH_POLICIES: Final = ("ack", "interval", "os")
-
-_REPLICA = re.compile(r"\d+:\d+\Z", re.ASCII)
-
-
-def gzip_level(name: str, value: Value) -> None:
-    """Accept 1 to 9, and −1 for the default of the library (Kafka: ``GzipCompression``)."""
-    assert isinstance(value, int)
-    if value != -1 and not 1 <= value <= 9:
-        raise invalid(name, value, "Value must be between 1 and 9 or equal to -1")
-
-
-def throttled_replicas(name: str, value: Value) -> None:
-    """Accept ``*`` or partition:broker pairs (Kafka: ``ThrottledReplicaListValidator``)."""
-    assert isinstance(value, tuple)
-    if value == ("*",) or all(_REPLICA.match(item) for item in value):
-        return
-    raise invalid(
-        name,
-        value,
-        f"{name} must be the literal '*' or a list of replicas in the following format: "
-        "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
-    )
 
 
 def _from(*names: str | tuple[str, int]) -> tuple[Synonym, ...]:
@@ -323,6 +307,13 @@ class TopicConfig(Config, final=True):
             values = {key.attribute: getattr(defaults, key.attribute) for key in self.keys.values()}
         fill(self, values | parsed, overrides)
 
+    @classmethod
+    def from_values(cls, values: Mapping[str, Value]) -> TopicConfig:
+        """Return settings that nobody set for a topic: ``values`` by attribute, all of them."""
+        made = cls.__new__(cls)
+        fill(made, values, {})
+        return made
+
     @property
     def roll_bytes(self) -> int:
         """The size in bytes at which a segment is closed, the internal override included."""
@@ -357,6 +348,25 @@ def parse_overrides(overrides: Mapping[str, str]) -> dict[str, Value]:
 def default_topic_config() -> TopicConfig:
     """Return the one instance with Kafka's defaults throughout."""
     return TopicConfig()
+
+
+def inherited_topic_config(broker: Config) -> TopicConfig:
+    """Return what a topic inherits from a broker (Kafka: ``KafkaConfig.extractLogConfigMap``): of
+    each setting's broker settings the first that is not null.
+    """
+    return TopicConfig.from_values(
+        {key.attribute: _inherited(key, broker) for key in TopicConfig.keys.values()}
+    )
+
+
+def _inherited(key: ConfigKey, broker: Config) -> Value:
+    for synonym in key.inherits:
+        value = broker.value(synonym.name)
+        if value is not None:
+            return (
+                value * synonym.factor if isinstance(value, int) and synonym.factor != 1 else value
+            )
+    return key.default
 
 
 def validate(config: TopicConfig) -> None:

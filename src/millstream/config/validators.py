@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from millstream.config.value import Value, invalid
 from millstream.model.errors import ConfigError
+
+_REPLICA = re.compile(r"\d+:\d+\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
     """A number between two bounds, both included; None leaves a side open."""
 
-    minimum: int | None
-    maximum: int | None
+    minimum: float | None
+    maximum: float | None
 
     def __call__(self, name: str, value: Value) -> None:
         """Refuse a number outside the bounds."""
@@ -86,3 +89,23 @@ def one_of(*allowed: str) -> OneOf:
 def each_of(*allowed: str) -> EachOf:
     """Return a list whose items are restricted to the texts given."""
     return EachOf(allowed)
+
+
+def gzip_level(name: str, value: Value) -> None:
+    """Accept 1 to 9, and −1 for the default of the library (Kafka: ``GzipCompression``)."""
+    assert isinstance(value, int)
+    if value != -1 and not 1 <= value <= 9:
+        raise invalid(name, value, "Value must be between 1 and 9 or equal to -1")
+
+
+def throttled_replicas(name: str, value: Value) -> None:
+    """Accept ``*`` or partition:broker pairs (Kafka: ``ThrottledReplicaListValidator``)."""
+    assert isinstance(value, tuple)
+    if value == ("*",) or all(_REPLICA.match(item) for item in value):
+        return
+    raise invalid(
+        name,
+        value,
+        f"{name} must be the literal '*' or a list of replicas in the following format: "
+        "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
+    )

@@ -11,6 +11,10 @@ from millstream.model.errors import ConfigError
 Value: TypeAlias = bool | int | float | str | tuple[str, ...] | None
 """What a text becomes; a list is a tuple of texts, null is None."""
 
+MAX_INT: Final = 2**31 - 1
+MAX_LONG: Final = 2**63 - 1
+MAX_DOUBLE: Final = 1.7976931348623157e308
+
 
 class ConfigType(Enum):
     """The type of a setting; the value is its code in DescribeConfigs responses."""

@@ -1,0 +1,164 @@
+"""Settings of a broker: a Kafka `server.properties`, read, checked and typed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Final
+
+from millstream.config.accepted import FREE_PREFIXES, OLDER_NAMES, accepted_keys
+from millstream.config.definition import Config, ConfigKey, fill
+from millstream.config.listeners import (
+    Listener,
+    parse_listeners,
+    parse_protocol_map,
+    refuse_unserved,
+)
+from millstream.config.sections.groups import GroupsSettings
+from millstream.config.sections.identity import IdentitySettings
+from millstream.config.sections.logs import LogsSettings
+from millstream.config.sections.network import NetworkSettings
+from millstream.config.sections.replication import ReplicationSettings
+from millstream.config.sections.transactions import TransactionsSettings
+from millstream.config.topic import TopicConfig, inherited_topic_config
+from millstream.config.value import Value
+from millstream.model.broker import BrokerId
+from millstream.model.errors import ConfigError
+
+SECTIONS: Final[tuple[type[Config], ...]] = (
+    IdentitySettings,
+    NetworkSettings,
+    LogsSettings,
+    ReplicationSettings,
+    GroupsSettings,
+    TransactionsSettings,
+)
+DEFAULT_NODE_ID: Final = 1
+
+
+class BrokerConfig(
+    IdentitySettings,
+    NetworkSettings,
+    LogsSettings,
+    ReplicationSettings,
+    GroupsSettings,
+    TransactionsSettings,
+    final=True,
+):
+    """The settings of one broker. ``topic_defaults`` is what a topic without own settings has."""
+
+    __slots__ = ("overrides", "topic_defaults")
+
+    topic_defaults: TopicConfig
+
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        """Read texts by Kafka's names; ConfigError names the setting that is wrong or unknown."""
+        settings = dict(settings or {})
+        values = {key.attribute: key.default for key in self.keys.values()}
+        for name, text in settings.items():
+            key = self.keys.get(name)
+            if key is not None:
+                values[key.attribute] = key.parse(text)
+            else:
+                _check_without_effect(name, text)
+        _agree_on_node_id(values)
+        _check_roles(values)
+        fill(self, values, settings)
+        object.__setattr__(self, "topic_defaults", inherited_topic_config(self))
+
+    @property
+    def broker(self) -> BrokerId:
+        """The id of this broker."""
+        assert self.node_id is not None
+        return BrokerId(self.node_id)
+
+    @property
+    def log_directories(self) -> tuple[str, ...]:
+        """The directories of the logs; the first one holds the broker's metadata."""
+        return self.log_dirs or self.log_dir
+
+    def listening(self) -> tuple[Listener, ...]:
+        """Return where to listen, a KRaft controller's listeners left out."""
+        found = self._parse("listeners", self.listeners)
+        if not found:
+            raise ConfigError("listeners: a broker must listen somewhere")
+        refuse_unserved(found)
+        return found
+
+    def advertised(self) -> tuple[Listener, ...]:
+        """Return what clients are told, one for each listener; by default the listeners."""
+        listening = self.listening()
+        if self.advertised_listeners is None:
+            return listening
+        advertised = self._parse("advertised.listeners", self.advertised_listeners)
+        names = {listener.name for listener in listening}
+        for listener in advertised:
+            if listener.name not in names:
+                raise ConfigError(
+                    f"advertised.listeners names {listener.name}, which listeners does not have"
+                )
+            if listener.host == "0.0.0.0":
+                raise ConfigError(
+                    "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. "
+                    "Use a routable IP address."
+                )
+        told = {listener.name: listener for listener in advertised}
+        return tuple(told.get(listener.name, listener) for listener in listening)
+
+    def _parse(self, setting: str, items: tuple[str, ...]) -> tuple[Listener, ...]:
+        controller = {name.upper() for name in self.controller_listener_names}
+        served = [item for item in items if item.partition("://")[0].upper() not in controller]
+        return parse_listeners(
+            setting, served, parse_protocol_map(self.listener_security_protocol_map)
+        )
+
+
+def _agree_on_node_id(values: dict[str, Value]) -> None:
+    """Let `node.id` and its older name `broker.id` have one value (Kafka: ``KafkaConfig``)."""
+    node_id, broker_id = values["node_id"], values["broker_id"]
+    if node_id is None:
+        node_id = DEFAULT_NODE_ID if broker_id == -1 else broker_id
+    elif broker_id not in (-1, node_id):
+        raise ConfigError("You must set `node.id` to the same value as `broker.id`.")
+    assert isinstance(node_id, int)
+    if node_id < 0:
+        raise ConfigError(f"node.id: {node_id} is negative")
+    values["node_id"] = values["broker_id"] = node_id
+
+
+def _check_roles(values: Mapping[str, Value]) -> None:
+    roles = values["process_roles"]
+    assert isinstance(roles, tuple)
+    if roles and "broker" not in roles:
+        raise ConfigError(
+            "process.roles: Millstream has no process that is only a controller; add broker"
+        )
+
+
+@cache
+def all_broker_keys() -> Mapping[str, ConfigKey]:
+    """Return every setting that a broker knows by name: those it acts on, then the others."""
+    return {**BrokerConfig.keys, **accepted_keys()}
+
+
+def _check_without_effect(name: str, text: str) -> None:
+    """Refuse a name that nobody knows, and a text that Kafka would refuse."""
+    key = accepted_keys().get(name)
+    if key is not None:
+        key.parse(text)
+    elif name not in OLDER_NAMES and not name.startswith(FREE_PREFIXES):
+        raise ConfigError(unknown_setting(name))
+
+
+def unknown_setting(name: str) -> str:
+    """Return a sentence that says so, with the nearest name that is known."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, [*all_broker_keys(), *OLDER_NAMES], n=1, cutoff=0.6)
+    hint = f"; the nearest is {near[0]}" if near else ""
+    return f"unknown setting {name}{hint}"
+
+
+def without_effect(settings: Mapping[str, str]) -> list[str]:
+    """Return the names among ``settings`` that Millstream accepts and does not act on, sorted."""
+    return sorted(name for name in settings if name not in BrokerConfig.keys)

@@ -1,0 +1,85 @@
+"""Reads Java `.properties` text, `name=value` items and `MILLSTREAM_*` environment variables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from millstream.model.errors import ConfigError
+
+ENVIRONMENT_PREFIX: Final = "MILLSTREAM_"
+
+_SPACE: Final = " \t\f"
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|u|.)", re.DOTALL)
+_KEY_END = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
+_LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    r"""Return the settings of a `.properties` text; the last of two equal names counts.
+
+    As ``java.util.Properties.load``: comments begin with ``#`` or ``!``, a backslash at the end
+    continues a line, ``=``, ``:`` or white space ends the name, ``\uXXXX`` and the usual escapes
+    are read.
+    """
+    settings: dict[str, str] = {}
+    for line in _logical_lines(text):
+        match = _KEY_END.match(line)
+        assert match is not None
+        rest = line[match.end() :].lstrip(_SPACE)
+        if rest[:1] in ("=", ":"):
+            rest = rest[1:].lstrip(_SPACE)
+        settings[_unescape(match[0])] = _unescape(rest)
+    return settings
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    pending: str | None = None
+    for raw in re.split(r"\r\n|\r|\n", text):
+        line = raw.lstrip(_SPACE)
+        if pending is None and (not line or line[0] in "#!"):
+            continue
+        backslashes = len(line) - len(line.rstrip("\\"))
+        joined = (pending or "") + (line[:-1] if backslashes % 2 else line)
+        pending = joined if backslashes % 2 else None
+        if pending is None:
+            yield joined
+    if pending:
+        yield pending
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    return _ESCAPE.sub(_character, text)
+
+
+def _character(match: re.Match[str]) -> str:
+    code = match[1]
+    if code == "u":
+        raise ConfigError("Malformed \\uxxxx encoding in a properties file")
+    return chr(int(code[1:], 16)) if len(code) == 5 else _LETTERS.get(code, code)
+
+
+def parse_overrides(items: Iterable[str]) -> dict[str, str]:
+    """Return the settings of ``name=value`` items, as Kafka's ``--override`` takes them."""
+    settings = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"{item!r} is not of the form name=value")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+def from_environment(environment: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """Return the settings that ``MILLSTREAM_*`` variables give: ``MILLSTREAM_LOG_DIRS`` sets
+    `log.dirs`. Variables that are no setting's name are left alone.
+    """
+    by_variable = {ENVIRONMENT_PREFIX + name.upper().replace(".", "_"): name for name in names}
+    return {
+        by_variable[variable]: value
+        for variable, value in environment.items()
+        if variable in by_variable
+    }

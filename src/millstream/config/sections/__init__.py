@@ -1,0 +1,1 @@
+"""The settings of a broker, by what they are about."""

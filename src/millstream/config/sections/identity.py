@@ -1,0 +1,74 @@
+"""Who this broker is and where its metadata lies."""
+
+from __future__ import annotations
+
+from millstream.config.definition import Config, boolean, int32, string, texts
+from millstream.config.validators import at_least, each_of
+
+
+class IdentitySettings(Config):
+    """Who the broker is."""
+
+    node_id: int | None = int32(
+        "node.id",
+        None,
+        at_least(0),
+        "The broker's id, unique in the cluster; when neither this nor `broker.id` is set it is 1.",
+    )
+    broker_id: int = int32(
+        "broker.id",
+        -1,
+        None,
+        "Older name of `node.id`.",
+    )
+    process_roles: tuple[str, ...] = texts(
+        "process.roles",
+        (),
+        each_of("broker", "controller"),
+        "Roles of a KRaft node; Millstream has no controller of its own, so the list must "
+        "contain `broker`.",
+    )
+    broker_rack: str | None = string(
+        "broker.rack",
+        None,
+        None,
+        "Rack or zone of the broker, told to clients so that they can fetch nearby.",
+    )
+    controller_listener_names: tuple[str, ...] = texts(
+        "controller.listener.names",
+        (),
+        None,
+        "Names of the listeners that a KRaft controller would open; listeners of these names "
+        "are not opened.",
+    )
+    delete_topic_enable: bool = boolean(
+        "delete.topic.enable",
+        True,
+        "Whether topics may be deleted.",
+    )
+    auto_create_topics_enable: bool = boolean(
+        "auto.create.topics.enable",
+        True,
+        "Whether asking for the metadata of an unknown topic, with the client's consent, "
+        "creates it.",
+    )
+    num_partitions: int = int32(
+        "num.partitions",
+        1,
+        at_least(1),
+        "Partitions of a topic whose creator does not say how many.",
+    )
+    default_replication_factor: int = int32(
+        "default.replication.factor",
+        1,
+        None,
+        "Replicas of a topic whose creator does not say how many.",
+    )
+    zookeeper_connect: str | None = string(
+        "zookeeper.connect",
+        None,
+        None,
+        "The ZooKeeper ensemble of a cluster, `host:port,…/chroot`; without it the broker keeps "
+        "its metadata in its first log directory.",
+        internal=True,
+    )

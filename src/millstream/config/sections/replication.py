@@ -1,0 +1,89 @@
+"""How brokers follow and replace each other."""
+
+from __future__ import annotations
+
+from millstream.config.definition import CLUSTER_WIDE, Config, boolean, int32, int64
+from millstream.config.validators import at_least
+
+
+class ReplicationSettings(Config):
+    """Read and reported; but for `min.insync.replicas` they act once brokers form a cluster."""
+
+    min_insync_replicas: int = int32(
+        "min.insync.replicas",
+        1,
+        at_least(1),
+        "Default of `min.insync.replicas`.",
+        mode=CLUSTER_WIDE,
+    )
+    unclean_leader_election_enable: bool = boolean(
+        "unclean.leader.election.enable",
+        False,
+        "Default of `unclean.leader.election.enable`.",
+        mode=CLUSTER_WIDE,
+    )
+    replica_lag_time_max_ms: int = int64(
+        "replica.lag.time.max.ms",
+        30_000,
+        None,
+        "Time in milliseconds after which a follower that does not keep up leaves the in-sync "
+        "replicas.",
+    )
+    replica_fetch_max_bytes: int = int32(
+        "replica.fetch.max.bytes",
+        1_048_576,
+        at_least(0),
+        "Bytes of one partition in a follower's fetch.",
+    )
+    replica_fetch_response_max_bytes: int = int32(
+        "replica.fetch.response.max.bytes",
+        10_485_760,
+        at_least(0),
+        "Bytes of a whole answer to a follower's fetch.",
+    )
+    replica_fetch_wait_max_ms: int = int32(
+        "replica.fetch.wait.max.ms",
+        500,
+        None,
+        "Time in milliseconds that a follower's fetch may wait for records.",
+    )
+    replica_fetch_min_bytes: int = int32(
+        "replica.fetch.min.bytes",
+        1,
+        None,
+        "Bytes that end a follower's wait.",
+    )
+    replica_fetch_backoff_ms: int = int32(
+        "replica.fetch.backoff.ms",
+        1_000,
+        at_least(0),
+        "Time in milliseconds that a follower waits after a failed fetch.",
+    )
+    replica_socket_timeout_ms: int = int32(
+        "replica.socket.timeout.ms",
+        30_000,
+        None,
+        "Time in milliseconds that a follower's request may take.",
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = int64(
+        "replica.high.watermark.checkpoint.interval.ms",
+        5_000,
+        None,
+        "Time in milliseconds between two writes of the high watermarks.",
+    )
+    controlled_shutdown_enable: bool = boolean(
+        "controlled.shutdown.enable",
+        True,
+        "Whether a broker gives away its leaderships before it stops.",
+    )
+    auto_leader_rebalance_enable: bool = boolean(
+        "auto.leader.rebalance.enable",
+        True,
+        "Whether leadership goes back to preferred replicas by itself.",
+    )
+    leader_imbalance_check_interval_seconds: int = int64(
+        "leader.imbalance.check.interval.seconds",
+        300,
+        at_least(1),
+        "Time in seconds between two looks for leaders to move back.",
+    )
