@@ -1,0 +1,82 @@
+"""Compare a broker's answers with Apache Kafka's.
+
+From the root of the repository::
+
+    python -m tests.interop.differential run --bootstrap HOST:PORT [--api Fetch] [--scenario TEXT]
+        send the scenarios to a running broker and print every field that is not as Kafka's;
+        --scenario takes a part of a name, --show prints the answers too
+    python -m tests.interop.differential list [--api Fetch]
+        print the names of the scenarios
+    python -m tests.interop.differential record [--bootstrap HOST:PORT] [--api Fetch]
+        send them to Apache Kafka 4.3 (started here unless an address is given) and keep its answers
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tests.interop.differential import recorded, runner
+from tests.interop.differential.scenario import Scenario, all_scenarios
+
+
+def _chosen(options: argparse.Namespace) -> list[Scenario]:
+    return [
+        each
+        for each in all_scenarios()
+        if options.api in (None, each.api) and (options.scenario or "") in str(each)
+    ]
+
+
+def _run(options: argparse.Namespace) -> int:
+    runner.prepare(options.bootstrap)
+    different = 0
+    chosen = _chosen(options)
+    for scenario in chosen:
+        outcome = runner.perform(scenario, options.bootstrap)
+        expected = recorded.load(scenario.api).get(scenario.name)
+        lines = ["nothing recorded"] if expected is None else runner.compare(outcome, expected)
+        different += bool(lines)
+        if lines:
+            print(f"{scenario}\n  " + "\n  ".join(lines))
+        if options.show:
+            for step, answer in outcome.steps:
+                print(f"  {step}: {answer}")
+    print(f"{len(chosen) - different} of {len(chosen)} scenarios answer as Kafka does")
+    return 1 if different else 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    chosen = _chosen(options)
+    for scenario in chosen:
+        print(scenario)
+    print(f"{len(chosen)} scenarios", file=sys.stderr)
+    return 0
+
+
+def _record(options: argparse.Namespace) -> int:
+    return 1 if runner.record(_chosen(options), options.bootstrap) else 0
+
+
+def main() -> int:
+    """Read the command line and do what it says."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.interop.differential",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True)
+    for name, function in (("run", _run), ("list", _list), ("record", _record)):
+        command = commands.add_parser(name)
+        command.set_defaults(function=function)
+        command.add_argument("--api")
+        command.add_argument("--scenario")
+        if name != "list":
+            command.add_argument("--bootstrap", required=name == "run")
+        command.add_argument("--show", action="store_true")
+    options = parser.parse_args()
+    return int(options.function(options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""The APIs that the runner compares, with the versions that both brokers must serve."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SERVED: Final[dict[str, tuple[int, range]]] = {
+    "Produce": (0, range(3, 14)),
+    "Fetch": (1, range(4, 19)),
+    "ListOffsets": (2, range(1, 12)),
+    "Metadata": (3, range(14)),
+    "OffsetCommit": (8, range(2, 11)),
+    "OffsetFetch": (9, range(1, 11)),
+    "FindCoordinator": (10, range(7)),
+    "JoinGroup": (11, range(10)),
+    "Heartbeat": (12, range(5)),
+    "LeaveGroup": (13, range(6)),
+    "SyncGroup": (14, range(6)),
+    "DescribeGroups": (15, range(7)),
+    "ListGroups": (16, range(6)),
+    "ApiVersions": (18, range(5)),
+    "CreateTopics": (19, range(2, 8)),
+    "DeleteTopics": (20, range(1, 7)),
+    "DeleteRecords": (21, range(3)),
+    "InitProducerId": (22, range(6)),
+    "OffsetForLeaderEpoch": (23, range(2, 5)),
+    "DescribeConfigs": (32, range(1, 5)),
+    "AlterConfigs": (33, range(3)),
+    "DescribeLogDirs": (35, range(1, 6)),
+    "CreatePartitions": (37, range(4)),
+    "DeleteGroups": (42, range(3)),
+    "IncrementalAlterConfigs": (44, range(2)),
+    "OffsetDelete": (47, range(1)),
+    "DescribeCluster": (60, range(3)),
+    "DescribeProducers": (61, range(1)),
+    "ListConfigResources": (74, range(2)),
+    "DescribeTopicPartitions": (75, range(1)),
+}
+"""API name: (key, versions). The versions are those of Apache Kafka 4.2, which 4.3 serves too."""
+
+
+def api_key(api: str) -> int:
+    """Return the number that stands in the request header."""
+    return SERVED[api][0]
+
+
+def versions(api: str) -> range:
+    """Return the versions of ``api`` that are compared."""
+    return SERVED[api][1]

@@ -1,0 +1,64 @@
+"""A blocking connection that sends exactly the bytes it is told to."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Final
+
+TIMEOUT_S: Final = 30.0
+
+
+class ConnectionClosedError(Exception):
+    """The broker closed the connection where an answer was due."""
+
+
+class RawConnection:
+    """One TCP connection: frames out, frames in."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._next_correlation_id = 1
+
+    def next_correlation_id(self) -> int:
+        """Return a number not used before on this connection."""
+        self._next_correlation_id += 1
+        return self._next_correlation_id
+
+    def send_frame(self, payload: bytes) -> None:
+        """Send ``payload`` behind its length."""
+        self.send_bytes(struct.pack(">i", len(payload)) + payload)
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send ``data`` as it is."""
+        try:
+            self._socket.sendall(data)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise ConnectionClosedError from error
+
+    def receive_frame(self) -> bytes:
+        """Return the next answer without its length; ConnectionClosedError when none comes."""
+        (length,) = struct.unpack(">i", self._receive(4))
+        return self._receive(length)
+
+    def _receive(self, count: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < count:
+            try:
+                part = self._socket.recv(count - len(parts))
+            except ConnectionResetError as error:
+                raise ConnectionClosedError from error
+            if not part:
+                raise ConnectionClosedError
+            parts += part
+        return bytes(parts)
+
+    def finish_sending(self) -> None:
+        """Tell the broker that nothing more will come, as a program that ends does."""
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()

@@ -1,0 +1,39 @@
+"""Kafka's answers as data: one JSON file per API under ``answers/``, one line per answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+ANSWERS: Final = Path(__file__).parent / "answers"
+Steps = Sequence[tuple[str, object]]
+
+
+def _line(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def save(api: str, answers: Mapping[str, Steps]) -> None:
+    """Write the answers of all scenarios of ``api``."""
+    ANSWERS.mkdir(exist_ok=True)
+    blocks = []
+    for name, steps in answers.items():
+        lines = ",\n".join(f"  {_line([step, answer])}" for step, answer in steps)
+        blocks.append(f"{_line(name)}: [\n{lines}\n]" if steps else f"{_line(name)}: []")
+    (ANSWERS / f"{api}.json").write_text("{\n" + ",\n".join(blocks) + "\n}\n")
+
+
+def load(api: str) -> dict[str, list[tuple[str, object]]]:
+    """Read what Kafka answered; empty when nothing is recorded."""
+    path = ANSWERS / f"{api}.json"
+    if not path.exists():
+        return {}
+    data = json.loads(path.read_text())
+    return {name: [(step, answer) for step, answer in steps] for name, steps in data.items()}
+
+
+def recorded_apis() -> Iterable[str]:
+    """Return the APIs that have a file."""
+    return sorted(path.stem for path in ANSWERS.glob("*.json") if path.stem[0].isupper())

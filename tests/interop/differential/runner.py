@@ -1,0 +1,91 @@
+"""Runs scenarios against a broker and compares their answers with Kafka's recorded ones."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tests.interop.differential import recorded
+from tests.interop.differential.normalise import differences
+from tests.interop.differential.scenario import Scenario
+from tests.interop.differential.session import Session
+
+Steps = list[tuple[str, object]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one scenario gave: its answers, and the error that ended it early, if any."""
+
+    scenario: Scenario
+    steps: Steps
+    failure: str | None
+
+
+def perform(scenario: Scenario, bootstrap: str) -> Outcome:
+    """Run one scenario against the broker at ``bootstrap``."""
+    session = Session(bootstrap)
+    failure = None
+    try:
+        scenario.run(session)
+    except Exception:
+        failure = traceback.format_exc(limit=-3)
+    finally:
+        session.close()
+    return Outcome(scenario, session.steps, failure)
+
+
+def prepare(bootstrap: str) -> None:
+    """Wait until the broker's coordinators and producer ids are ready."""
+    session = Session(bootstrap)
+
+    def ready(answer: dict[str, object]) -> bool:
+        return answer["error_code"] == 0
+
+    group = {"group_id": "differential-warm-up"}
+    for key_type in (0, 1):
+        session.until(ready, "FindCoordinator", 1, key="differential-warm-up", key_type=key_type)
+    session.until(ready, "OffsetFetch", 5, **group, topics=None)
+    session.until(ready, "InitProducerId", 1, transactional_id=None, transaction_timeout_ms=1)
+    session.close()
+
+
+def compare(outcome: Outcome, expected: Steps) -> list[str]:
+    """Return what differs between Kafka's answers and those of ``outcome``."""
+    lines = []
+    for index in range(max(len(expected), len(outcome.steps))):
+        if index >= len(outcome.steps):
+            lines.append(f"step {index + 1} {expected[index][0]}: not reached")
+            break
+        if index >= len(expected):
+            lines.append(f"step {index + 1} {outcome.steps[index][0]}: Kafka has no such step")
+            break
+        (step, wanted), (actual_step, got) = expected[index], outcome.steps[index]
+        if step != actual_step:
+            lines.append(f"step {index + 1}: Kafka {step}, here {actual_step}")
+            break
+        lines += [f"step {index + 1} {step} {line}" for line in differences(wanted, got)]
+    if outcome.failure is not None:
+        lines.append("the scenario broke off: " + outcome.failure)
+    return lines
+
+
+def record(
+    scenarios: Iterable[Scenario], bootstrap: str, tell: Callable[[str], None] = print
+) -> int:
+    """Run scenarios against Apache Kafka and keep its answers; return how many broke off."""
+    prepare(bootstrap)
+    answers: dict[str, dict[str, Steps]] = {}
+    failures = 0
+    for scenario in scenarios:
+        outcome = perform(scenario, bootstrap)
+        if outcome.failure is not None:
+            failures += 1
+            tell(f"{scenario} broke off: {outcome.failure}\n  after {outcome.steps[-1:]}")
+            continue
+        kept = answers.setdefault(scenario.api, recorded.load(scenario.api))
+        kept[scenario.name] = outcome.steps
+    for api, kept in answers.items():
+        recorded.save(api, kept)
+    return failures

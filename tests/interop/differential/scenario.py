@@ -1,0 +1,85 @@
+"""The register of scenarios: a function per scenario, run once per version or case.
+
+::
+
+    @scenario(versions="Produce")
+    def one_batch(s: Session, version: int) -> None:
+        s.produce(batch("a", "b"), topic=s.topic(), version=version)
+
+    @scenario(cases={"no_key": None, "key": b"k"})
+    def keys(s: Session, key: bytes | None) -> None: ...
+
+The module gives the API: ``scenarios/produce.py`` holds ``Produce/...``. With cases and versions
+the function gets (case, version), and the name is ``Produce/keys/no_key/v9``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tests.interop.differential import apis, scenarios
+from tests.interop.differential.session import Session
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One thing that both brokers are asked."""
+
+    api: str
+    name: str
+    run: Callable[[Session], None]
+
+    def __str__(self) -> str:
+        return f"{self.api}/{self.name}"
+
+
+_REGISTER: Final[dict[str, Scenario]] = {}
+
+
+def scenario(
+    versions: str | Iterable[int] | None = None, cases: Mapping[str, Any] | Iterable[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function as one scenario per combination of case and version."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        module = function.__module__.rpartition(".")[2]
+        api = "".join(part.capitalize() for part in module.split("_"))
+        numbers: list[int | None] = [None]
+        if isinstance(versions, str):
+            numbers = list(apis.versions(versions))
+        elif versions is not None:
+            numbers = list(versions)
+        table = cases if isinstance(cases, Mapping) else {each: each for each in cases}
+        for label, case in table.items() if table else [(None, None)]:
+            for version in numbers:
+                _add(api, function, label, case, version)
+        return function
+
+    return register
+
+
+def _add(
+    api: str, function: Callable[..., None], label: str | None, case: object, version: int | None
+) -> None:
+    arguments: list[object] = []
+    parts = [function.__name__]
+    if label is not None:
+        arguments.append(case)
+        parts.append(label)
+    if version is not None:
+        arguments.append(version)
+        parts.append(f"v{version}")
+    made = Scenario(api, "/".join(parts), lambda session: function(session, *arguments))
+    assert str(made) not in _REGISTER, f"two scenarios called {made}"
+    _REGISTER[str(made)] = made
+
+
+def all_scenarios() -> list[Scenario]:
+    """Return every scenario there is, by API in the order of their definition."""
+    for module in sorted(each.name for each in pkgutil.iter_modules(scenarios.__path__)):
+        importlib.import_module(f"{scenarios.__name__}.{module}")
+    return list(_REGISTER.values())
