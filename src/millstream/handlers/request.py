@@ -12,6 +12,9 @@ A handler module defines two functions:
     ``getErrorResponse`` puts it. Dispatch calls it for a KafkaError that left ``handle`` and for
     UNKNOWN_SERVER_ERROR.
 
+Where a request wants no answer (Produce with acks=0), a handler that must refuse it raises
+ConnectionClosedError.
+
 Records in a request are views into the connection's buffer: they are valid until ``handle`` returns
 (for ``async def``: until its first await), so what outlives that is copied.
 """
@@ -23,16 +26,12 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from millstream.model.deferred import Deferred
-from millstream.protocol.schema import Message
+from millstream.protocol.message import Response
 
-Answer: TypeAlias = Message | None
+Answer: TypeAlias = Response | None
 """A response, or None when the request wants none (Produce with acks=0)."""
 
 Reply: TypeAlias = Answer | Deferred[Answer] | Coroutine[Deferred[Any], None, Answer]
-
-
-class ConnectionClosedError(Exception):
-    """A handler ends the connection: the only answer that a client without one can be given."""
 
 
 @dataclass(slots=True)

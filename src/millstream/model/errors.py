@@ -185,6 +185,10 @@ class ProtocolError(MillstreamError):
     """The peer sent bytes that are no message of the protocol: the connection is closed."""
 
 
+class ConnectionClosedError(MillstreamError):
+    """The broker hangs up: the only answer to a request that wants none (Produce with acks=0)."""
+
+
 class StorageError(MillstreamError):
     """A disk failed or is full; ``directory`` is the log directory that goes offline."""
 

@@ -1,0 +1,277 @@
+"""Fetch (key 1), versions 4 to 18.
+
+=======  ====================================================================================
+version  what it brings
+=======  ====================================================================================
+4        isolation level, aborted transactions
+5        log start offset
+7        fetch sessions (KIP-227)
+9        the client's leader epoch (KIP-320)
+11       rack of the client (KIP-392)
+12       flexible; last fetched epoch, diverging epoch
+13       topic ids (KIP-516)
+15       replica state in place of replica id
+16       the current leader with a refusal (KIP-951)
+17, 18   fields of the metadata quorum: read and left alone
+=======  ====================================================================================
+
+A read begins at the batch that holds the offset and is answered as a reference to the file. The
+promise of at least one batch, however large, holds once per request. A fetch that finds fewer than
+``min_bytes`` waits at its partitions and is run again as a whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millstream.handlers.request import Answer, RequestContext
+from millstream.model.deferred import Deferred
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.topic import ZERO_TOPIC_ID
+from millstream.protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from millstream.runtime.fetch_sessions import FetchContext, PartitionFetch
+from millstream.runtime.partition import READ_COMMITTED, Partition
+from millstream.runtime.services import Services
+from millstream.runtime.waiters import FetchWaiter
+
+_Read = tuple[PartitionFetch, PartitionData]
+
+
+def handle(
+    services: Services, context: RequestContext, request: FetchRequest
+) -> Answer | Deferred[Answer]:
+    """Read what the request names; wait where that is less than it asks for."""
+    now_ms = services.clock.monotonic_ms()
+    fetch_context = services.fetch_sessions.open(request, context.version, now_ms)
+    if fetch_context.error is not ErrorCode.NONE:
+        return FetchResponse(error_code=fetch_context.error.code, responses=[])
+    operation = _Fetch(services, context, request, fetch_context)
+    outcome = operation.run()
+    if outcome.urgent or outcome.size >= operation.min_bytes or request.max_wait_ms <= 0:
+        return operation.answer(outcome)
+    return operation.wait(outcome, request.max_wait_ms)
+
+
+def failed(context: RequestContext, request: FetchRequest, error: KafkaError) -> FetchResponse:
+    """Refuse the request as a whole; versions below 7 can say so only in every partition."""
+    if context.version >= 7:
+        return FetchResponse(error_code=error.error.code, responses=[])
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=[_refused(wanted.partition, error) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What one run over the partitions found."""
+
+    reads: list[_Read]
+    refusals: list[_Read]
+    partitions: list[Partition]
+    size: int = 0
+    urgent: bool = False
+
+
+class _Fetch:
+    """One fetch request, which may run more than once."""
+
+    __slots__ = (
+        "_by_id",
+        "_context",
+        "_fetches",
+        "_isolation",
+        "_max_bytes",
+        "_services",
+        "_version",
+        "min_bytes",
+    )
+
+    def __init__(
+        self,
+        services: Services,
+        context: RequestContext,
+        request: FetchRequest,
+        fetch_context: FetchContext,
+    ) -> None:
+        self._services = services
+        self._version = context.version
+        self._by_id = context.version >= 13
+        self._context = fetch_context
+        self._fetches = fetch_context.partitions
+        self._isolation = request.isolation_level
+        self._max_bytes = min(request.max_bytes, services.config.current.fetch_max_bytes)
+        self.min_bytes = min(request.min_bytes, self._max_bytes)
+
+    def run(self) -> _Outcome:
+        """Read every partition in order, until the bytes are used up."""
+        outcome = _Outcome([], [], [])
+        left = self._max_bytes
+        min_one_batch = True
+        for fetch in self._fetches:
+            try:
+                partition = self._partition(fetch)
+            except KafkaError as error:
+                outcome.refusals.append((fetch, _refused(fetch.partition, error)))
+                continue
+            outcome.partitions.append(partition)
+            try:
+                data, size = self._read(partition, fetch, left, min_one_batch)
+            except KafkaError as error:
+                data, size = _refused(fetch.partition, error), 0
+                outcome.urgent = True
+            if data.diverging_epoch.epoch != -1:
+                outcome.urgent = True
+            outcome.reads.append((fetch, data))
+            if size:
+                min_one_batch = False
+                left = max(0, left - size)
+                outcome.size += size
+        if not outcome.partitions:
+            outcome.urgent = True
+        return outcome
+
+    def wait(self, outcome: _Outcome, wait_ms: int) -> Deferred[Answer]:
+        """Park at the partitions; answer with what a second run finds."""
+        answered: Deferred[Answer] = Deferred()
+        FetchWaiter(
+            self._services.clock,
+            partitions=outcome.partitions,
+            missing_bytes=self.min_bytes - outcome.size,
+            wait_ms=wait_ms,
+            retry=lambda: answered.complete(self.answer(self.run())),
+        )
+        return answered
+
+    def answer(self, outcome: _Outcome) -> FetchResponse:
+        """Choose what the client has to be told, by its session."""
+        reads = outcome.reads + outcome.refusals
+        context = self._context
+        session = context.session
+        session_id = 0
+        if session is not None:
+            session_id = session.session_id
+            reads = [read for read in reads if session.select(*read)]
+        elif context.opens_session:
+            session_id = self._open_session(reads)
+        return FetchResponse(session_id=session_id, responses=_by_topic(reads, by_id=self._by_id))
+
+    def _open_session(self, reads: list[_Read]) -> int:
+        for fetch, data in reads:
+            fetch.told_high_watermark = data.high_watermark
+            fetch.told_log_start_offset = data.log_start_offset
+        session = self._services.fetch_sessions.create(
+            (fetch for fetch, _ in reads), self._version, self._services.clock.monotonic_ms()
+        )
+        return 0 if session is None else session.session_id
+
+    def _partition(self, fetch: PartitionFetch) -> Partition:
+        partitions = self._services.partitions
+        slots = (
+            partitions.by_id.get(fetch.topic_id)
+            if self._by_id
+            else partitions.by_name.get(fetch.topic)
+        )
+        if slots is not None and 0 <= fetch.partition < len(slots):
+            partition = slots[fetch.partition]
+            if partition is not None:
+                return partition
+        if not self._by_id:
+            return partitions.get(fetch.topic, fetch.partition)
+        image = self._services.metadata.topic_by_id(fetch.topic_id)
+        if image is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return partitions.get(image.name, fetch.partition)
+
+    def _read(
+        self, partition: Partition, fetch: PartitionFetch, left: int, min_one_batch: bool
+    ) -> tuple[PartitionData, int]:
+        partition.check_leader_epoch(fetch.current_leader_epoch)
+        log = partition.log
+        if fetch.last_fetched_epoch >= 0:
+            diverging = _divergence(partition, fetch)
+            if diverging is not None:
+                return diverging, 0
+        read = partition.read(
+            fetch.fetch_offset,
+            max_bytes=min(fetch.max_bytes, left),
+            isolation=self._isolation,
+            min_one_batch=min_one_batch,
+        )
+        aborted = None
+        if self._isolation == READ_COMMITTED:
+            aborted = [
+                AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+                for one in log.aborted_transactions(read)
+            ]
+        data = PartitionData(
+            partition_index=fetch.partition,
+            error_code=0,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=aborted,
+            records=b"" if read.records is None else read.records,
+        )
+        return data, read.size
+
+
+def _divergence(partition: Partition, fetch: PartitionFetch) -> PartitionData | None:
+    """Tell a client whose log forked off where the common part ends (KIP-595)."""
+    log = partition.log
+    end = log.end_offset_for_epoch(fetch.last_fetched_epoch)
+    if end.leader_epoch == -1:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    if end.leader_epoch >= fetch.last_fetched_epoch and end.end_offset >= fetch.fetch_offset:
+        return None
+    return PartitionData(
+        partition_index=fetch.partition,
+        error_code=0,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        diverging_epoch=EpochEndOffset(epoch=end.leader_epoch, end_offset=end.end_offset),
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def _refused(index: int, error: KafkaError) -> PartitionData:
+    return PartitionData(
+        partition_index=index,
+        error_code=error.error.code,
+        high_watermark=-1,
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def _by_topic(reads: list[_Read], *, by_id: bool) -> list[FetchableTopicResponse]:
+    """Put neighbours of one topic together; the order of partitions stays."""
+    responses: list[FetchableTopicResponse] = []
+    last: PartitionFetch | None = None
+    for fetch, data in reads:
+        if last is not None and last.topic == fetch.topic and last.topic_id == fetch.topic_id:
+            responses[-1].partitions.append(data)
+        else:
+            responses.append(
+                FetchableTopicResponse(
+                    topic=fetch.topic,
+                    topic_id=fetch.topic_id if by_id else ZERO_TOPIC_ID,
+                    partitions=[data],
+                )
+            )
+        last = fetch
+    return responses

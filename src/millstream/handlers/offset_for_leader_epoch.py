@@ -1,0 +1,79 @@
+"""OffsetForLeaderEpoch (key 23), versions 2 to 4.
+
+=======  ====================================================================================
+version  what it brings
+=======  ====================================================================================
+2        the client's own leader epoch
+3        replica id
+4        flexible
+=======  ====================================================================================
+
+Answers where the largest epoch at or below the one asked for ends (KIP-101, KIP-279, KIP-320).
+"""
+
+from __future__ import annotations
+
+from millstream.handlers.request import RequestContext
+from millstream.model.errors import KafkaError
+from millstream.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from millstream.runtime.services import Services
+
+
+def handle(
+    services: Services, context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """Look up the end of one epoch per partition."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[_look_up(services, topic.topic, wanted) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def failed(
+    context: RequestContext, request: OffsetForLeaderEpochRequest, error: KafkaError
+) -> OffsetForLeaderEpochResponse:
+    """Refuse every partition."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[_refused(wanted, error) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _look_up(services: Services, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        partition = services.partitions.get(topic, wanted.partition)
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+    except KafkaError as error:
+        return _refused(wanted, error)
+    if wanted.leader_epoch == partition.leader_epoch:
+        # The current epoch ends where the log ends, written to or not.
+        leader_epoch, end_offset = partition.leader_epoch, partition.log.log_end_offset
+    else:
+        end = partition.log.end_offset_for_epoch(wanted.leader_epoch)
+        leader_epoch, end_offset = end.leader_epoch, end.end_offset
+    return EpochEndOffset(
+        error_code=0,
+        partition=wanted.partition,
+        leader_epoch=leader_epoch,
+        end_offset=end_offset,
+    )
+
+
+def _refused(wanted: OffsetForLeaderPartition, error: KafkaError) -> EpochEndOffset:
+    return EpochEndOffset(error_code=error.error.code, partition=wanted.partition)

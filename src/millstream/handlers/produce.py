@@ -1,0 +1,260 @@
+"""Produce (key 0), versions 3 to 13; 0 to 2 are advertised and refused.
+
+=======  ====================================================================================
+version  what it brings
+=======  ====================================================================================
+0–2      message formats 0 and 1: refused; advertised because librdkafka up to 2.11.0 stops
+         compressing when the range does not begin at 0 (KAFKA-18659)
+3        record batches v2, transactional id
+5        log start offset in the answer
+7        zstd (KIP-110)
+8        record errors and a message (KIP-467)
+9        flexible
+10       the current leader with a refusal (KIP-951)
+12       transactions v2 (KIP-890)
+13       topic ids (KIP-516)
+=======  ====================================================================================
+
+A batch stays opaque: its header and CRC are checked, two fields outside the CRC are rewritten, and
+the bytes go to the log. acks=0 is never answered; an error there ends the connection. A request
+with a transactional id writes like any other until the transaction coordinator is there to vouch
+for it, so transactional batches are refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from millstream.handlers.request import Answer, RequestContext
+from millstream.model.clock import TimerHandle
+from millstream.model.deferred import Deferred
+from millstream.model.errors import ConnectionClosedError, ErrorCode, KafkaError
+from millstream.model.offsets import NO_OFFSET, Offset
+from millstream.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from millstream.records.limits import RecordsRefusedError
+from millstream.records.validation import claims_transaction, validate_produced
+from millstream.runtime.partition import Partition
+from millstream.runtime.services import Services
+from millstream.storage.log import AppendResult
+
+_VALID_ACKS = (-1, 0, 1)
+_FIRST_VERSION_WITH_TOPIC_IDS = 13
+
+
+@dataclass(slots=True)
+class _Unsettled:
+    """One partition's answer that does not count yet: its batch is written, or about to be."""
+
+    partition: Partition
+    answer: PartitionProduceResponse
+    appended: AppendResult | Deferred[AppendResult]
+    last_offset: Offset = NO_OFFSET
+
+
+def handle(
+    services: Services, context: RequestContext, request: ProduceRequest
+) -> Answer | Deferred[Answer]:
+    """Append every partition's batch, then answer when all of them count."""
+    acks = request.acks
+    if acks not in _VALID_ACKS:
+        return failed(context, request, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS))
+    if _is_transactional(request):
+        error = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return _conclude(acks, failed(context, request, error), has_errors=True)
+    now_ms = services.clock.now_ms()
+    unsettled: list[_Unsettled] = []
+    responses: list[TopicProduceResponse] = []
+    has_errors = False
+    for topic in request.topic_data:
+        answers: list[PartitionProduceResponse] = []
+        for data in topic.partition_data:
+            try:
+                partition = _partition(services, topic, data.index, context.version)
+                answer = _append(partition, data, context.version, now_ms, acks, unsettled)
+            except KafkaError as error:
+                has_errors = True
+                answer = _refused(data.index, error)
+            answers.append(answer)
+        responses.append(
+            TopicProduceResponse(
+                name=topic.name, topic_id=topic.topic_id, partition_responses=answers
+            )
+        )
+    response = ProduceResponse(responses=responses)
+    if acks == 0 or not unsettled:
+        return _conclude(acks, response, has_errors=has_errors)
+    return _Commit(services, request, response, unsettled).outcome
+
+
+def failed(context: RequestContext, request: ProduceRequest, error: KafkaError) -> ProduceResponse:
+    """Refuse every partition."""
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[_refused(data.index, error) for data in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+def _conclude(acks: int, response: ProduceResponse, *, has_errors: bool) -> ProduceResponse | None:
+    if acks != 0:
+        return response
+    if has_errors:
+        # The only way to tell a client that wants no answer (Kafka: closeConnection).
+        raise ConnectionClosedError("a produce request with acks=0 failed")
+    return None
+
+
+def _is_transactional(request: ProduceRequest) -> bool:
+    return any(
+        data.records is not None and claims_transaction(data.records)
+        for topic in request.topic_data
+        for data in topic.partition_data
+    )
+
+
+def _partition(services: Services, topic: TopicProduceData, index: int, version: int) -> Partition:
+    """Find the partition by what this version names it with."""
+    partitions = services.partitions
+    by_id = version >= _FIRST_VERSION_WITH_TOPIC_IDS
+    slots = partitions.by_id.get(topic.topic_id) if by_id else partitions.by_name.get(topic.name)
+    if slots is not None and 0 <= index < len(slots):
+        partition = slots[index]
+        if partition is not None:
+            return partition
+    if not by_id:
+        return partitions.get(topic.name, index)
+    image = services.metadata.topic_by_id(topic.topic_id)
+    if image is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    return partitions.get(image.name, index)
+
+
+def _append(
+    partition: Partition,
+    data: PartitionProduceData,
+    version: int,
+    now_ms: int,
+    acks: int,
+    unsettled: list[_Unsettled],
+) -> PartitionProduceResponse:
+    batch = validate_produced(data.records or b"", partition.limits, version=version, now_ms=now_ms)
+    if partition.must_recompress(batch):
+        answer = PartitionProduceResponse(index=data.index, error_code=0, base_offset=-1)
+        unsettled.append(_Unsettled(partition, answer, partition.append_recompressed(batch)))
+        return answer
+    result = partition.append(batch, now_ms)
+    answer = PartitionProduceResponse(
+        index=data.index,
+        error_code=0,
+        base_offset=result.base_offset,
+        log_append_time_ms=result.log_append_time_ms,
+        log_start_offset=result.log_start_offset,
+    )
+    if not partition.is_settled(result.last_offset, acks=acks):
+        unsettled.append(_Unsettled(partition, answer, result))
+    return answer
+
+
+def _refused(index: int, error: KafkaError) -> PartitionProduceResponse:
+    record_errors = error.record_errors if isinstance(error, RecordsRefusedError) else ()
+    return PartitionProduceResponse(
+        index=index,
+        error_code=error.error.code,
+        base_offset=-1,
+        record_errors=[
+            BatchIndexAndErrorMessage(
+                batch_index=record.batch_index, batch_index_error_message=record.message
+            )
+            for record in record_errors
+        ],
+        error_message=error.message,
+    )
+
+
+class _Commit:
+    """A produce request whose batches are written and not yet committed (``DelayedProduce``)."""
+
+    __slots__ = ("_acks", "_left", "_response", "_timer", "_unsettled", "outcome")
+
+    def __init__(
+        self,
+        services: Services,
+        request: ProduceRequest,
+        response: ProduceResponse,
+        unsettled: list[_Unsettled],
+    ) -> None:
+        self.outcome: Deferred[Answer] = Deferred()
+        self._response = response
+        self._unsettled = unsettled
+        self._left = len(unsettled)
+        self._acks = request.acks
+        self._timer: TimerHandle = services.clock.call_later(
+            max(request.timeout_ms, 0), self._time_out
+        )
+        for one in unsettled:
+            if isinstance(one.appended, Deferred):
+                one.appended.on_done(partial(self._appended, one))
+            else:
+                self._wait(one, one.appended)
+
+    def _appended(self, one: _Unsettled, ready: Deferred[AppendResult]) -> None:
+        """A batch that had to be recompressed is written now, or refused."""
+        try:
+            result = ready.result()
+        except KafkaError as error:
+            self._settle(one.answer, error)
+            return
+        answer = one.answer
+        answer.base_offset = result.base_offset
+        answer.log_append_time_ms = result.log_append_time_ms
+        answer.log_start_offset = result.log_start_offset
+        if one.partition.is_settled(result.last_offset, acks=self._acks):
+            one.last_offset = result.last_offset
+            self._settle(answer, None)
+        else:
+            self._wait(one, result)
+
+    def _wait(self, one: _Unsettled, result: AppendResult) -> None:
+        one.last_offset = result.last_offset
+        one.partition.wait_for_commit(result.last_offset, partial(self._settle, one.answer))
+
+    def _settle(self, answer: PartitionProduceResponse, error: KafkaError | None) -> None:
+        if self.outcome.done:
+            return
+        if error is not None:
+            _take_back(answer, error.error)
+        self._left -= 1
+        if self._left == 0:
+            self._timer.cancel()
+            self.outcome.complete(self._response)
+
+    def _time_out(self) -> None:
+        """Answer what is committed; the rest is written and may yet count."""
+        if self.outcome.done:
+            return
+        for one in self._unsettled:
+            committed = 0 <= one.last_offset < one.partition.high_watermark
+            if one.answer.error_code == 0 and not committed:
+                _take_back(one.answer, ErrorCode.REQUEST_TIMED_OUT)
+        self.outcome.complete(self._response)
+
+
+def _take_back(answer: PartitionProduceResponse, error: ErrorCode) -> None:
+    answer.error_code = error.code
+    answer.base_offset = -1
+    answer.log_append_time_ms = -1
+    answer.log_start_offset = -1

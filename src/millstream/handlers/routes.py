@@ -1,0 +1,94 @@
+"""Which handler serves which API, and in which versions. Read this first.
+
+What stands here is implemented, and nothing else is advertised (ApiVersions answers this table). A
+handler module is loaded when its first request comes, so that a broker starts at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Final, cast
+
+from millstream.handlers.request import Answer, Reply, RequestContext
+from millstream.model.errors import KafkaError
+from millstream.protocol.api import APIS, ApiKey
+from millstream.runtime.services import Services
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One API: the module under ``millstream.handlers``, and the versions told to clients.
+
+    ``advertised_from`` is below the first served version for Produce alone (see its handler).
+    """
+
+    key: ApiKey
+    module_name: str
+    advertised_from: int
+    first_version: int
+    last_version: int
+
+    def module(self) -> ModuleType:
+        """Load the handler module."""
+        return import_module(f"millstream.handlers.{self.module_name}")
+
+    def handle(self) -> Callable[[Services, RequestContext, Any], Reply]:
+        """Return the handler."""
+        return cast("Callable[[Services, RequestContext, Any], Reply]", self.module().handle)
+
+    def failed(self) -> Callable[[RequestContext, Any, KafkaError], Answer]:
+        """Return what refuses a request as a whole."""
+        return cast("Callable[[RequestContext, Any, KafkaError], Answer]", self.module().failed)
+
+
+_SERVED: Final = (
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.METADATA,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.JOIN_GROUP,
+    ApiKey.HEARTBEAT,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.DESCRIBE_GROUPS,
+    ApiKey.LIST_GROUPS,
+    ApiKey.API_VERSIONS,
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.DELETE_RECORDS,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.DESCRIBE_LOG_DIRS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.DELETE_GROUPS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.OFFSET_DELETE,
+    ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.DESCRIBE_PRODUCERS,
+    ApiKey.LIST_CONFIG_RESOURCES,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+)
+
+_ADVERTISED_FROM: Final = {ApiKey.PRODUCE: 0}
+
+PIPELINED: Final = frozenset({int(ApiKey.PRODUCE)})
+"""APIs whose requests are handled while earlier ones of them still wait for their commit."""
+
+ROUTES: Final[dict[int, Route]] = {
+    int(key): Route(
+        key,
+        key.name.lower(),
+        _ADVERTISED_FROM.get(key, APIS[key].first_version),
+        APIS[key].first_version,
+        APIS[key].last_version,
+    )
+    for key in _SERVED
+}

@@ -1,0 +1,125 @@
+"""Answers onto a socket, in order: bytes by sendmsg, file slices by sendfile.
+
+Records leave a broker as references to a file (``protocol.outgoing.Payload``): the kernel moves
+them from the page cache to the socket and Python never sees them. Bytes in front of a slice are
+sent with MSG_MORE, so that header and records share packets. Where the socket is encrypted the
+slice is read instead.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from collections.abc import Iterable
+
+from millstream.protocol.outgoing import Payload, Records
+
+_BYTES = (bytes, bytearray, memoryview)
+_MSG_MORE = getattr(socket, "MSG_MORE", 0)
+_MAX_VECTOR = 64
+_SENDFILE_STEP = 1 << 30
+
+
+class SocketWriter:
+    """The outgoing half of one non-blocking socket."""
+
+    __slots__ = ("_chunks", "_fd", "_offset", "_socket", "_zero_copy", "pending_bytes")
+
+    def __init__(self, sock: socket.socket, *, zero_copy: bool) -> None:
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._zero_copy = zero_copy
+        self._chunks: deque[Records] = deque()
+        self._offset = 0
+        self.pending_bytes = 0
+
+    def send(self, chunks: list[Records]) -> bool:
+        """Send what the socket takes now and keep the rest; True when nothing is left.
+
+        OSError when the peer is gone.
+        """
+        if not self._chunks and len(chunks) == 1:
+            only = chunks[0]
+            if isinstance(only, _BYTES):
+                return self._send_alone(only)
+        self._enqueue(chunks)
+        return self.flush()
+
+    def flush(self) -> bool:
+        """Send more of what is kept; True when nothing is left."""
+        chunks = self._chunks
+        try:
+            while chunks:
+                first = chunks[0]
+                if isinstance(first, _BYTES):
+                    self._send_vector()
+                else:
+                    self._send_slice(first)
+        except (BlockingIOError, InterruptedError):
+            return False
+        return True
+
+    def _send_alone(self, chunk: bytes | bytearray | memoryview) -> bool:
+        """The common case, one small answer: no queue is touched when the socket takes it."""
+        try:
+            sent = self._socket.send(chunk)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        if sent == len(chunk):
+            return True
+        self._enqueue((memoryview(chunk)[sent:],))
+        return False
+
+    def _enqueue(self, chunks: Iterable[Records]) -> None:
+        for chunk in chunks:
+            size = len(chunk) if isinstance(chunk, _BYTES) else chunk.size
+            if size:
+                self.pending_bytes += size
+                self._chunks.append(chunk)
+
+    def _send_vector(self) -> None:
+        vector: list[bytes | bytearray | memoryview] = []
+        more = 0
+        for chunk in self._chunks:
+            if not isinstance(chunk, _BYTES):
+                more = _MSG_MORE if self._zero_copy else 0
+                break
+            vector.append(chunk)
+            if len(vector) == _MAX_VECTOR:
+                break
+        if self._offset:
+            vector[0] = memoryview(vector[0])[self._offset :]
+        if self._zero_copy:
+            sent = self._socket.sendmsg(vector, (), more)
+        else:
+            sent = self._socket.send(vector[0])
+        self._advance(sent)
+
+    def _send_slice(self, piece: Payload) -> None:
+        if not self._zero_copy:
+            self._chunks[0] = memoryview(piece.read())
+            return
+        remaining = piece.size - self._offset
+        sent = os.sendfile(
+            self._fd,
+            piece.fileno(),
+            piece.position + self._offset,
+            min(remaining, _SENDFILE_STEP),
+        )
+        if sent == 0:
+            raise ConnectionResetError("a file ended before the slice that was promised from it")
+        self._advance(sent)
+
+    def _advance(self, sent: int) -> None:
+        self.pending_bytes -= sent
+        sent += self._offset
+        chunks = self._chunks
+        while chunks:
+            first = chunks[0]
+            size = len(first) if isinstance(first, _BYTES) else first.size
+            if sent < size:
+                break
+            sent -= size
+            chunks.popleft()
+        self._offset = sent

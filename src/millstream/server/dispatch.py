@@ -1,0 +1,134 @@
+"""From a frame to its answer: read the header, find the handler, decode, call, encode.
+
+Errors become answers here. A KafkaError that leaves a handler refuses the request as a whole; any
+other exception is a fault of ours, logged, and refuses it with UNKNOWN_SERVER_ERROR. A
+ProtocolError is the peer's fault and closes the connection.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from millstream.handlers import api_versions
+from millstream.handlers.request import Answer, ConnectionInfo, Reply, RequestContext
+from millstream.handlers.routes import ROUTES, Route
+from millstream.model.deferred import Deferred, spawn
+from millstream.model.errors import (
+    ConnectionClosedError,
+    ErrorCode,
+    KafkaError,
+    ProtocolError,
+)
+from millstream.net.connection import Served
+from millstream.net.listener import Peer
+from millstream.protocol.api import ApiKey
+from millstream.protocol.codec import (
+    RequestHeader,
+    decode_request,
+    decode_request_header,
+    encode_response,
+)
+from millstream.protocol.message import Request, Response
+from millstream.protocol.outgoing import Outgoing
+from millstream.runtime.services import Services
+
+log = logging.getLogger(__name__)
+
+Handle = Callable[[Services, RequestContext, Any], Reply]
+
+
+class Dispatcher:
+    """Serves the requests of every connection."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._handles: dict[int, Handle] = {}
+
+    def open_session(self, peer: Peer) -> Callable[[memoryview], Served]:
+        """Return the function that serves the frames of one connection."""
+        connection = ConnectionInfo(peer.connection_id, peer.listener, peer.host, peer.port)
+        serve = self.serve
+
+        def serve_connection(frame: memoryview) -> Served:
+            return serve(connection, frame)
+
+        return serve_connection
+
+    def serve(self, connection: ConnectionInfo, frame: memoryview) -> Served:
+        """Answer one request; ProtocolError and ConnectionClosedError end the connection."""
+        header = decode_request_header(frame)
+        route = ROUTES.get(header.key)
+        if route is None or not route.first_version <= header.version <= route.last_version:
+            return _refuse_version(header)
+        request = decode_request(header, frame)
+        context = RequestContext(
+            connection, header.key, header.version, header.correlation_id, header.client_id
+        )
+        try:
+            handle = self._handles.get(header.key) or self._load(route)
+            reply = handle(self._services, context, request)
+        except (ConnectionClosedError, ProtocolError):
+            raise
+        except Exception as error:
+            reply = _failure(context, request, error)
+        if reply is None or isinstance(reply, Response):
+            return _encode(context, reply)
+        later = reply if isinstance(reply, Deferred) else spawn(reply)
+        if later.done:
+            return _encode(context, _settled(context, request, later))
+        return _later(context, request, later)
+
+    def _load(self, route: Route) -> Handle:
+        handle = self._handles[int(route.key)] = route.handle()
+        return handle
+
+
+def _refuse_version(header: RequestHeader) -> Outgoing:
+    """ApiVersions is answered in every version; anything else that is not served hangs up."""
+    if header.key == ApiKey.API_VERSIONS:
+        return encode_response(
+            header.key, 0, header.correlation_id, api_versions.unsupported_version()
+        )
+    raise ProtocolError(f"version {header.version} of API {header.key} is not served")
+
+
+def _later(context: RequestContext, request: Request, reply: Deferred[Answer]) -> Served:
+    outcome: Deferred[Outgoing | None] = Deferred()
+
+    def finish(ready: Deferred[Answer]) -> None:
+        try:
+            outgoing = _encode(context, _settled(context, request, ready))
+        except ConnectionClosedError as error:
+            outcome.fail(error)
+        else:
+            outcome.complete(outgoing)
+
+    reply.on_done(finish)
+    return outcome
+
+
+def _settled(context: RequestContext, request: Request, reply: Deferred[Answer]) -> Answer:
+    try:
+        return reply.result()
+    except ConnectionClosedError:
+        raise
+    except Exception as error:
+        return _failure(context, request, error)
+
+
+def _failure(context: RequestContext, request: Request, error: Exception) -> Answer:
+    """Refuse a request as a whole."""
+    if not isinstance(error, KafkaError):
+        log.exception(
+            "request %s v%d failed", ApiKey(context.api_key).name, context.version, exc_info=error
+        )
+        error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    return ROUTES[context.api_key].failed()(context, request, error)
+
+
+def _encode(context: RequestContext, answer: Answer) -> Outgoing | None:
+    if answer is None:
+        return None
+    return encode_response(context.api_key, context.version, context.correlation_id, answer)
