@@ -12,18 +12,21 @@ from typing import Final, cast
 from millstream.model.errors import ProtocolError
 from millstream.protocol.api import APIS, ApiKey, request_class, response_class
 from millstream.protocol.compile import decode, encode
+from millstream.protocol.encoding import MessageError
 from millstream.protocol.headers import (
+    MAX_HEADER_TAGS,
     RequestHeader,
     decode_request_header,
     request_header_is_flexible,
     response_header_is_flexible,
-    skip_tags,
 )
 from millstream.protocol.message import Request, Response
-from millstream.protocol.outgoing import Outgoing, Payload, Records
+from millstream.protocol.outgoing import Outgoing, Records
+from millstream.protocol.primitives import skip_tags
 from millstream.protocol.schema import Buffer
 
 __all__ = [
+    "MessageError",
     "RequestHeader",
     "decode_request",
     "decode_request_header",
@@ -74,7 +77,7 @@ def _framed(head: bytearray, message: Request | Response, version: int) -> Outgo
         pieces.append(last)
     size = 0
     for piece in pieces:
-        size += piece.size if isinstance(piece, Payload) else len(piece)
+        size += len(piece) if isinstance(piece, bytes | bytearray | memoryview) else piece.size
     _SIZE.pack_into(head, 0, size - 4)
     return Outgoing(pieces, size)
 
@@ -96,7 +99,7 @@ def decode_response(key: int, version: int, frame: Buffer) -> tuple[int, Respons
         (correlation_id,) = _SIZE.unpack_from(view)
         position = 4
         if response_header_is_flexible(key, version):
-            position = skip_tags(view, position)
+            position, _ = skip_tags(view, position, len(view), MAX_HEADER_TAGS)
     except (struct.error, IndexError) as error:
         raise ProtocolError("a response header is cut off") from error
     message, _ = decode(response_class(key), version, view, position)

@@ -63,6 +63,6 @@ def encode(message: Message, version: int, out: bytearray, pieces: list[Records]
         _encoders[cls, version] = encoder
     try:
         last: bytearray = encoder(message, out, pieces)
-    except (struct.error, TypeError, AttributeError) as error:
+    except (struct.error, TypeError, AttributeError, UnicodeEncodeError) as error:
         raise MessageError(f"{cls.__name__} v{version} cannot hold a value: {error}") from error
     return last

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct as Format
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from millstream.model.errors import ProtocolError
-from millstream.protocol.primitives import decode_uvarint
+from millstream.protocol.primitives import decode_uvarint, skip_tags
 from millstream.protocol.schema import Field, Struct, StructMeta
-from millstream.protocol.source import FORMATS, WIDTHS, Source
-
-MAX_STRING_BYTES = 0x7FFF
+from millstream.protocol.source import FORMATS, MAX_STRING_BYTES, NUMBERS, WIDTHS, Source
 
 
 def compile_decoder(cls: type[Struct], version: int, *, flexible: bool) -> Callable[..., Any]:
@@ -134,7 +132,7 @@ class _DecoderWriter:
             with source.block(f"if {end} > limit{too_long}:"):
                 source.line(f"refuse_length({field.name!r}, {count})")
             piece = f"b[p:{end}]"
-            value = {"string": f"str({piece}, 'utf-8')", "bytes": f"bytes({piece})"}
+            value = {"string": f"{piece}.tobytes().decode()", "bytes": f"{piece}.tobytes()"}
             source.line(f"{target} = {value.get(field.kind, piece)}")
             source.line(f"p = {end}")
 
@@ -167,8 +165,8 @@ class _DecoderWriter:
             with source.block(f"if budget < 0 or {count} * {smallest} > limit - p:"):
                 source.line(f"refuse_count({field.name!r}, {count}, budget)")
             letter = FORMATS.get(element.kind) if isinstance(element, Field) else None
-            if letter is not None and letter != "16s":
-                source.line(f"{target} = list(unpack_from(f'>{{{count}}}{letter}', b, p))")
+            if letter is not None and letter in NUMBERS:
+                source.line(f"{target} = list(numbers_{letter}[{count}].unpack_from(b, p))")
                 source.line(f"p += {count} * {WIDTHS[letter]}")
                 return
             items = source.name("a")
@@ -189,27 +187,34 @@ class _DecoderWriter:
         self.run.append(("B", count))
         self.flush()
         with source.block(f"if {count}:"):
-            with source.block(f"if {count} > 127:"):
-                source.line(f"{count}, p = uvarint(b, p - 1)")
+            if not tagged:
+                source.line("p, budget = skip_tags(b, p - 1, limit, budget)")
+                return
+            source.line(f"{count}, p = uvarint(b, p - 1)")
             source.line(f"budget -= {count}")
             with source.block("if budget < 0:"):
                 source.line(f"refuse_count('tagged fields', {count}, budget)")
             with source.block(f"for _ in range({count}):"):
-                tag, end = source.name("g"), source.name("e")
-                source.line(f"{tag}, p = uvarint(b, p)")
-                source.line(f"{end}, p = uvarint(b, p)")
-                source.line(f"{end} += p")
-                with source.block(f"if {end} > limit:"):
-                    source.line(f"refuse_length('tagged field', {end} - p)")
-                keyword = "if"
-                for field in tagged:
-                    with source.block(f"{keyword} {tag} == {field.tag}:"):
-                        self.field(field, f"{name}.{field.name}")
-                        self.flush()
-                        with source.block(f"if p != {end}:"):
-                            source.line(f"refuse_length({field.name!r}, {end} - p)")
-                    keyword = "elif"
-                source.line(f"p = {end}")
+                self.one_tag(name, tagged)
+
+    def one_tag(self, name: str, tagged: list[Field]) -> None:
+        """Write what happens for each tagged field: a known one is read, others are skipped."""
+        source = self.source
+        tag, end = source.name("g"), source.name("e")
+        source.line(f"{tag}, p = uvarint(b, p)")
+        source.line(f"{end}, p = uvarint(b, p)")
+        source.line(f"{end} += p")
+        with source.block(f"if {end} > limit:"):
+            source.line(f"refuse_length('a tagged field', {end} - p)")
+        keyword = "if"
+        for field in tagged:
+            with source.block(f"{keyword} {tag} == {field.tag}:"):
+                self.field(field, f"{name}.{field.name}")
+                self.flush()
+                with source.block(f"if p != {end}:"):
+                    source.line(f"refuse_tag({field.name!r})")
+            keyword = "elif"
+        source.line(f"p = {end}")
 
     def smallest(self, element: Field | type[Struct]) -> int:
         """Return the fewest bytes that an element of an array can have."""
@@ -238,11 +243,17 @@ def _refuse_count(name: str, count: int, budget: int) -> NoReturn:
     raise ProtocolError(f"{name} claims {count} elements, {why}")
 
 
-_NAMES: dict[str, object] = {
+def _refuse_tag(name: str) -> NoReturn:
+    raise ProtocolError(f"the tagged field {name} has another size than its tag claims")
+
+
+_NAMES: Final[dict[str, object]] = {
     "new": object.__new__,
     "uvarint": decode_uvarint,
-    "unpack_from": __import__("struct").unpack_from,
+    "skip_tags": skip_tags,
     "refuse_null": _refuse_null,
     "refuse_length": _refuse_length,
     "refuse_count": _refuse_count,
+    "refuse_tag": _refuse_tag,
+    **{f"numbers_{letter}": formats for letter, formats in NUMBERS.items()},
 }

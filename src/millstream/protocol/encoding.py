@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct as Format
-from struct import pack
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from millstream.model.errors import MillstreamError
 from millstream.protocol.outgoing import MERGE_BELOW_BYTES
 from millstream.protocol.primitives import encode_uvarint
 from millstream.protocol.schema import Field, Struct, StructMeta
-from millstream.protocol.source import FORMATS, Source
+from millstream.protocol.source import FORMATS, MAX_STRING_BYTES, NUMBERS, Source
 
 
 class MessageError(MillstreamError, ValueError):
@@ -119,8 +118,14 @@ class _EncoderWriter:
             return
         source = self.source
         with source.block(f"if {count} < 127:"):
-            source.line(f"{self.out} += {self.packed([*self.run, ('B', f'{count} + 1')])}")
+            if self.run:
+                source.line(f"{self.out} += {self.packed([*self.run, ('B', f'{count} + 1')])}")
+            else:
+                source.line(f"{self.out}.append({count} + 1)")
         with source.block("else:"):
+            if field.kind == "string":
+                with source.block(f"if {count} > {MAX_STRING_BYTES}:"):
+                    source.line(f"refuse_long({field.name!r}, {count})")
             if self.run:
                 source.line(f"{self.out} += {self.packed(self.run)}")
             source.line(f"{self.out} += uvarint({count} + 1)")
@@ -194,9 +199,9 @@ class _EncoderWriter:
             source.line(f"{count} = len({items})")
         self.length(field, count)
         letter = FORMATS.get(element.kind) if isinstance(element, Field) else None
-        if letter is not None and letter != "16s":
+        if letter is not None and letter in NUMBERS:
             with source.block(f"if {items}:"):
-                source.line(f"{self.out} += pack(f'>{{{count}}}{letter}', *{items})")
+                source.line(f"{self.out} += numbers_{letter}[{count}].pack(*{items})")
             return
         item = source.name("i")
         with source.block(f"for {item} in {items}:"):
@@ -239,9 +244,14 @@ def _refuse(name: str, version: int) -> NoReturn:
     raise MessageError(f"{name} has a value, and version {version} has no such field")
 
 
-_NAMES: dict[str, object] = {
+def _refuse_long(name: str, size: int) -> NoReturn:
+    raise MessageError(f"{name} has {size} bytes; a string may have {MAX_STRING_BYTES}")
+
+
+_NAMES: Final[dict[str, object]] = {
     "uvarint": encode_uvarint,
-    "pack": pack,
     "refuse": _refuse,
+    "refuse_long": _refuse_long,
+    **{f"numbers_{letter}": formats for letter, formats in NUMBERS.items()},
     "IN_MEMORY": (bytes, bytearray, memoryview),
 }

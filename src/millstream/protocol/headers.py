@@ -21,7 +21,7 @@ from typing import Final
 
 from millstream.model.errors import ProtocolError
 from millstream.protocol.api import APIS, ApiKey
-from millstream.protocol.primitives import decode_uvarint
+from millstream.protocol.primitives import skip_tags
 
 MAX_HEADER_TAGS: Final = 256
 _REQUEST_START: Final = struct.Struct(">hhih")
@@ -71,7 +71,7 @@ def decode_request_header(frame: memoryview) -> RequestHeader:
             client_id = str(frame[10:position], "utf-8")
         if version >= api.first_flexible:
             if frame[position]:
-                position = skip_tags(frame, position)
+                position, _ = skip_tags(frame, position, len(frame), MAX_HEADER_TAGS)
             else:
                 position += 1
     except (struct.error, IndexError) as error:
@@ -79,17 +79,3 @@ def decode_request_header(frame: memoryview) -> RequestHeader:
     except UnicodeDecodeError as error:
         raise ProtocolError("a client id is no UTF-8") from error
     return RequestHeader(key, version, correlation_id, client_id, position)
-
-
-def skip_tags(frame: memoryview, position: int) -> int:
-    """Return the position behind a tag buffer whose fields nobody here knows."""
-    count, position = decode_uvarint(frame, position)
-    if count > MAX_HEADER_TAGS:
-        raise ProtocolError(f"a header claims {count} tagged fields")
-    for _ in range(count):
-        _, position = decode_uvarint(frame, position)
-        size, position = decode_uvarint(frame, position)
-        position += size
-        if position > len(frame):
-            raise ProtocolError(f"a tagged field claims {size} bytes, more than there are")
-    return position

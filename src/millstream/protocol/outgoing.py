@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol, TypeAlias, runtime_checkable
+from typing import Final, Protocol, TypeAlias, cast
 
 MERGE_BELOW_BYTES: Final = 1024
 """Records in memory that are smaller are copied: a piece of their own would cost more."""
 
 
-@runtime_checkable
 class Payload(Protocol):
     """Bytes that lie in a file: sent by the kernel, or read where they must be changed (TLS)."""
 
@@ -43,4 +42,4 @@ class Outgoing:
 
     def join(self) -> bytes:
         """Return the message as one value; only for messages whose pieces are all in memory."""
-        return b"".join(piece for piece in self.pieces if not isinstance(piece, Payload))
+        return b"".join(cast("list[bytes | bytearray | memoryview]", self.pieces))

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from struct import Struct as Format
 from typing import Any, Final, cast
+
+MAX_STRING_BYTES: Final = 0x7FFF
+"""What the two-byte length of old versions can say; newer versions keep the limit."""
 
 FORMATS: Final = {
     "bool": "?",
@@ -22,6 +26,24 @@ FORMATS: Final = {
 WIDTHS: Final = {
     "?": 1, "b": 1, "B": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "d": 8, "16s": 16,
 }  # fmt: skip
+
+
+class NumberFormats(dict[int, Format]):
+    """Formats of so many numbers in a row, made when first asked for; the short ones are kept."""
+
+    def __init__(self, letter: str) -> None:
+        super().__init__()
+        self._letter = letter
+
+    def __missing__(self, count: int) -> Format:
+        made = Format(f">{count}{self._letter}")
+        if count <= MAX_KEPT_FORMAT:
+            self[count] = made
+        return made
+
+
+MAX_KEPT_FORMAT: Final = 64
+NUMBERS: Final = {letter: NumberFormats(letter) for letter in "?bhiqHId"}
 
 
 class Source:
