@@ -9,7 +9,7 @@ Deferred is filled on the broker's loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
@@ -121,6 +121,13 @@ class MetadataStore(Protocol):
     def children(self, path: str) -> Deferred[tuple[str, ...]]:
         """Return the names (not paths) of a node's children, sorted; NoNodeError when the node is
         absent.
+        """
+
+    def tree(self, path: str) -> Deferred[Mapping[str, Node]]:
+        """Read a node and all nodes below it, by path; empty when the node is absent.
+
+        A start reads ten thousand partitions by it. A store may read node by node, so nodes that
+        change meanwhile can be of different moments; nobody else writes while a controller loads.
         """
 
     def multi(self, operations: Sequence[Operation]) -> Deferred[tuple[Done, ...]]:

@@ -1,0 +1,112 @@
+"""The metadata store of a broker on its own: the tree of `database`, off the loop, with watches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+from millstream.model.deferred import Deferred
+from millstream.model.errors import StorageError
+from millstream.model.metadata_store import (
+    Check,
+    Create,
+    Delete,
+    Done,
+    MetadataStoreError,
+    Node,
+    Operation,
+)
+from millstream.sqlite.database import Database, parent_of
+
+T = TypeVar("T")
+
+LANE: Final = "metadata"
+
+
+class Lane(Protocol):
+    """What runs blocking work elsewhere, in the order given (``runtime.offload.Offload``)."""
+
+    def run(self, lane: str, function: Callable[[], T]) -> Deferred[T]:
+        """Run ``function`` after what ``lane`` was given before."""
+
+
+class SqliteMetadataStore:
+    """Implements ``model.metadata_store.MetadataStore`` over one file in ``directory``.
+
+    A Deferred may fail with StorageError besides the store's own errors: then nobody knows
+    whether the write is on disk, and the broker must not go on with the directory.
+    """
+
+    def __init__(self, offload: Lane, directory: Path) -> None:
+        """Open the file on the lane; an error of opening comes out of the first call."""
+        self._offload = offload
+        self._database: Database | None = None
+        self._failure: StorageError | None = None
+        self.closed = False
+        self._watchers: dict[str, list[Callable[[str], None]]] = {}
+        self._opening = offload.run(LANE, lambda: self._open(directory))
+
+    def opened(self) -> Deferred[None]:
+        """Return what is filled once the file is open, or failed with the StorageError."""
+        return self._opening
+
+    def get(self, path: str) -> Deferred[Node]:
+        """Read a node; NoNodeError when it is absent."""
+        return self._run(lambda database: database.get(path))
+
+    def children(self, path: str) -> Deferred[tuple[str, ...]]:
+        """Return the names of a node's children, sorted; NoNodeError when the node is absent."""
+        return self._run(lambda database: database.children(path))
+
+    def tree(self, path: str) -> Deferred[Mapping[str, Node]]:
+        """Read a node and all nodes below it, of one moment; empty when the node is absent."""
+        return self._run(lambda database: database.tree(path))
+
+    def multi(self, operations: Sequence[Operation]) -> Deferred[tuple[Done, ...]]:
+        """Carry out all operations or none; on disk when the Deferred is filled."""
+        done = self._run(lambda database: database.multi(operations))
+        done.on_done(lambda outcome: self._tell_watchers(outcome, operations))
+        return done
+
+    def watch(self, path: str, callback: Callable[[str], None]) -> None:
+        """Call ``callback(path)`` after each change of the node or of its list of children."""
+        self._watchers.setdefault(path, []).append(callback)
+
+    def close(self) -> Deferred[None]:
+        """Remove this session's ephemeral nodes and close the file."""
+        self.closed = True
+        return self._run(lambda database: database.close())
+
+    def _open(self, directory: Path) -> None:
+        try:
+            self._database = Database(directory)
+        except StorageError as error:
+            self._failure = error
+            raise
+
+    def _run(self, function: Callable[[Database], T]) -> Deferred[T]:
+        def work() -> T:
+            if self._failure is not None:
+                raise self._failure
+            assert self._database is not None
+            return function(self._database)
+
+        return self._offload.run(LANE, work)
+
+    def _tell_watchers(
+        self, outcome: Deferred[tuple[Done, ...]], operations: Sequence[Operation]
+    ) -> None:
+        try:
+            outcome.result()
+        except (MetadataStoreError, StorageError):  # the caller has it; nothing changed
+            return
+        changed: dict[str, None] = {}
+        for operation in operations:
+            if not isinstance(operation, Check):
+                changed[operation.path] = None
+            if isinstance(operation, Create | Delete):
+                changed[parent_of(operation.path)] = None
+        for path in changed:
+            for callback in self._watchers.get(path, ()):
+                callback(path)
