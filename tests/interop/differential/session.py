@@ -49,10 +49,7 @@ class Peer:
     def quiet(self, api: str, version: int, /, **fields: object) -> Answer:
         """Send a request and return its answer; nothing is recorded."""
         self.post(api, version, **fields)
-        answer = self._receive()
-        if answer is None:
-            raise NoAnswerError(f"{api} v{version}")
-        return answer
+        return self.quiet_receive()
 
     def post(self, api: str, version: int, /, **fields: object) -> None:
         """Send a request and do not wait."""
@@ -66,13 +63,26 @@ class Peer:
         self._waiting.append((api, version))
         self._send(payload)
 
+    def post_bytes(self, api: str, version: int, data: bytes) -> None:
+        """Send ``data`` without a frame around it; the answer, if any, is one of ``api``."""
+        self._waiting.append((api, version))
+        self.connection.send_bytes(data)
+
+    def quiet_receive(self) -> Answer:
+        """Return the answer to the oldest request that has none; nothing is recorded."""
+        api, version = self._waiting[0]
+        answer = self._receive()
+        if answer is None:
+            raise NoAnswerError(f"{api} v{version}")
+        return answer
+
     def _send(self, frame: bytes) -> None:
         try:
             self.connection.send_frame(frame)
         except ConnectionClosedError:
             self._session.log.append(f"send on {self._label} failed")
 
-    def receive(self, only: Callable[[Answer], Answer] | None = None) -> Answer:
+    def receive(self) -> Answer:
         """Wait for the answer to the oldest request that has none, and record it."""
         api, version = self._waiting[0]
         answer = self._receive()
