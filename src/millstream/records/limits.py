@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from millstream.model.errors import ErrorCode, KafkaError
@@ -28,6 +28,12 @@ class ProduceLimits:
     """Compression level for ``codec``; None is Kafka's default."""
     max_decompressed_bytes: int = DEFAULT_MAX_BYTES
     """Cap on what a batch may hold where a rule makes the broker look inside."""
+    looks_inside: bool = field(init=False)
+    """True when a rule needs every record of every batch."""
+
+    def __post_init__(self) -> None:
+        inside = self.is_compacted or self.timestamp_before_max_ms < UNLIMITED_MS
+        object.__setattr__(self, "looks_inside", inside)
 
     def needs_recompression(self, batch: Batch) -> bool:
         """True when ``batch`` must go through ``recompress`` before it is appended."""

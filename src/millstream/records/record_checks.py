@@ -11,12 +11,14 @@ from millstream.model.errors import CorruptLogError, ErrorCode, KafkaError
 from millstream.model.offsets import NO_TIMESTAMP
 from millstream.records.batch import (
     CODEC_MASK,
+    HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
     Batch,
     rewrite_payload,
     rewrite_timestamps,
 )
 from millstream.records.compression import compress, decompress
+from millstream.records.crc32c import Buffer
 from millstream.records.limits import ProduceLimits, RecordError, RecordsRefusedError
 from millstream.records.record import Outline, read_outlines
 
@@ -94,6 +96,54 @@ def settle_timestamps(
     if type_set == limits.log_append_time and batch.max_timestamp == wanted:
         return batch
     return rewrite_timestamps(batch, max_timestamp=wanted, log_append_time=limits.log_append_time)
+
+
+def plain_timestamp_delta(data: Buffer, count: int) -> int | None:
+    """Walk the records of an uncompressed batch; return the largest timestamp delta.
+
+    None says that something about the batch is not plain, right or wrong: headers, a number of
+    more bytes than usual, a length that does not fit. :func:`check_records` then finds out what.
+    """
+    position = HEADER_SIZE
+    largest = None
+    try:
+        for _ in range(count):
+            length = data[position]
+            if length > 0x7F:
+                position += 1
+                length = length & 0x7F | data[position] << 7
+            end = position + 1 + (length >> 1)
+            delta = data[position + 2]
+            position += 3
+            if delta > 0x7F:
+                delta = delta & 0x7F | data[position] << 7
+                position += 1
+            # A null, -1, is 1 in zig-zag, and its half is the nothing that follows it.
+            key = data[position + 1]
+            if data[position] > 0x7F or key > 0x7F:
+                return None
+            position += 2 + (key >> 1)
+            value = data[position]
+            if value > 0x7F:
+                position += 1
+                value = value & 0x7F | data[position] << 7
+            position += 1 + (value >> 1)
+            if (
+                data[position]  # headers
+                or position + 1 != end
+                or (length | delta | value) > 0x3FFF  # a third byte
+                or length & 1  # negative; a field may be 1, null
+                or (key & 1 and key != 1)
+                or (value & 1 and value != 1)
+            ):
+                return None
+            delta = (delta >> 1) ^ -(delta & 1)
+            if largest is None or delta > largest:
+                largest = delta
+            position = end
+    except IndexError:
+        return None
+    return largest if position == len(data) else None
 
 
 def _outlines(batch: Batch, limits: ProduceLimits) -> list[Outline]:

@@ -11,7 +11,7 @@ In Kafka's order (``ProduceRequest.validateRecords``, ``UnifiedLog.analyzeAndVal
     base offset 0                                       INVALID_RECORD
     at most max.message.bytes                           MESSAGE_TOO_LARGE
     CRC-32C                                             CORRUPT_MESSAGE
-    a codec that exists                                 UNKNOWN_SERVER_ERROR
+    a codec that exists                                 UNKNOWN_SERVER_ERROR, as Kafka answers
     last offset delta + 1 = count > 0                   INVALID_RECORD
     no control bit                                      INVALID_RECORD
     a base sequence where there is a producer id        INVALID_RECORD
@@ -27,9 +27,11 @@ import struct
 from typing import Final
 
 from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.offsets import NO_TIMESTAMP
 from millstream.model.producer import NO_PRODUCER_ID
 from millstream.records.batch import (
     ATTRIBUTES_POSITION,
+    BASE_TIMESTAMP_POSITION,
     CODEC_MASK,
     CONTROL_BIT,
     HEADER_SIZE,
@@ -43,9 +45,14 @@ from millstream.records.batch import (
 )
 from millstream.records.compression import Codec
 from millstream.records.crc32c import Buffer, checksum
-from millstream.records.limits import UNLIMITED_MS, ProduceLimits
+from millstream.records.limits import ProduceLimits
 from millstream.records.record import MIN_RECORD_BYTES
-from millstream.records.record_checks import check_records, check_size, settle_timestamps
+from millstream.records.record_checks import (
+    check_records,
+    check_size,
+    plain_timestamp_delta,
+    settle_timestamps,
+)
 
 WALKED_RECORDS: Final = 8
 """Uncompressed batches of up to this many records are walked, whatever the topic."""
@@ -84,21 +91,19 @@ def validate_produced(
     """
     view = memoryview(records)
     if len(view) < HEADER_SIZE:
-        view = _only_batch(view)
+        view = _only_batch(view, version)
     batch = Batch(view)
     if batch.magic != MAGIC or batch.length + LENGTH_OVERHEAD != len(view):
-        batch = Batch(_only_batch(view))
+        view = _only_batch(view, version)
+        batch = Batch(view)
     attributes = batch.attributes
     if attributes & CODEC_MASK == _ZSTD and version < _ZSTD_SINCE_VERSION:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"zstd needs Produce version {_ZSTD_SINCE_VERSION}, the request has {version}",
-        )
+        raise _zstd_too_early(version)
     if batch.base_offset:
         raise _invalid(f"the base offset of a produced batch is 0, not {batch.base_offset}")
     if batch.length + LENGTH_OVERHEAD > limits.max_message_bytes:
         check_size(batch, limits)
-    if checksum(batch.buffer[ATTRIBUTES_POSITION:]) != batch.crc:
+    if checksum(view[ATTRIBUTES_POSITION:]) != batch.crc:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch fails its CRC-32C")
     count = batch.count
     if (
@@ -115,31 +120,39 @@ def validate_produced(
         raise _header_error(batch)
     max_timestamp = batch.max_timestamp
     if (
-        max_timestamp > now_ms + limits.timestamp_after_max_ms
+        limits.looks_inside
+        or not NO_TIMESTAMP <= max_timestamp <= now_ms + limits.timestamp_after_max_ms
         or attributes & LOG_APPEND_TIME_BIT
-        or limits.is_compacted
-        or limits.timestamp_before_max_ms != UNLIMITED_MS
-        or (count <= WALKED_RECORDS and not attributes & CODEC_MASK)
+        or (
+            count <= WALKED_RECORDS
+            and not attributes & CODEC_MASK
+            and plain_timestamp_delta(view, count) != max_timestamp - batch.base_timestamp
+        )
     ):
         max_timestamp = check_records(batch, limits, now_ms)
-        return settle_timestamps(batch, limits, now_ms=now_ms, max_timestamp=max_timestamp)
-    if limits.log_append_time:
-        return settle_timestamps(batch, limits, now_ms=now_ms, max_timestamp=max_timestamp)
-    return batch
+    elif not limits.log_append_time:
+        return batch
+    return settle_timestamps(batch, limits, now_ms=now_ms, max_timestamp=max_timestamp)
 
 
-def _only_batch(view: memoryview) -> memoryview:
+def _only_batch(view: memoryview, version: int) -> memoryview:
     """Return the part of ``view`` that is its one batch of magic 2, when it is not all of it."""
     size = _next_size(view)
     if size is None:
         raise _invalid("a produced partition holds at least one whole batch")
     if view[MAGIC_POSITION] != MAGIC:
         raise _invalid(f"a produced batch has magic 2, not {view[MAGIC_POSITION]}")
-    if size < HEADER_SIZE:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a batch of {size} bytes has no header")
+    if view[ATTRIBUTES_POSITION + 1] & CODEC_MASK == _ZSTD and version < _ZSTD_SINCE_VERSION:
+        raise _zstd_too_early(version)
     # What is too short to be a second batch is left behind, as Kafka does.
     if _next_size(view[size:]) is not None:
         raise _invalid("a produced partition holds one batch")
+    if size < HEADER_SIZE:
+        too_short = size < BASE_TIMESTAMP_POSITION
+        raise KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR if too_short else ErrorCode.CORRUPT_MESSAGE,
+            f"a batch of {size} bytes has no whole header",
+        )
     return view[:size]
 
 
@@ -159,7 +172,16 @@ def _next_size(view: memoryview) -> int | None:
     if view[MAGIC_POSITION] > MAGIC:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no batch has magic {view[MAGIC_POSITION]}")
     size: int = length + LENGTH_OVERHEAD
+    if size >= 2**31:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a batch of {size} bytes")
     return size if size <= len(view) else None
+
+
+def _zstd_too_early(version: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        f"zstd needs Produce version {_ZSTD_SINCE_VERSION}, the request has {version}",
+    )
 
 
 def _payload_limit(batch: Batch) -> int:

@@ -28,7 +28,8 @@ def encode_varint(value: int) -> bytes:
 def decode_varint(data: bytes, position: int) -> tuple[int, int]:
     """Return a 32-bit value and the position after it.
 
-    Raises CorruptLogError on more than five bytes or 32 bits, IndexError at the end of ``data``.
+    Raises CorruptLogError on more than five bytes, IndexError at the end of ``data``. Bits above
+    the 32nd in a fifth byte are dropped, as Kafka drops them.
     """
     byte = data[position]
     if byte < 0x80:
@@ -37,7 +38,7 @@ def decode_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def decode_varlong(data: bytes, position: int) -> tuple[int, int]:
-    """Return a 64-bit value and the position after it; raises like :func:`decode_varint`."""
+    """Return a 64-bit value, of up to ten bytes; otherwise as :func:`decode_varint`."""
     byte = data[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
@@ -53,8 +54,7 @@ def _decode_long(data: bytes, position: int, bits: int) -> tuple[int, int]:
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            if value >> bits:
-                break
+            value &= (1 << bits) - 1
             return (value >> 1) ^ -(value & 1), position
         shift += 7
-    raise CorruptLogError(f"a varint at byte {start} has more than {bits} bits")
+    raise CorruptLogError(f"a varint at byte {start} has more than {shift // 7} bytes")

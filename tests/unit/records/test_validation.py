@@ -4,7 +4,7 @@ import pytest
 
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.records.batch import Batch
-from millstream.records.builder import BatchOptions, encode_batch
+from millstream.records.builder import encode_batch
 from millstream.records.limits import ProduceLimits
 from millstream.records.record import Record
 from millstream.records.validation import validate_produced
