@@ -1,0 +1,236 @@
+"""One connection over a socket pair: order of answers, overtaking, back-pressure, hanging up."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from millstream.model.deferred import Deferred
+from millstream.model.errors import ConnectionClosedError, ProtocolError
+from millstream.net.connection import Connection, Served
+from millstream.protocol.framing import FrameReader
+from millstream.protocol.outgoing import Outgoing
+
+PRODUCE = 0
+FETCH = 1
+
+
+def frame(key: int, body: bytes) -> bytes:
+    return struct.pack(">ih", 2 + len(body), key) + body
+
+
+def outgoing(data: bytes) -> Outgoing:
+    return Outgoing([data], len(data))
+
+
+class FileRange:
+    """A payload that lies in a file."""
+
+    def __init__(self, file: IO[bytes], data: bytes) -> None:
+        self._file = file
+        self._file.write(data)
+        self._file.flush()
+        self.size = len(data)
+        self.position = 0
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def read(self) -> bytes:
+        self._file.seek(0)
+        return self._file.read()
+
+
+@contextmanager
+def connected(
+    serve: Callable[[memoryview], Served],
+) -> Iterator[tuple[asyncio.AbstractEventLoop, socket.socket, Connection, list[Connection]]]:
+    loop = asyncio.new_event_loop()
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    closed: list[Connection] = []
+    connection = Connection(
+        ours,
+        loop=loop,
+        serve=serve,
+        frames=FrameReader(1 << 20),
+        pipelined_keys=frozenset({PRODUCE}),
+        on_closed=closed.append,
+    )
+    connection.start()
+    try:
+        yield loop, theirs, connection, closed
+    finally:
+        connection.close()
+        theirs.close()
+        loop.close()
+
+
+def turn(loop: asyncio.AbstractEventLoop, times: int = 5) -> None:
+    for _ in range(times):
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+
+
+def received(peer: socket.socket) -> bytes:
+    try:
+        return peer.recv(1 << 20)
+    except BlockingIOError:
+        return b""
+
+
+def test_pipelined_requests_are_answered_in_order() -> None:
+    def serve(view: memoryview) -> Served:
+        return outgoing(bytes(view[2:]))
+
+    with connected(serve) as (loop, peer, _, _):
+        peer.sendall(b"".join(frame(FETCH, b"%d;" % n) for n in range(100)))
+        turn(loop)
+        assert received(peer) == b"".join(b"%d;" % n for n in range(100))
+
+
+def test_a_request_that_is_cut_in_two_is_served_once_whole() -> None:
+    with connected(lambda view: outgoing(bytes(view[2:]))) as (loop, peer, connection, _):
+        whole = frame(FETCH, b"hello")
+        peer.sendall(whole[:7])
+        turn(loop)
+        assert received(peer) == b""
+        assert connection.partial_frame_bytes == 7
+        peer.sendall(whole[7:])
+        turn(loop)
+        assert received(peer) == b"hello"
+
+
+def test_nothing_overtakes_a_request_that_waits() -> None:
+    waiting: Deferred[Outgoing | None] = Deferred()
+    served: list[bytes] = []
+
+    def serve(view: memoryview) -> Served:
+        served.append(bytes(view[2:]))
+        return waiting if view[2:] == b"slow" else outgoing(bytes(view[2:]))
+
+    with connected(serve) as (loop, peer, _, _):
+        peer.sendall(frame(FETCH, b"slow") + frame(FETCH, b"next") + frame(PRODUCE, b"after"))
+        turn(loop)
+        assert served == [b"slow"]
+        waiting.complete(outgoing(b"slow"))
+        turn(loop)
+        assert served == [b"slow", b"next", b"after"]
+        assert received(peer) == b"slownextafter"
+
+
+def test_produce_requests_are_handled_while_earlier_ones_wait_and_answered_in_order() -> None:
+    waiting: list[Deferred[Outgoing | None]] = []
+
+    def serve(view: memoryview) -> Served:
+        cell: Deferred[Outgoing | None] = Deferred()
+        waiting.append(cell)
+        return cell
+
+    with connected(serve) as (loop, peer, _, _):
+        peer.sendall(b"".join(frame(PRODUCE, b"%d" % n) for n in range(3)))
+        turn(loop)
+        assert len(waiting) == 3
+        waiting[2].complete(outgoing(b"2"))
+        waiting[1].complete(outgoing(b"1"))
+        turn(loop)
+        assert received(peer) == b""
+        waiting[0].complete(outgoing(b"0"))
+        turn(loop)
+        assert received(peer) == b"012"
+
+
+def test_a_request_without_an_answer_leaves_no_gap() -> None:
+    def serve(view: memoryview) -> Served:
+        return None if view[2:] == b"quiet" else outgoing(bytes(view[2:]))
+
+    with connected(serve) as (loop, peer, _, _):
+        peer.sendall(frame(PRODUCE, b"quiet") + frame(PRODUCE, b"loud"))
+        turn(loop)
+        assert received(peer) == b"loud"
+
+
+def test_a_file_slice_goes_out_between_the_bytes_around_it(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 4096
+    file = (tmp_path / "slice").open("w+b")
+    piece = FileRange(file, data)
+
+    def serve(view: memoryview) -> Served:
+        return Outgoing([b"head", piece, b"tail"], len(data) + 8)
+
+    with connected(serve) as (loop, peer, connection, _):
+        peer.sendall(frame(FETCH, b""))
+        got = b""
+        for _ in range(200):
+            turn(loop, 1)
+            got += received(peer)
+            if len(got) == len(data) + 8:
+                break
+        assert got == b"head" + data + b"tail"
+        assert not connection.waits_for_reader
+    file.close()
+
+
+def test_an_answer_that_is_not_read_holds_the_next_request_back() -> None:
+    served = 0
+
+    def serve(view: memoryview) -> Served:
+        nonlocal served
+        served += 1
+        return outgoing(b"x" * (4 << 20))
+
+    with connected(serve) as (loop, peer, connection, _):
+        peer.sendall(frame(FETCH, b"1"))
+        turn(loop)
+        assert connection.waits_for_reader
+        peer.sendall(frame(FETCH, b"2"))
+        turn(loop)
+        assert served == 1
+        total = 0
+        for _ in range(5000):
+            total += len(received(peer))
+            turn(loop, 1)
+            if total == 8 << 20:
+                break
+        assert (served, total) == (2, 8 << 20)
+
+
+@pytest.mark.parametrize("error", [ProtocolError("bad"), ConnectionClosedError("bye")])
+def test_a_fault_hangs_up_after_the_answers_before_it(error: Exception) -> None:
+    def serve(view: memoryview) -> Served:
+        if view[2:] == b"bad":
+            raise error
+        return outgoing(b"ok")
+
+    with connected(serve) as (loop, peer, connection, closed):
+        peer.sendall(frame(FETCH, b"good") + frame(FETCH, b"bad") + frame(FETCH, b"good"))
+        turn(loop)
+        assert received(peer) == b"ok"
+        assert connection.closed
+        assert closed == [connection]
+
+
+def test_an_impossible_size_hangs_up() -> None:
+    with connected(lambda view: outgoing(b"")) as (loop, peer, connection, _):
+        peer.sendall(struct.pack(">i", 2**31 - 1))
+        turn(loop)
+        assert connection.closed
+
+
+def test_an_answer_that_comes_after_the_peer_has_gone_is_dropped() -> None:
+    waiting: Deferred[Outgoing | None] = Deferred()
+    with connected(lambda view: waiting) as (loop, peer, connection, _):
+        peer.sendall(frame(FETCH, b""))
+        turn(loop)
+        connection.close()
+        waiting.complete(outgoing(b"late"))
+        turn(loop)
+        assert connection.closed
