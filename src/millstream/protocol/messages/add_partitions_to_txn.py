@@ -16,11 +16,11 @@ class AddPartitionsToTxnTopic(Struct):
 class AddPartitionsToTxnTransaction(Struct):
     """One of ``AddPartitionsToTxnRequest.transactions``."""
 
-    transactional_id: str = string("4+", default="")
-    producer_id: int = int64("4+", default=0)
-    producer_epoch: int = int16("4+", default=0)
-    verify_only: bool = bool_("4+", default=False)
-    topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, "4+", factory=list)
+    transactional_id: str = string()
+    producer_id: int = int64()
+    producer_epoch: int = int16()
+    verify_only: bool = bool_(default=False)
+    topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic)
 
 
 class AddPartitionsToTxnRequest(Request, key=24, versions="0-5", flexible="3+"):
@@ -56,10 +56,8 @@ class AddPartitionsToTxnTopicResult(Struct):
 class AddPartitionsToTxnResult(Struct):
     """One of ``AddPartitionsToTxnResponse.results_by_transaction``."""
 
-    transactional_id: str = string("4+", default="")
-    topic_results: list[AddPartitionsToTxnTopicResult] = array(
-        AddPartitionsToTxnTopicResult, "4+", factory=list
-    )
+    transactional_id: str = string()
+    topic_results: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult)
 
 
 class AddPartitionsToTxnResponse(Response, key=24, versions="0-5", flexible="3+"):

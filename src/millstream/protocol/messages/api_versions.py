@@ -24,17 +24,17 @@ class ApiVersion(Struct):
 class SupportedFeatureKey(Struct):
     """One of ``ApiVersionsResponse.supported_features``."""
 
-    name: str = string("3+", default="")
-    min_version: int = int16("3+", default=0)
-    max_version: int = int16("3+", default=0)
+    name: str = string()
+    min_version: int = int16()
+    max_version: int = int16()
 
 
 class FinalizedFeatureKey(Struct):
     """One of ``ApiVersionsResponse.finalized_features``."""
 
-    name: str = string("3+", default="")
-    max_version_level: int = int16("3+", default=0)
-    min_version_level: int = int16("3+", default=0)
+    name: str = string()
+    max_version_level: int = int16()
+    min_version_level: int = int16()
 
 
 class ApiVersionsResponse(Response, key=18, versions="0-4", flexible="3+"):

@@ -24,7 +24,7 @@ class ConsumerGroupHeartbeatRequest(Request, key=68, versions="0-1", flexible="0
     rack_id: str | None = string(nullable="0+", default=None)
     rebalance_timeout_ms: int = int32(default=-1)
     subscribed_topic_names: list[str] | None = array(string(), nullable="0+", default=None)
-    subscribed_topic_regex: str | None = string("1+", nullable="1+", default=None)
+    subscribed_topic_regex: str | None = string("1+", nullable="0+", default=None)
     server_assignor: str | None = string(nullable="0+", default=None)
     topic_partitions: list[TopicPartitions] | None = array(
         TopicPartitions, nullable="0+", default=None

@@ -12,8 +12,8 @@ from millstream.protocol.schema import Struct, array, bytes_, int32, string
 class TopicPartition(Struct):
     """One of ``ConsumerProtocolSubscription.owned_partitions``."""
 
-    topic: str = string("1+", default="")
-    partitions: list[int] = array(int32(), "1+", factory=list)
+    topic: str = string()
+    partitions: list[int] = array(int32())
 
 
 class ConsumerProtocolSubscription(Message, versions="0-3", flexible="none"):
@@ -25,7 +25,7 @@ class ConsumerProtocolSubscription(Message, versions="0-3", flexible="none"):
         TopicPartition, "1+", factory=list, ignorable=True
     )
     generation_id: int = int32("2+", default=-1, ignorable=True)
-    rack_id: str | None = string("3+", nullable="3+", default=None, ignorable=True)
+    rack_id: str | None = string("3+", nullable="0+", default=None, ignorable=True)
 
 
 class ConsumerProtocolAssignment(Message, versions="0-3", flexible="none"):

@@ -51,7 +51,7 @@ class MemberMetadata(Struct):
     """One of ``GroupMetadataValue.members``."""
 
     member_id: str = string()
-    group_instance_id: str | None = string("3+", nullable="3+", default=None, ignorable=True)
+    group_instance_id: str | None = string("3+", nullable="0+", default=None, ignorable=True)
     client_id: str = string()
     client_host: str = string()
     rebalance_timeout: int = int32("1+", default=-1, ignorable=True)

@@ -42,11 +42,11 @@ class CreateTopicsRequest(Request, key=19, versions="2-7", flexible="5+"):
 class CreatableTopicConfigs(Struct):
     """One of ``CreatableTopicResult.configs``."""
 
-    name: str = string("5+", default="")
-    value: str | None = string("5+", nullable="5+", default="")
-    read_only: bool = bool_("5+", default=False)
-    config_source: int = int8("5+", default=-1, ignorable=True)
-    is_sensitive: bool = bool_("5+", default=False)
+    name: str = string()
+    value: str | None = string(nullable="0+")
+    read_only: bool = bool_()
+    config_source: int = int8(default=-1)
+    is_sensitive: bool = bool_()
 
 
 class CreatableTopicResult(Struct):
@@ -60,7 +60,7 @@ class CreatableTopicResult(Struct):
     num_partitions: int = int32("5+", default=-1, ignorable=True)
     replication_factor: int = int16("5+", default=-1, ignorable=True)
     configs: list[CreatableTopicConfigs] | None = array(
-        CreatableTopicConfigs, "5+", nullable="5+", factory=list, ignorable=True
+        CreatableTopicConfigs, "5+", nullable="0+", factory=list, ignorable=True
     )
 
 

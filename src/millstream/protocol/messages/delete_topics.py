@@ -10,8 +10,8 @@ from millstream.protocol.schema import Struct, array, int16, int32, string, topi
 class DeleteTopicState(Struct):
     """One of ``DeleteTopicsRequest.topics``."""
 
-    name: str | None = string("6+", nullable="6+", default=None)
-    topic_id: TopicId = topic_id_("6+", default=ZERO_TOPIC_ID)
+    name: str | None = string(nullable="0+", default=None)
+    topic_id: TopicId = topic_id_()
 
 
 class DeleteTopicsRequest(Request, key=20, versions="1-6", flexible="4+"):
@@ -28,7 +28,7 @@ class DeletableTopicResult(Struct):
     name: str | None = string(nullable="6+")
     topic_id: TopicId = topic_id_("6+", default=ZERO_TOPIC_ID, ignorable=True)
     error_code: int = int16()
-    error_message: str | None = string("5+", nullable="5+", default=None, ignorable=True)
+    error_message: str | None = string("5+", nullable="0+", default=None, ignorable=True)
 
 
 class DeleteTopicsResponse(Response, key=20, versions="1-6", flexible="4+"):

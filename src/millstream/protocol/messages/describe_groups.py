@@ -17,7 +17,7 @@ class DescribedGroupMember(Struct):
     """One of ``DescribedGroup.members``."""
 
     member_id: str = string()
-    group_instance_id: str | None = string("4+", nullable="4+", default=None, ignorable=True)
+    group_instance_id: str | None = string("4+", nullable="0+", default=None, ignorable=True)
     client_id: str = string()
     client_host: str = string()
     member_metadata: bytes = bytes_()
@@ -28,7 +28,7 @@ class DescribedGroup(Struct):
     """One of ``DescribeGroupsResponse.groups``."""
 
     error_code: int = int16()
-    error_message: str | None = string("6+", nullable="6+", default=None)
+    error_message: str | None = string("6+", nullable="0+", default=None)
     group_id: str = string()
     group_state: str = string()
     protocol_type: str = string()

@@ -50,7 +50,7 @@ class ResponsePartitionData(Struct):
 
     partition_index: int = int32()
     error_code: int = int16()
-    error_message: str | None = string("2+", nullable="2+", default="", ignorable=True)
+    error_message: str | None = string("2+", nullable="0+", default="", ignorable=True)
     leader_id: int = int32()
     leader_epoch: int = int32()
     high_watermark: int = int64()
@@ -68,22 +68,22 @@ class ResponseTopicData(Struct):
 class Listener(Struct):
     """One of ``Node.listeners``."""
 
-    name: str = string("2+", default="")
-    host: str = string("2+", default="")
-    port: int = uint16("2+", default=0)
+    name: str = string()
+    host: str = string()
+    port: int = uint16()
 
 
 class Node(Struct):
     """One of ``DescribeQuorumResponse.nodes``."""
 
-    node_id: int = int32("2+", default=0)
-    listeners: list[Listener] = array(Listener, "2+", factory=list)
+    node_id: int = int32()
+    listeners: list[Listener] = array(Listener)
 
 
 class DescribeQuorumResponse(Response, key=55, versions="0-2", flexible="0+"):
     """Response of DescribeQuorum."""
 
     error_code: int = int16()
-    error_message: str | None = string("2+", nullable="2+", default="", ignorable=True)
+    error_message: str | None = string("2+", nullable="0+", default="", ignorable=True)
     topics: list[ResponseTopicData] = array(ResponseTopicData)
     nodes: list[Node] = array(Node, "2+", factory=list)

@@ -24,8 +24,8 @@ from millstream.protocol.schema import (
 class ReplicaState(Struct):
     """The value of ``FetchRequest.replica_state``."""
 
-    replica_id: int = int32("15+", default=-1)
-    replica_epoch: int = int64("15+", default=-1)
+    replica_id: int = int32(default=-1)
+    replica_epoch: int = int64(default=-1)
 
 
 class FetchPartition(Struct):
@@ -54,13 +54,13 @@ class ForgottenTopic(Struct):
 
     topic: str = string("7-12", default="", ignorable=True)
     topic_id: TopicId = topic_id_("13+", default=ZERO_TOPIC_ID, ignorable=True)
-    partitions: list[int] = array(int32(), "7+", factory=list)
+    partitions: list[int] = array(int32())
 
 
 class FetchRequest(Request, key=1, versions="4-18", flexible="12+"):
     """Request of Fetch."""
 
-    cluster_id: str | None = string("12+", nullable="12+", tag=0, default=None, ignorable=True)
+    cluster_id: str | None = string("12+", nullable="0+", tag=0, default=None, ignorable=True)
     replica_id: int = int32("0-14", default=-1)
     replica_state: ReplicaState = struct(ReplicaState, "15+", tag=1, factory=ReplicaState)
     max_wait_ms: int = int32()
@@ -77,15 +77,15 @@ class FetchRequest(Request, key=1, versions="4-18", flexible="12+"):
 class EpochEndOffset(Struct):
     """The value of ``PartitionData.diverging_epoch``."""
 
-    epoch: int = int32("12+", default=-1)
-    end_offset: int = int64("12+", default=-1)
+    epoch: int = int32(default=-1)
+    end_offset: int = int64(default=-1)
 
 
 class LeaderIdAndEpoch(Struct):
     """The value of ``PartitionData.current_leader``."""
 
-    leader_id: int = int32("12+", default=-1)
-    leader_epoch: int = int32("12+", default=-1)
+    leader_id: int = int32(default=-1)
+    leader_epoch: int = int32(default=-1)
 
 
 class SnapshotId(Struct):
@@ -115,7 +115,7 @@ class PartitionData(Struct):
         LeaderIdAndEpoch, "12+", tag=1, factory=LeaderIdAndEpoch
     )
     snapshot_id: SnapshotId = struct(SnapshotId, "12+", tag=2, factory=SnapshotId)
-    aborted_transactions: list[AbortedTransaction] | None = array(AbortedTransaction, nullable="4+")
+    aborted_transactions: list[AbortedTransaction] | None = array(AbortedTransaction, nullable="0+")
     preferred_read_replica: int = int32("11+", default=-1)
     records: Records | None = records_(nullable="0+")
 
@@ -131,10 +131,10 @@ class FetchableTopicResponse(Struct):
 class NodeEndpoint(Struct):
     """One of ``FetchResponse.node_endpoints``."""
 
-    node_id: int = int32("16+", default=0)
-    host: str = string("16+", default="")
-    port: int = int32("16+", default=0)
-    rack: str | None = string("16+", nullable="16+", default=None)
+    node_id: int = int32()
+    host: str = string()
+    port: int = int32()
+    rack: str | None = string(nullable="0+", default=None)
 
 
 class FetchResponse(Response, key=1, versions="4-18", flexible="12+"):

@@ -17,12 +17,12 @@ class FindCoordinatorRequest(Request, key=10, versions="0-6", flexible="3+"):
 class Coordinator(Struct):
     """One of ``FindCoordinatorResponse.coordinators``."""
 
-    key: str = string("4+", default="")
-    node_id: int = int32("4+", default=0)
-    host: str = string("4+", default="")
-    port: int = int32("4+", default=0)
-    error_code: int = int16("4+", default=0)
-    error_message: str | None = string("4+", nullable="4+", default="", ignorable=True)
+    key: str = string()
+    node_id: int = int32()
+    host: str = string()
+    port: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
 
 
 class FindCoordinatorResponse(Response, key=10, versions="0-6", flexible="3+"):
@@ -30,7 +30,7 @@ class FindCoordinatorResponse(Response, key=10, versions="0-6", flexible="3+"):
 
     throttle_time_ms: int = int32("1+", default=0, ignorable=True)
     error_code: int = int16("0-3", default=0)
-    error_message: str | None = string("1-3", nullable="1-3", default="", ignorable=True)
+    error_message: str | None = string("1-3", nullable="0+", default="", ignorable=True)
     node_id: int = int32("0-3", default=0)
     host: str = string("0-3", default="")
     port: int = int32("0-3", default=0)

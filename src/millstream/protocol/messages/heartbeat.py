@@ -12,7 +12,7 @@ class HeartbeatRequest(Request, key=12, versions="0-4", flexible="4+"):
     group_id: str = string()
     generation_id: int = int32()
     member_id: str = string()
-    group_instance_id: str | None = string("3+", nullable="3+", default=None)
+    group_instance_id: str | None = string("3+", nullable="0+", default=None)
 
 
 class HeartbeatResponse(Response, key=12, versions="0-4", flexible="4+"):

@@ -20,17 +20,17 @@ class JoinGroupRequest(Request, key=11, versions="0-9", flexible="6+"):
     session_timeout_ms: int = int32()
     rebalance_timeout_ms: int = int32("1+", default=-1, ignorable=True)
     member_id: str = string()
-    group_instance_id: str | None = string("5+", nullable="5+", default=None)
+    group_instance_id: str | None = string("5+", nullable="0+", default=None)
     protocol_type: str = string()
     protocols: list[JoinGroupRequestProtocol] = array(JoinGroupRequestProtocol)
-    reason: str | None = string("8+", nullable="8+", default=None, ignorable=True)
+    reason: str | None = string("8+", nullable="0+", default=None, ignorable=True)
 
 
 class JoinGroupResponseMember(Struct):
     """One of ``JoinGroupResponse.members``."""
 
     member_id: str = string()
-    group_instance_id: str | None = string("5+", nullable="5+", default=None, ignorable=True)
+    group_instance_id: str | None = string("5+", nullable="0+", default=None, ignorable=True)
     metadata: bytes = bytes_()
 
 
@@ -40,7 +40,7 @@ class JoinGroupResponse(Response, key=11, versions="0-9", flexible="6+"):
     throttle_time_ms: int = int32("2+", default=0, ignorable=True)
     error_code: int = int16()
     generation_id: int = int32(default=-1)
-    protocol_type: str | None = string("7+", nullable="7+", default=None, ignorable=True)
+    protocol_type: str | None = string("7+", nullable="0+", default=None, ignorable=True)
     protocol_name: str | None = string(nullable="7+")
     leader: str = string()
     skip_assignment: bool = bool_("9+", default=False)

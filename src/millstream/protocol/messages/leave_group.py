@@ -9,9 +9,9 @@ from millstream.protocol.schema import Struct, array, int16, int32, string
 class MemberIdentity(Struct):
     """One of ``LeaveGroupRequest.members``."""
 
-    member_id: str = string("3+", default="")
-    group_instance_id: str | None = string("3+", nullable="3+", default=None)
-    reason: str | None = string("5+", nullable="5+", default=None, ignorable=True)
+    member_id: str = string()
+    group_instance_id: str | None = string(nullable="0+", default=None)
+    reason: str | None = string("5+", nullable="0+", default=None, ignorable=True)
 
 
 class LeaveGroupRequest(Request, key=13, versions="0-5", flexible="4+"):
@@ -25,9 +25,9 @@ class LeaveGroupRequest(Request, key=13, versions="0-5", flexible="4+"):
 class MemberResponse(Struct):
     """One of ``LeaveGroupResponse.members``."""
 
-    member_id: str = string("3+", default="")
-    group_instance_id: str | None = string("3+", nullable="3+", default="")
-    error_code: int = int16("3+", default=0)
+    member_id: str = string()
+    group_instance_id: str | None = string(nullable="0+")
+    error_code: int = int16()
 
 
 class LeaveGroupResponse(Response, key=13, versions="0-5", flexible="4+"):

@@ -12,7 +12,7 @@ class ListTransactionsRequest(Request, key=66, versions="0-2", flexible="0+"):
     state_filters: list[str] = array(string())
     producer_id_filters: list[int] = array(int64())
     duration_filter: int = int64("1+", default=-1)
-    transactional_id_pattern: str | None = string("2+", nullable="2+", default=None)
+    transactional_id_pattern: str | None = string("2+", nullable="0+", default=None)
 
 
 class TransactionState(Struct):

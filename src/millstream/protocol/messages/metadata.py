@@ -29,7 +29,7 @@ class MetadataResponseBroker(Struct):
     node_id: int = int32()
     host: str = string()
     port: int = int32()
-    rack: str | None = string("1+", nullable="1+", default=None, ignorable=True)
+    rack: str | None = string("1+", nullable="0+", default=None, ignorable=True)
 
 
 class MetadataResponsePartition(Struct):
@@ -60,7 +60,7 @@ class MetadataResponse(Response, key=3, versions="0-13", flexible="9+"):
 
     throttle_time_ms: int = int32("3+", default=0, ignorable=True)
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)
-    cluster_id: str | None = string("2+", nullable="2+", default=None, ignorable=True)
+    cluster_id: str | None = string("2+", nullable="0+", default=None, ignorable=True)
     controller_id: int = int32("1+", default=-1, ignorable=True)
     topics: list[MetadataResponseTopic] = array(MetadataResponseTopic)
     cluster_authorized_operations: int = int32("8-10", default=-2147483648)

@@ -30,7 +30,7 @@ class OffsetCommitRequest(Request, key=8, versions="2-10", flexible="8+"):
     group_id: str = string()
     generation_id_or_member_epoch: int = int32(default=-1)
     member_id: str = string()
-    group_instance_id: str | None = string("7+", nullable="7+", default=None)
+    group_instance_id: str | None = string("7+", nullable="0+", default=None)
     retention_time_ms: int = int64("2-4", default=-1, ignorable=True)
     topics: list[OffsetCommitRequestTopic] = array(OffsetCommitRequestTopic)
 

@@ -10,8 +10,8 @@ from millstream.protocol.schema import Struct, array, bool_, int16, int32, int64
 class OffsetFetchRequestTopic(Struct):
     """One of ``OffsetFetchRequest.topics``."""
 
-    name: str = string("0-7", default="")
-    partition_indexes: list[int] = array(int32(), "0-7", factory=list)
+    name: str = string()
+    partition_indexes: list[int] = array(int32())
 
 
 class OffsetFetchRequestTopics(Struct):
@@ -19,18 +19,16 @@ class OffsetFetchRequestTopics(Struct):
 
     name: str = string("8-9", default="", ignorable=True)
     topic_id: TopicId = topic_id_("10+", default=ZERO_TOPIC_ID, ignorable=True)
-    partition_indexes: list[int] = array(int32(), "8+", factory=list)
+    partition_indexes: list[int] = array(int32())
 
 
 class OffsetFetchRequestGroup(Struct):
     """One of ``OffsetFetchRequest.groups``."""
 
-    group_id: str = string("8+", default="")
-    member_id: str | None = string("9+", nullable="9+", default=None, ignorable=True)
+    group_id: str = string()
+    member_id: str | None = string("9+", nullable="0+", default=None, ignorable=True)
     member_epoch: int = int32("9+", default=-1, ignorable=True)
-    topics: list[OffsetFetchRequestTopics] | None = array(
-        OffsetFetchRequestTopics, "8+", nullable="8+", factory=list
-    )
+    topics: list[OffsetFetchRequestTopics] | None = array(OffsetFetchRequestTopics, nullable="0+")
 
 
 class OffsetFetchRequest(Request, key=9, versions="1-10", flexible="6+"):
@@ -47,30 +45,28 @@ class OffsetFetchRequest(Request, key=9, versions="1-10", flexible="6+"):
 class OffsetFetchResponsePartition(Struct):
     """One of ``OffsetFetchResponseTopic.partitions``."""
 
-    partition_index: int = int32("0-7", default=0)
-    committed_offset: int = int64("0-7", default=0)
+    partition_index: int = int32()
+    committed_offset: int = int64()
     committed_leader_epoch: int = int32("5-7", default=-1, ignorable=True)
-    metadata: str | None = string("0-7", nullable="0-7", default="")
-    error_code: int = int16("0-7", default=0)
+    metadata: str | None = string(nullable="0+")
+    error_code: int = int16()
 
 
 class OffsetFetchResponseTopic(Struct):
     """One of ``OffsetFetchResponse.topics``."""
 
-    name: str = string("0-7", default="")
-    partitions: list[OffsetFetchResponsePartition] = array(
-        OffsetFetchResponsePartition, "0-7", factory=list
-    )
+    name: str = string()
+    partitions: list[OffsetFetchResponsePartition] = array(OffsetFetchResponsePartition)
 
 
 class OffsetFetchResponsePartitions(Struct):
     """One of ``OffsetFetchResponseTopics.partitions``."""
 
-    partition_index: int = int32("8+", default=0)
-    committed_offset: int = int64("8+", default=0)
-    committed_leader_epoch: int = int32("8+", default=-1, ignorable=True)
-    metadata: str | None = string("8+", nullable="8+", default="")
-    error_code: int = int16("8+", default=0)
+    partition_index: int = int32()
+    committed_offset: int = int64()
+    committed_leader_epoch: int = int32(default=-1)
+    metadata: str | None = string(nullable="0+")
+    error_code: int = int16()
 
 
 class OffsetFetchResponseTopics(Struct):
@@ -78,17 +74,15 @@ class OffsetFetchResponseTopics(Struct):
 
     name: str = string("8-9", default="", ignorable=True)
     topic_id: TopicId = topic_id_("10+", default=ZERO_TOPIC_ID, ignorable=True)
-    partitions: list[OffsetFetchResponsePartitions] = array(
-        OffsetFetchResponsePartitions, "8+", factory=list
-    )
+    partitions: list[OffsetFetchResponsePartitions] = array(OffsetFetchResponsePartitions)
 
 
 class OffsetFetchResponseGroup(Struct):
     """One of ``OffsetFetchResponse.groups``."""
 
-    group_id: str = string("8+", default="")
-    topics: list[OffsetFetchResponseTopics] = array(OffsetFetchResponseTopics, "8+", factory=list)
-    error_code: int = int16("8+", default=0)
+    group_id: str = string()
+    topics: list[OffsetFetchResponseTopics] = array(OffsetFetchResponseTopics)
+    error_code: int = int16(default=0)
 
 
 class OffsetFetchResponse(Response, key=9, versions="1-10", flexible="6+"):

@@ -36,7 +36,7 @@ class TopicProduceData(Struct):
 class ProduceRequest(Request, key=0, versions="3-13", flexible="9+"):
     """Request of Produce."""
 
-    transactional_id: str | None = string(nullable="3+", default=None)
+    transactional_id: str | None = string(nullable="0+", default=None)
     acks: int = int16()
     timeout_ms: int = int32()
     topic_data: list[TopicProduceData] = array(TopicProduceData)
@@ -45,15 +45,15 @@ class ProduceRequest(Request, key=0, versions="3-13", flexible="9+"):
 class BatchIndexAndErrorMessage(Struct):
     """One of ``PartitionProduceResponse.record_errors``."""
 
-    batch_index: int = int32("8+", default=0)
-    batch_index_error_message: str | None = string("8+", nullable="8+", default=None)
+    batch_index: int = int32()
+    batch_index_error_message: str | None = string(nullable="0+", default=None)
 
 
 class LeaderIdAndEpoch(Struct):
     """The value of ``PartitionProduceResponse.current_leader``."""
 
-    leader_id: int = int32("10+", default=-1)
-    leader_epoch: int = int32("10+", default=-1)
+    leader_id: int = int32(default=-1)
+    leader_epoch: int = int32(default=-1)
 
 
 class PartitionProduceResponse(Struct):
@@ -67,7 +67,7 @@ class PartitionProduceResponse(Struct):
     record_errors: list[BatchIndexAndErrorMessage] = array(
         BatchIndexAndErrorMessage, "8+", factory=list, ignorable=True
     )
-    error_message: str | None = string("8+", nullable="8+", default=None, ignorable=True)
+    error_message: str | None = string("8+", nullable="0+", default=None, ignorable=True)
     current_leader: LeaderIdAndEpoch = struct(
         LeaderIdAndEpoch, "10+", tag=0, factory=LeaderIdAndEpoch
     )
@@ -84,10 +84,10 @@ class TopicProduceResponse(Struct):
 class NodeEndpoint(Struct):
     """One of ``ProduceResponse.node_endpoints``."""
 
-    node_id: int = int32("10+", default=0)
-    host: str = string("10+", default="")
-    port: int = int32("10+", default=0)
-    rack: str | None = string("10+", nullable="10+", default=None)
+    node_id: int = int32()
+    host: str = string()
+    port: int = int32()
+    rack: str | None = string(nullable="0+", default=None)
 
 
 class ProduceResponse(Response, key=0, versions="3-13", flexible="9+"):

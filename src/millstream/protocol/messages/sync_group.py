@@ -19,9 +19,9 @@ class SyncGroupRequest(Request, key=14, versions="0-5", flexible="4+"):
     group_id: str = string()
     generation_id: int = int32()
     member_id: str = string()
-    group_instance_id: str | None = string("3+", nullable="3+", default=None)
-    protocol_type: str | None = string("5+", nullable="5+", default=None, ignorable=True)
-    protocol_name: str | None = string("5+", nullable="5+", default=None, ignorable=True)
+    group_instance_id: str | None = string("3+", nullable="0+", default=None)
+    protocol_type: str | None = string("5+", nullable="0+", default=None, ignorable=True)
+    protocol_name: str | None = string("5+", nullable="0+", default=None, ignorable=True)
     assignments: list[SyncGroupRequestAssignment] = array(SyncGroupRequestAssignment)
 
 
@@ -30,6 +30,6 @@ class SyncGroupResponse(Response, key=14, versions="0-5", flexible="4+"):
 
     throttle_time_ms: int = int32("1+", default=0, ignorable=True)
     error_code: int = int16()
-    protocol_type: str | None = string("5+", nullable="5+", default=None, ignorable=True)
-    protocol_name: str | None = string("5+", nullable="5+", default=None, ignorable=True)
+    protocol_type: str | None = string("5+", nullable="0+", default=None, ignorable=True)
+    protocol_name: str | None = string("5+", nullable="0+", default=None, ignorable=True)
     assignment: bytes = bytes_()

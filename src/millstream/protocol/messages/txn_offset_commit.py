@@ -31,7 +31,7 @@ class TxnOffsetCommitRequest(Request, key=28, versions="0-5", flexible="3+"):
     producer_epoch: int = int16()
     generation_id: int = int32("3+", default=-1)
     member_id: str = string("3+", default="")
-    group_instance_id: str | None = string("3+", nullable="3+", default=None)
+    group_instance_id: str | None = string("3+", nullable="0+", default=None)
     topics: list[TxnOffsetCommitRequestTopic] = array(TxnOffsetCommitRequestTopic)
 
 
