@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
-
 from tests.broker_process import BrokerProcess
 
 

@@ -13,9 +13,8 @@ from millstream.cli.serve_arguments import (
     UsageError,
     parse_arguments,
     settings_from_arguments,
-    settings_from_environment,
 )
-from millstream.model.errors import ConfigError, MillstreamError
+from millstream.model.errors import MillstreamError
 
 if TYPE_CHECKING:
     from millstream.config.broker import BrokerConfig
@@ -43,15 +42,15 @@ def serve(words: Sequence[str]) -> int:
 def broker_config(arguments: ServeArguments, environment: Mapping[str, str]) -> BrokerConfig:
     """Merge file, environment and command line, the later over the earlier.
 
-    ConfigError names the setting that is wrong and, for a variable, the variable.
+    ConfigError names the setting that is wrong.
     """
-    from millstream.config.broker import BrokerConfig
-    from millstream.config.properties import parse_properties
+    from millstream.config.broker import BrokerConfig, all_broker_keys
+    from millstream.config.properties import from_environment, parse_properties
 
     settings: dict[str, str] = {}
     if arguments.properties_file is not None:
         settings |= parse_properties(Path(arguments.properties_file).read_text(encoding="utf-8"))
-    settings |= settings_from_environment(environment)
+    settings |= from_environment(environment, all_broker_keys())
     settings |= settings_from_arguments(arguments, settings)
     return BrokerConfig(settings)
 

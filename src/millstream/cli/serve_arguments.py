@@ -14,11 +14,6 @@ from typing import Final
 DEFAULT_DATA_DIRECTORY: Final = "millstream-data"
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 9092
-ENVIRONMENT_PREFIX: Final = "MILLSTREAM_"
-CLIENT_VARIABLES: Final = frozenset(
-    {"MILLSTREAM_BOOTSTRAP_SERVERS", "MILLSTREAM_ACCESS_LOG", "MILLSTREAM_KAFKA_CACHE"}
-)
-"""Variables with the prefix that are meant for clients and tests, not for the broker."""
 
 OPTION_HELP: Final[Mapping[str, str]] = {
     "--override": "Set one broker setting as KEY=VALUE; may be repeated.",
@@ -91,15 +86,6 @@ _SETTERS: Final[Mapping[str, Callable[[ServeArguments, str], ServeArguments]]] =
 }
 
 
-def settings_from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the broker settings that variables name: MILLSTREAM_LOG_DIRS is log.dirs."""
-    return {
-        name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", "."): value
-        for name, value in environment.items()
-        if name.startswith(ENVIRONMENT_PREFIX) and name not in CLIENT_VARIABLES
-    }
-
-
 def settings_from_arguments(arguments: ServeArguments, known: Mapping[str, str]) -> dict[str, str]:
     """Return what the command line sets on top of ``known`` (file and environment).
 
@@ -112,7 +98,9 @@ def settings_from_arguments(arguments: ServeArguments, known: Mapping[str, str])
     elif not {"log.dirs", "log.dir"} & (known.keys() | settings.keys()):
         settings["log.dirs"] = DEFAULT_DATA_DIRECTORY
     placed = arguments.host is not None or arguments.port is not None
-    configured = arguments.properties_file is not None or "listeners" in known | settings
+    configured = arguments.properties_file is not None or "listeners" in (
+        known.keys() | settings.keys()
+    )
     if placed or not configured:
         host = DEFAULT_HOST if arguments.host is None else arguments.host
         port = DEFAULT_PORT if arguments.port is None else arguments.port

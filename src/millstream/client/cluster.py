@@ -1,0 +1,226 @@
+"""The cluster as a client sees it: who leads what, and one connection to each broker in use."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import TypeVar
+
+from millstream.client.connection import Connection
+from millstream.client.errors import TRANSIENT, ConnectionFailedError, raise_for
+from millstream.client.metadata import Broker, Metadata, Partition, Topic, read_metadata
+from millstream.client.settings import Address, ClientSettings, parse_bootstrap_servers
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.topic import TopicPartition
+from millstream.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from millstream.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+
+T = TypeVar("T")
+
+_GROUP_KEY_TYPE = 0
+
+
+class Cluster:
+    """Connections and metadata of one cluster; a context manager that closes them.
+
+    What was learnt about topics is kept until :meth:`forget`; :meth:`retrying` calls that when an
+    answer shows that it is out of date.
+    """
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        self._connections: dict[Address, Connection] = {}
+        self._brokers: dict[int, Broker] = {}
+        self._topics: dict[str, Topic] = {}
+
+    @classmethod
+    def at(cls, bootstrap_servers: str, *, client_id: str = "millstream") -> Cluster:
+        """Return the cluster of ``host:port,…`` with default settings."""
+        addresses = parse_bootstrap_servers(bootstrap_servers)
+        return cls(ClientSettings(bootstrap_servers=addresses, client_id=client_id))
+
+    # --- metadata --------------------------------------------------------------------------------
+
+    def metadata(
+        self, topics: Iterable[str] | None = None, *, create_missing: bool = False
+    ) -> Metadata:
+        """Ask for the cluster and these topics, or for every topic.
+
+        A topic that does not exist is in the answer, with its error. With ``create_missing`` the
+        broker creates it if its settings allow that.
+        """
+        asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=create_missing)
+        response = self.any_connection().call(request, MetadataResponse)
+        raise_for(response.error_code, "metadata")
+        metadata = read_metadata(response)
+        self._brokers = dict(metadata.brokers)
+        self._topics |= metadata.topics
+        return metadata
+
+    def topic(self, name: str, *, create_missing: bool = False) -> Topic:
+        """Return a topic that exists; KafkaError otherwise. Waits for leaders to be elected."""
+        known = self._topics.get(name)
+        if known is not None and known.error is ErrorCode.NONE and _has_leaders(known):
+            return known
+
+        def ask() -> Topic:
+            topic = self.metadata([name], create_missing=create_missing).topics[name]
+            creating = create_missing and topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if creating or not _has_leaders(topic):
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r} has no leader")
+            if topic.error is not ErrorCode.NONE:
+                raise KafkaError(topic.error, f"topic {name!r}")
+            return topic
+
+        return self.retrying(ask)
+
+    def partition(self, topic_partition: TopicPartition) -> Partition:
+        """Return a partition that exists and has a leader; KafkaError otherwise."""
+        topic = self.topic(topic_partition.topic)
+        for partition in topic.partitions:
+            if partition.topic_partition == topic_partition:
+                return partition
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"topic {topic.name!r} has {len(topic.partitions)} partitions, "
+            f"no partition {topic_partition.partition}",
+        )
+
+    def by_leader(
+        self, partitions: Iterable[TopicPartition]
+    ) -> list[tuple[int, list[TopicPartition]]]:
+        """Group partitions by the id of the broker that leads them."""
+        groups: dict[int, list[TopicPartition]] = {}
+        for topic_partition in partitions:
+            groups.setdefault(self.partition(topic_partition).leader, []).append(topic_partition)
+        return list(groups.items())
+
+    def forget(self) -> None:
+        """Ask anew for topics and leaders next time."""
+        self._topics.clear()
+
+    # --- connections -----------------------------------------------------------------------------
+
+    def any_connection(self) -> Connection:
+        """Return a connection to whichever broker answers first, open ones before new ones.
+
+        ConnectionFailedError when none of the brokers known does.
+        """
+        for connection in self._connections.values():
+            if connection.is_open:
+                return connection
+        failures: list[ConnectionFailedError] = []
+        known = [broker.address for broker in self._brokers.values()]
+        for address in dict.fromkeys([*known, *self.settings.bootstrap_servers]):
+            try:
+                return self._connect(address)
+            except ConnectionFailedError as error:
+                failures.append(error)
+        raise failures[-1]
+
+    def connection_to(self, broker_id: int) -> Connection:
+        """Return the shared connection to a broker, for one call after the other.
+
+        KafkaError BROKER_NOT_AVAILABLE for an unknown id.
+        """
+        return self._connect(self._address_of(broker_id))
+
+    def dedicated_connection_to(self, broker_id: int) -> Connection:
+        """Return a new connection, which the caller may keep requests in flight on, and closes."""
+        return Connection(self._address_of(broker_id), self.settings)
+
+    def _address_of(self, broker_id: int) -> Address:
+        if broker_id not in self._brokers:
+            self.metadata([])
+        broker = self._brokers.get(broker_id)
+        if broker is None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no live broker {broker_id}")
+        return broker.address
+
+    def controller(self) -> Connection:
+        """Return a connection to the broker that takes administrative requests."""
+        controller_id = self.metadata([]).controller_id
+        if controller_id not in self._brokers:
+            return self.any_connection()
+        return self.connection_to(controller_id)
+
+    def coordinator(self, group: str) -> Connection:
+        """Return a connection to a group's coordinator."""
+        connection = self.any_connection()
+        version = connection.version_for(FindCoordinatorRequest)
+        batched = version >= 4  # KIP-699
+        request = FindCoordinatorRequest(
+            key="" if batched else group,
+            coordinator_keys=[group] if batched else [],
+            key_type=_GROUP_KEY_TYPE,
+        )
+        answer = connection.call(request, FindCoordinatorResponse, version=version)
+        found = answer.coordinators[0] if batched else answer
+        if found.error_code:
+            raise KafkaError(ErrorCode.of(found.error_code), f"coordinator of group {group!r}")
+        return self._connect(Address(found.host, found.port))
+
+    def _connect(self, address: Address) -> Connection:
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_open:
+            connection = self._connections[address] = Connection(address, self.settings)
+        return connection
+
+    # --- trying again ----------------------------------------------------------------------------
+
+    def retrying(self, operation: Callable[[], T]) -> T:
+        """Run ``operation`` until it succeeds, for as long as one request may take.
+
+        Tried again are errors in ``TRANSIENT`` and connections that broke after they had been made;
+        in between the client forgets what it knew about leaders.
+        """
+        deadline = time.monotonic() + self.settings.request_timeout_ms / 1000
+        while True:
+            reached = any(connection.is_open for connection in self._connections.values())
+            try:
+                return operation()
+            except ConnectionFailedError:
+                if not reached or time.monotonic() > deadline:
+                    raise
+            except KafkaError as error:
+                if error.error not in TRANSIENT or time.monotonic() > deadline:
+                    raise
+            self.forget()
+            time.sleep(self.settings.retry_backoff_ms / 1000)
+
+    # --- closing ---------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close every connection."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _has_leaders(topic: Topic) -> bool:
+    return all(partition.leader >= 0 for partition in topic.partitions)
+
+
+def partitions_of(topics: Sequence[Topic]) -> list[TopicPartition]:
+    """Return every partition of these topics."""
+    return [partition.topic_partition for topic in topics for partition in topic.partitions]

@@ -1,0 +1,123 @@
+"""The two directions of one connection, without a socket: requests to bytes, frames to answers.
+
+Brokers answer the requests of a connection in order, so what is outstanding is a queue, and an
+answer whose correlation id is not the oldest one's comes from a broken peer.
+
+Versions are agreed first: :meth:`Conversation.greet` is the first request, and
+:meth:`Conversation.take_greeting` learns the broker's ranges from its answer, or asks to greet
+again in an older version.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+import millstream
+from millstream.client.errors import UnsupportedVersionError
+from millstream.model.errors import ErrorCode, ProtocolError
+from millstream.protocol.api import APIS, ApiKey
+from millstream.protocol.codec import decode_response, encode_request
+from millstream.protocol.message import Request, Response
+from millstream.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from millstream.protocol.outgoing import Outgoing
+
+_ERROR_CODE: Final = slice(4, 6)
+"""Where ApiVersions carries its error code: behind the correlation id, in every version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """An answer that is still to come."""
+
+    correlation_id: int
+    api_key: int
+    version: int
+
+
+class Conversation:
+    """What was asked on a connection and what the other side can speak."""
+
+    def __init__(self, client_id: str) -> None:
+        self.client_id = client_id
+        self._next_correlation_id = 0
+        self._expected: deque[Expected] = deque()
+        self._ranges: dict[int, tuple[int, int]] = {}
+
+    @property
+    def outstanding(self) -> int:
+        """Requests whose answers have not come yet."""
+        return len(self._expected)
+
+    def version_for(self, request: type[Request], highest: int | None = None) -> int:
+        """Return the newest version that both sides speak, at most ``highest``.
+
+        UnsupportedVersionError when there is none.
+        """
+        api = APIS[request.API_KEY]
+        first, last = self._ranges.get(request.API_KEY, (0, -1))
+        ours = api.last_version if highest is None else min(highest, api.last_version)
+        version = min(ours, last)
+        if version < max(first, api.first_version):
+            served = f"serves versions {first} to {last} of" if last >= 0 else "does not serve"
+            raise UnsupportedVersionError(
+                f"the broker {served} {api.name}; this client needs {api.first_version} to {ours}"
+            )
+        return version
+
+    def serves(self, request: type[Request]) -> bool:
+        """True when the broker advertises the API, in whatever versions."""
+        return request.API_KEY in self._ranges
+
+    def ask(self, request: Request, version: int, *, answered: bool = True) -> Outgoing:
+        """Return the frame to send; ``answered`` is False for Produce with acks=0."""
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        outgoing = encode_request(request, version, correlation_id, self.client_id)
+        if answered:
+            self._expected.append(Expected(correlation_id, request.API_KEY, version))
+        return outgoing
+
+    def take(self, frame: memoryview) -> Response:
+        """Read the next answer; ProtocolError when it answers something else.
+
+        Records in the answer are views of ``frame``.
+        """
+        if not self._expected:
+            raise ProtocolError("the broker answered a request that was never sent")
+        expected = self._expected.popleft()
+        correlation_id, response = decode_response(expected.api_key, expected.version, frame)
+        if correlation_id != expected.correlation_id:
+            raise ProtocolError(
+                f"the broker answered request {correlation_id} instead of {expected.correlation_id}"
+            )
+        return response
+
+    def greet(self, version: int = APIS[ApiKey.API_VERSIONS].last_version) -> Outgoing:
+        """Return the request that opens a connection."""
+        greeting = ApiVersionsRequest(
+            client_software_name="millstream", client_software_version=millstream.__version__
+        )
+        return self.ask(greeting, version)
+
+    def take_greeting(self, frame: memoryview) -> int | None:
+        """Learn what the broker serves; return a version to greet in again, None when done.
+
+        A broker that does not know the version asked for answers in version 0 (KIP-511).
+        """
+        expected = self._expected[0]
+        error = int.from_bytes(frame[_ERROR_CODE], "big", signed=True)
+        if error == ErrorCode.UNSUPPORTED_VERSION.code and expected.version > 0:
+            self._expected[0] = Expected(expected.correlation_id, expected.api_key, 0)
+        response = self.take(frame)
+        assert isinstance(response, ApiVersionsResponse)
+        self._ranges = {
+            each.api_key: (each.min_version, each.max_version) for each in response.api_keys
+        }
+        if response.error_code == ErrorCode.NONE.code:
+            return None
+        if error != ErrorCode.UNSUPPORTED_VERSION.code or expected.version == 0:
+            raise ProtocolError(f"the broker refused the greeting with code {response.error_code}")
+        _, newest = self._ranges.get(ApiKey.API_VERSIONS, (0, 0))
+        return min(newest, expected.version - 1)

@@ -1,0 +1,274 @@
+"""Fetch: batches as they lie in the log, from any number of partitions.
+
+A :class:`Fetcher` keeps at most one request in flight to each leader, on connections of its own.
+Whoever wants the broker to work while it decodes calls ``request`` before it looks at what
+``receive`` returned. Batches are not opened here: see ``records`` for what is in them.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from millstream.client.cluster import Cluster
+from millstream.client.connection import Connection
+from millstream.client.errors import (
+    TRANSIENT,
+    ConnectionFailedError,
+    OffsetOutOfRangeError,
+    raise_for,
+)
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.offsets import Offset
+from millstream.model.topic import ZERO_TOPIC_ID, TopicId, TopicPartition
+from millstream.protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from millstream.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, Batch, iter_batches
+from millstream.records.control import ControlType, parse_marker
+
+_LAST_VERSION_WITH_NAMES: Final = 12
+_NO_SESSION_EPOCH: Final = -1
+_ANSWER_SLACK_MS: Final = 10_000
+_PLACE: Final = struct.Struct(">qi11xi")
+"""Base offset, batch length and last offset delta of a batch's header."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSettings:
+    """How much to ask for, and how long the broker may wait for it; Kafka's names."""
+
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 50 * 1024 * 1024
+    max_partition_bytes: int = 1024 * 1024
+    read_committed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """What one answer holds of one partition.
+
+    ``data`` is whole batches and perhaps the beginning of one more; the first batch may start
+    before ``fetch_offset``. ``next_offset`` is where the next fetch goes on.
+    """
+
+    topic_partition: TopicPartition
+    data: memoryview
+    fetch_offset: Offset
+    next_offset: Offset
+    high_watermark: Offset
+    last_stable_offset: Offset
+    log_start_offset: Offset
+    aborted_transactions: Sequence[AbortedTransaction] = field(default=())
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the data batches: markers and what read_committed must not see are left out."""
+        return data_batches(iter_batches(self.data), self.aborted_transactions)
+
+
+class Fetcher:
+    """Reads partitions from given offsets on; ``positions`` holds the next offset of each.
+
+    Positions may be changed, added and removed between ``receive`` and ``request``.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        positions: Mapping[TopicPartition, Offset],
+        settings: FetchSettings | None = None,
+    ) -> None:
+        self.positions = dict(positions)
+        self._cluster = cluster
+        self._settings = settings or FetchSettings()
+        self._connections: dict[int, Connection] = {}
+        self._in_flight: dict[int, dict[TopicPartition, Offset]] = {}
+
+    def poll(self) -> list[Fetched]:
+        """Ask every leader and return what they have; empty when nothing came in time."""
+        self.request()
+        return self.receive()
+
+    def request(self) -> None:
+        """Ask each leader that owes no answer for the next data of its partitions."""
+        busy = {place for asked in self._in_flight.values() for place in asked}
+        idle = [place for place in self.positions if place not in busy]
+
+        def send() -> None:
+            for leader, places in self._cluster.by_leader(idle):
+                if leader not in self._in_flight:
+                    self._send(leader, places)
+
+        self._cluster.retrying(send)
+
+    def receive(self) -> list[Fetched]:
+        """Wait for the answers that are due; move the positions behind what they hold.
+
+        Raises OffsetOutOfRangeError and any KafkaError that does not pass. After one that does, the
+        list is empty or partial and the next request goes to whoever leads now.
+        """
+        fetched: list[Fetched] = []
+        for leader, asked in list(self._in_flight.items()):
+            connection = self._connections[leader]
+            timeout_ms = self._settings.max_wait_ms + _ANSWER_SLACK_MS
+            try:
+                response = connection.receive(FetchResponse, timeout_ms=timeout_ms)
+            except ConnectionFailedError:
+                self._drop(leader)
+                self._pause()
+                continue
+            finally:
+                self._in_flight.pop(leader, None)
+            raise_for(response.error_code, "fetch")
+            fetched += self._read(response, asked)
+        return fetched
+
+    def close(self) -> None:
+        """Close the fetcher's connections."""
+        for leader in list(self._connections):
+            self._drop(leader)
+
+    def _send(self, leader: int, places: Iterable[TopicPartition]) -> None:
+        connection = self._connections.get(leader)
+        if connection is None or not connection.is_open:
+            connection = self._cluster.dedicated_connection_to(leader)
+            self._connections[leader] = connection
+        settings = self._settings
+        topics: dict[str, FetchTopic] = {}
+        for place in places:
+            if place.topic not in topics:
+                topic_id = self._cluster.topic(place.topic).topic_id
+                topics[place.topic] = FetchTopic(
+                    topic=place.topic, topic_id=topic_id, partitions=[]
+                )
+            topics[place.topic].partitions.append(
+                FetchPartition(
+                    partition=place.partition,
+                    fetch_offset=self.positions[place],
+                    partition_max_bytes=settings.max_partition_bytes,
+                )
+            )
+        have_ids = all(topic.topic_id != ZERO_TOPIC_ID for topic in topics.values())
+        request = FetchRequest(
+            max_wait_ms=settings.max_wait_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.max_bytes,
+            isolation_level=int(settings.read_committed),
+            session_epoch=_NO_SESSION_EPOCH,
+            topics=list(topics.values()),
+        )
+        version = connection.version_for(
+            FetchRequest, None if have_ids else _LAST_VERSION_WITH_NAMES
+        )
+        connection.send(request, version=version)
+        self._in_flight[leader] = {place: self.positions[place] for place in places}
+
+    def _read(
+        self, response: FetchResponse, asked: Mapping[TopicPartition, Offset]
+    ) -> list[Fetched]:
+        names: dict[TopicId, str] = {
+            self._cluster.topic(place.topic).topic_id: place.topic for place in asked
+        }
+        fetched: list[Fetched] = []
+        for topic in response.responses:
+            name = topic.topic or names.get(topic.topic_id, "")
+            for row in topic.partitions:
+                place = TopicPartition(name, row.partition_index)
+                if self._is_usable(place, row, asked):
+                    each = _read_partition(place, row, asked[place])
+                    self.positions[place] = each.next_offset
+                    fetched.append(each)
+        return fetched
+
+    def _is_usable(
+        self,
+        place: TopicPartition,
+        row: PartitionData,
+        asked: Mapping[TopicPartition, Offset],
+    ) -> bool:
+        """Return False where to ask again is all there is to do; raise what does not pass."""
+        if place not in asked or place not in self.positions:
+            return False
+        error = ErrorCode.of(row.error_code)
+        if error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise OffsetOutOfRangeError(place, asked[place])
+        if error in TRANSIENT:
+            self._pause()
+            return False
+        raise_for(row.error_code, f"fetch from {place}")
+        return True
+
+    def _pause(self) -> None:
+        self._cluster.forget()
+        time.sleep(self._cluster.settings.retry_backoff_ms / 1000)
+
+    def _drop(self, leader: int) -> None:
+        connection = self._connections.pop(leader, None)
+        if connection is not None:
+            connection.close()
+
+
+def _read_partition(place: TopicPartition, row: PartitionData, fetch_offset: Offset) -> Fetched:
+    data = row.records if isinstance(row.records, memoryview) else memoryview(b"")
+    next_offset = end_of_batches(data)
+    if next_offset is None and len(data):
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch at offset {fetch_offset} of {place} does not fit into one answer",
+        )
+    return Fetched(
+        topic_partition=place,
+        data=data,
+        fetch_offset=fetch_offset,
+        next_offset=fetch_offset if next_offset is None else next_offset,
+        high_watermark=row.high_watermark,
+        last_stable_offset=row.last_stable_offset,
+        log_start_offset=row.log_start_offset,
+        aborted_transactions=row.aborted_transactions or (),
+    )
+
+
+def end_of_batches(data: memoryview) -> Offset | None:
+    """Return the offset after the last whole batch in ``data``, None when there is none."""
+    position = 0
+    end = len(data)
+    next_offset = None
+    while end - position >= HEADER_SIZE:
+        base_offset, length, last_offset_delta = _PLACE.unpack_from(data, position)
+        size = length + LENGTH_OVERHEAD
+        if size < HEADER_SIZE or position + size > end:
+            break
+        next_offset = base_offset + last_offset_delta + 1
+        position += size
+    return next_offset
+
+
+def data_batches(
+    batches: Iterable[Batch], aborted_transactions: Sequence[AbortedTransaction]
+) -> Iterator[Batch]:
+    """Yield the batches that hold data and belong to no aborted transaction.
+
+    ``aborted_transactions`` is empty unless the fetch asked for read_committed. A producer's
+    batches are left out from the first offset of its aborted transaction to its marker (Kafka:
+    ``CompletedFetch.nextFetchedRecord``).
+    """
+    waiting = sorted(aborted_transactions, key=lambda each: each.first_offset, reverse=True)
+    aborted: set[int] = set()
+    for batch in batches:
+        while waiting and waiting[-1].first_offset <= batch.last_offset:
+            aborted.add(waiting.pop().producer_id)
+        if batch.is_control:
+            marker = parse_marker(batch) if batch.producer_id in aborted else None
+            if marker is not None and marker.control_type is ControlType.ABORT:
+                aborted.discard(batch.producer_id)
+        elif not (batch.is_transactional and batch.producer_id in aborted):
+            yield batch

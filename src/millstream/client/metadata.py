@@ -1,0 +1,98 @@
+"""Brokers, topics and partitions as a broker described them. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from millstream.client.settings import Address
+from millstream.model.errors import ErrorCode
+from millstream.model.offsets import LeaderEpoch
+from millstream.model.topic import TopicId, TopicPartition
+from millstream.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A live broker."""
+
+    broker_id: int
+    address: Address
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """Who keeps and who leads one partition; ``leader`` is −1 when nobody does."""
+
+    topic_partition: TopicPartition
+    leader: int
+    leader_epoch: LeaderEpoch
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+    error: ErrorCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic and its partitions, in order of their numbers."""
+
+    name: str
+    topic_id: TopicId
+    is_internal: bool
+    partitions: tuple[Partition, ...]
+    error: ErrorCode
+
+    @property
+    def replication_factor(self) -> int:
+        """Replicas of the first partition."""
+        return len(self.partitions[0].replicas) if self.partitions else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """One answer: the whole cluster and the topics that were asked for."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: Mapping[int, Broker]
+    topics: Mapping[str, Topic]
+
+
+def read_metadata(response: MetadataResponse) -> Metadata:
+    """Turn a response into values."""
+    brokers = {
+        each.node_id: Broker(each.node_id, Address(each.host, each.port), each.rack)
+        for each in response.brokers
+    }
+    topics = [_read_topic(each) for each in response.topics]
+    return Metadata(
+        cluster_id=response.cluster_id,
+        controller_id=response.controller_id,
+        brokers=brokers,
+        topics={topic.name: topic for topic in topics},
+    )
+
+
+def _read_topic(topic: MetadataResponseTopic) -> Topic:
+    name = topic.name or ""
+    partitions = sorted(topic.partitions, key=lambda each: each.partition_index)
+    return Topic(
+        name=name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        error=ErrorCode.of(topic.error_code),
+        partitions=tuple(
+            Partition(
+                topic_partition=TopicPartition(name, each.partition_index),
+                leader=each.leader_id,
+                leader_epoch=each.leader_epoch,
+                replicas=tuple(each.replica_nodes),
+                isr=tuple(each.isr_nodes),
+                offline_replicas=tuple(each.offline_replicas),
+                error=ErrorCode.of(each.error_code),
+            )
+            for each in partitions
+        ),
+    )

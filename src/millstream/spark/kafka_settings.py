@@ -1,0 +1,85 @@
+"""The options that start with `kafka.`: settings of the consumer inside the source.
+
+A Java consumer has some hundred settings. Those that change what or how we read are used; those
+that the stock connector fixes itself are refused as there; those that ask for TLS or SASL, which
+this client does not speak, are refused, because leaving them out would send data in the clear.
+The others tune parts of the Java consumer that have no counterpart here and are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from millstream.model.errors import ConfigError
+
+_FIXED_BY_THE_SOURCE: Final[Mapping[str, str]] = {
+    "auto.offset.reset": "use startingOffsets",
+    "enable.auto.commit": "the source commits nothing",
+    "interceptor.classes": "the source runs no interceptors",
+    "key.deserializer": "keys are binary; cast them in the query",
+    "value.deserializer": "values are binary; cast them in the query",
+}
+_SECURITY: Final = ("sasl.", "ssl.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSettings:
+    """What the reading client is told."""
+
+    bootstrap_servers: str
+    client_id: str
+    read_committed: bool
+    request_timeout_ms: int
+    fetch_max_bytes: int
+    """Bytes of log in one answer, at most; a batch that is larger still comes whole."""
+    check_crcs: bool
+
+
+def parse_kafka_settings(settings: Mapping[str, str]) -> KafkaSettings:
+    """Read settings without their ``kafka.`` prefix; ConfigError names the wrong option."""
+    for name, text in settings.items():
+        _refuse_what_cannot_be(name, text)
+    servers = settings.get("bootstrap.servers", "").strip()
+    if not servers:
+        raise ConfigError("option kafka.bootstrap.servers is missing")
+    isolation = settings.get("isolation.level", "read_uncommitted").strip()
+    if isolation not in ("read_committed", "read_uncommitted"):
+        _refuse("isolation.level", "read_committed or read_uncommitted", isolation)
+    per_partition = _count(settings, "max.partition.fetch.bytes", 4 * 1024 * 1024)
+    return KafkaSettings(
+        bootstrap_servers=servers,
+        client_id=settings.get("client.id", "millstream-spark").strip(),
+        read_committed=isolation == "read_committed",
+        request_timeout_ms=_count(settings, "request.timeout.ms", 30_000),
+        fetch_max_bytes=min(_count(settings, "fetch.max.bytes", 50 * 1024 * 1024), per_partition),
+        check_crcs=_boolean(settings, "check.crcs", default=True),
+    )
+
+
+def _refuse_what_cannot_be(name: str, text: str) -> None:
+    if name in _FIXED_BY_THE_SOURCE:
+        raise ConfigError(f"option kafka.{name} is not supported: {_FIXED_BY_THE_SOURCE[name]}")
+    if name == "security.protocol" and text.strip().upper() != "PLAINTEXT":
+        _refuse(name, "PLAINTEXT (TLS and SASL are not supported)", text)
+    if name.startswith(_SECURITY):
+        raise ConfigError(f"option kafka.{name} is not supported: TLS and SASL are not supported")
+
+
+def _count(settings: Mapping[str, str], name: str, default: int) -> int:
+    text = settings.get(name, str(default)).strip()
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+        _refuse(name, "a whole number, at least 1", text)
+    return int(text)
+
+
+def _boolean(settings: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = settings.get(name, str(default)).strip().lower()
+    if text not in ("true", "false"):
+        _refuse(name, "true or false", text)
+    return text == "true"
+
+
+def _refuse(name: str, wanted: str, text: str) -> NoReturn:
+    raise ConfigError(f"option kafka.{name} takes {wanted}, not {text!r}")

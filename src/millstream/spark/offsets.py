@@ -1,0 +1,166 @@
+"""Where a read starts and ends: the rules that options state, and their JSON.
+
+Pure: rules are values, and :func:`resolve` turns one into offsets once the cluster's answers are
+there. The JSON is Spark's own: ``{"topic": {"0": 23, "1": -2}}``, where −1 is latest and −2 is
+earliest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeAlias
+
+from millstream.model.errors import ConfigError
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicPartition
+
+LATEST_OFFSET: Final = -1
+EARLIEST_OFFSET: Final = -2
+
+
+class Limit(Enum):
+    """An end of the log, whatever its offset is when the query is planned."""
+
+    EARLIEST = EARLIEST_OFFSET
+    LATEST = LATEST_OFFSET
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffsets:
+    """An offset for every partition; −1 and −2 stand for the ends of the log."""
+
+    offsets: Mapping[TopicPartition, Offset]
+
+
+@dataclass(frozen=True, slots=True)
+class AtTimestamps:
+    """For every partition the first record whose timestamp is at or after this one (ms)."""
+
+    timestamps: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AtTimestamp:
+    """The same timestamp (ms) for every partition."""
+
+    timestamp: int
+
+
+OffsetRule: TypeAlias = Limit | AtOffsets | AtTimestamps | AtTimestamp
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """What to ask the cluster for one partition: a timestamp (ms), or −1 / −2 for an end."""
+
+    topic_partition: TopicPartition
+    timestamp: int
+
+
+def parse_partition_numbers(option: str, text: str) -> dict[TopicPartition, int]:
+    """Read ``{"topic": {"0": 23}}``; ConfigError names the option."""
+    numbers: dict[TopicPartition, int] = {}
+    for topic, partitions in _parse_object(option, text).items():
+        if not isinstance(partitions, dict):
+            raise ConfigError(f"option {option}: {topic!r} needs an object of partition: number")
+        for partition, number in partitions.items():
+            if not partition.isdecimal() or isinstance(number, bool) or not isinstance(number, int):
+                raise ConfigError(
+                    f"option {option}: {topic!r} needs whole numbers, not "
+                    f"{json.dumps({partition: number})}"
+                )
+            numbers[TopicPartition(topic, int(partition))] = number
+    return numbers
+
+
+def parse_assignment(option: str, text: str) -> tuple[TopicPartition, ...]:
+    """Read ``{"topicA": [0, 1], "topicB": [2]}``; ConfigError names the option."""
+    assigned: dict[TopicPartition, None] = {}
+    for topic, partitions in _parse_object(option, text).items():
+        if not isinstance(partitions, list) or not all(
+            isinstance(number, int) and not isinstance(number, bool) and number >= 0
+            for number in partitions
+        ):
+            raise ConfigError(f"option {option}: {topic!r} needs a list of partition numbers")
+        assigned |= {TopicPartition(topic, number): None for number in partitions}
+    if not assigned:
+        raise ConfigError(f"option {option}: names no partition")
+    return tuple(assigned)
+
+
+def format_partition_numbers(numbers: Mapping[TopicPartition, int]) -> str:
+    """Write what :func:`parse_partition_numbers` reads, in order of topic and partition."""
+    topics: dict[str, dict[str, int]] = {}
+    for place, number in sorted(numbers.items()):
+        topics.setdefault(place.topic, {})[str(place.partition)] = number
+    return json.dumps(topics, separators=(",", ":"))
+
+
+def _parse_object(option: str, text: str) -> dict[str, object]:
+    try:
+        parsed = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"option {option} is no JSON ({error}): {text}") from None
+    if not isinstance(parsed, dict):
+        raise ConfigError(f"option {option} needs a JSON object, not {text}")
+    return parsed
+
+
+def lookups(rule: OffsetRule, partitions: Iterable[TopicPartition], *, option: str) -> list[Lookup]:
+    """Return what the cluster has to be asked before :func:`resolve`.
+
+    ConfigError when the rule names other partitions than those that are read.
+    """
+    places = list(partitions)
+    match rule:
+        case Limit():
+            return [Lookup(place, rule.value) for place in places]
+        case AtTimestamp():
+            return [Lookup(place, rule.timestamp) for place in places]
+        case AtTimestamps():
+            _require_same_partitions(option, rule.timestamps, places)
+            return [Lookup(place, rule.timestamps[place]) for place in places]
+        case AtOffsets():
+            _require_same_partitions(option, rule.offsets, places)
+            return [
+                Lookup(place, rule.offsets[place]) for place in places if rule.offsets[place] < 0
+            ]
+
+
+def _require_same_partitions(
+    option: str, named: Mapping[TopicPartition, int], places: list[TopicPartition]
+) -> None:
+    missing = sorted(set(places) - set(named))
+    unknown = sorted(set(named) - set(places))
+    if missing:
+        raise ConfigError(
+            f"option {option} must name every partition that is read; it lacks "
+            f"{', '.join(map(str, missing))} (−1 is latest, −2 is earliest)"
+        )
+    if unknown:
+        raise ConfigError(
+            f"option {option} names partitions that are not read: {', '.join(map(str, unknown))}"
+        )
+
+
+def resolve(
+    rule: OffsetRule,
+    partitions: Iterable[TopicPartition],
+    found: Mapping[TopicPartition, Offset | None],
+    *,
+    when_nothing_matches: Callable[[TopicPartition], Offset],
+) -> dict[TopicPartition, Offset]:
+    """Return the offset of each partition.
+
+    ``found`` holds the answers to :func:`lookups`; None where no record is at or after the
+    timestamp, and then ``when_nothing_matches`` decides (it may raise).
+    """
+    offsets: dict[TopicPartition, Offset] = {}
+    for place in partitions:
+        stated = rule.offsets[place] if isinstance(rule, AtOffsets) else LATEST_OFFSET
+        answer = stated if stated >= 0 else found[place]
+        offsets[place] = when_nothing_matches(place) if answer is None else answer
+    return offsets

@@ -1,0 +1,259 @@
+"""The options of `format("millstream")` for batch reading: the stock connector's names, typed.
+
+:func:`parse_options` turns the texts that Spark hands over into one frozen value. Every error is a
+ConfigError whose text names the option. Names ignore case, as in Spark. The options that the stock
+connector defines for streaming queries and for writing are accepted and do nothing in a batch
+read, as there; a name that nobody defines is refused, because a misspelt option that is passed
+over reads the wrong data.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NoReturn, TypeAlias
+
+from millstream.model.errors import ConfigError
+from millstream.model.topic import TopicPartition
+from millstream.spark.kafka_settings import KafkaSettings, parse_kafka_settings
+from millstream.spark.offsets import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    AtOffsets,
+    AtTimestamp,
+    AtTimestamps,
+    Limit,
+    OffsetRule,
+    parse_assignment,
+    parse_partition_numbers,
+)
+from millstream.spark.schema import COLUMNS, HEADERS
+
+_USED: Final = (
+    "assign",
+    "subscribe",
+    "subscribePattern",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+    "columns",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "kafkaConsumer.pollTimeoutMs",
+)
+_OF_STREAMS_AND_SINKS: Final = (
+    "groupIdPrefix",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "topic",
+)
+_KNOWN: Final = {name.lower(): name for name in (*_USED, *_OF_STREAMS_AND_SINKS)}
+_KAFKA_PREFIX: Final = "kafka."
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Read these partitions."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """Read every partition of these topics."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribePattern:
+    """Read every partition of the topics whose whole name matches; internal ones never do."""
+
+    pattern: str
+
+
+Subscription: TypeAlias = Assign | Subscribe | SubscribePattern
+
+
+@dataclass(frozen=True, slots=True)
+class BoundOption:
+    """One side of the read: the rule, and the name of the option that states it."""
+
+    option: str
+    rule: OffsetRule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """All options of one batch read."""
+
+    subscription: Subscription
+    starting: BoundOption
+    ending: BoundOption
+    latest_when_no_timestamp_matches: bool
+    """What a starting timestamp does that no record reaches: start at the end, or fail."""
+    fail_on_data_loss: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    columns: tuple[str, ...]
+    retries: int
+    retry_interval_ms: int
+    poll_timeout_ms: int
+    kafka: KafkaSettings
+
+
+def parse_options(options: Mapping[str, str]) -> SourceOptions:
+    """Read the options of ``spark.read.format("millstream")``; ConfigError names the wrong one."""
+    given = _by_known_name(options)
+    include_headers = _boolean(given, "includeHeaders", default=False)
+    strategy = given.get("startingOffsetsByTimestampStrategy", "error").lower()
+    if strategy not in ("error", "latest"):
+        _refuse("startingOffsetsByTimestampStrategy", "error or latest", strategy)
+    return SourceOptions(
+        subscription=_subscription(given),
+        starting=_starting(given),
+        ending=_ending(given),
+        latest_when_no_timestamp_matches=strategy == "latest",
+        fail_on_data_loss=_boolean(given, "failOnDataLoss", default=True),
+        min_partitions=_optional_count(given, "minPartitions"),
+        max_records_per_partition=_optional_count(given, "maxRecordsPerPartition"),
+        columns=_columns(given, include_headers=include_headers),
+        retries=_count(given, "fetchOffset.numRetries", default=3, least=0),
+        retry_interval_ms=_count(given, "fetchOffset.retryIntervalMs", default=10, least=0),
+        poll_timeout_ms=_count(given, "kafkaConsumer.pollTimeoutMs", default=120_000, least=1),
+        kafka=parse_kafka_settings(
+            {
+                name.lower().removeprefix(_KAFKA_PREFIX): text
+                for name, text in options.items()
+                if name.lower().startswith(_KAFKA_PREFIX)
+            }
+        ),
+    )
+
+
+def _by_known_name(options: Mapping[str, str]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for name, text in options.items():
+        lowered = name.lower()
+        if lowered.startswith(_KAFKA_PREFIX):
+            continue
+        if lowered not in _KNOWN:
+            near = difflib.get_close_matches(lowered, [*_KNOWN, "kafka.bootstrap.servers"], n=1)
+            hint = f"; did you mean {_KNOWN.get(near[0], near[0])}?" if near else ""
+            raise ConfigError(f"option {name} is unknown{hint}")
+        given[_KNOWN[lowered]] = text.strip()
+    return given
+
+
+def _subscription(given: Mapping[str, str]) -> Subscription:
+    stated = [name for name in ("assign", "subscribe", "subscribePattern") if name in given]
+    if len(stated) != 1:
+        seen = " and ".join(stated) or "none"
+        raise ConfigError(
+            f"exactly one of the options assign, subscribe and subscribePattern is needed: {seen}"
+        )
+    name = stated[0]
+    text = given[name]
+    if name == "assign":
+        return Assign(parse_assignment(name, text))
+    if name == "subscribe":
+        topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+        if not topics:
+            _refuse(name, "topic names with commas between them", text)
+        return Subscribe(topics)
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ConfigError(f"option {name} is no regular expression ({error}): {text}") from None
+    if not text:
+        _refuse(name, "a regular expression", text)
+    return SubscribePattern(text)
+
+
+def _starting(given: Mapping[str, str]) -> BoundOption:
+    return _bound(
+        given,
+        ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"),
+        default=Limit.EARLIEST,
+        forbidden=LATEST_OFFSET,
+    )
+
+
+def _ending(given: Mapping[str, str]) -> BoundOption:
+    return _bound(
+        given,
+        ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"),
+        default=Limit.LATEST,
+        forbidden=EARLIEST_OFFSET,
+    )
+
+
+def _bound(
+    given: Mapping[str, str], names: tuple[str, str, str], *, default: Limit, forbidden: int
+) -> BoundOption:
+    """Read one side of the range; of several options the first of ``names`` counts, as in Spark."""
+    at_timestamp, by_timestamp, by_offset = names
+    if at_timestamp in given:
+        return BoundOption(at_timestamp, AtTimestamp(_count(given, at_timestamp, least=0)))
+    if by_timestamp in given:
+        timestamps = parse_partition_numbers(by_timestamp, given[by_timestamp])
+        if any(number < 0 for number in timestamps.values()):
+            _refuse(by_timestamp, "timestamps in milliseconds", given[by_timestamp])
+        return BoundOption(by_timestamp, AtTimestamps(timestamps))
+    text = given.get(by_offset, default.name.lower())
+    if text.lower() in ("earliest", "latest"):
+        limit = Limit[text.upper()]
+        if limit.value == forbidden:
+            _refuse(by_offset, f"{default.name.lower()} or JSON in a batch query", text)
+        return BoundOption(by_offset, limit)
+    if not text.startswith("{"):
+        _refuse(by_offset, f'{default.name.lower()} or JSON like {{"topic":{{"0":23}}}}', text)
+    offsets = parse_partition_numbers(by_offset, text)
+    for number in offsets.values():
+        if number == forbidden or number < EARLIEST_OFFSET:
+            _refuse(by_offset, f"offsets from 0 on, or {default.value} in a batch query", text)
+    return BoundOption(by_offset, AtOffsets(offsets))
+
+
+def _columns(given: Mapping[str, str], *, include_headers: bool) -> tuple[str, ...]:
+    everything = (*COLUMNS, HEADERS) if include_headers else COLUMNS
+    if "columns" not in given:
+        return everything
+    chosen = tuple(dict.fromkeys(part.strip() for part in given["columns"].split(",")))
+    for name in chosen:
+        if name not in everything:
+            _refuse("columns", f"some of {', '.join(everything)}", given["columns"])
+    return chosen
+
+
+def _boolean(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = given.get(name, str(default)).lower()
+    if text not in ("true", "false"):
+        _refuse(name, "true or false", text)
+    return text == "true"
+
+
+def _count(given: Mapping[str, str], name: str, *, least: int, default: int | None = None) -> int:
+    text = given.get(name, "" if default is None else str(default))
+    if not re.fullmatch(r"\d+", text, re.ASCII) or int(text) < least:
+        _refuse(name, f"a whole number, at least {least}", text)
+    return int(text)
+
+
+def _optional_count(given: Mapping[str, str], name: str) -> int | None:
+    return _count(given, name, least=1) if name in given else None
+
+
+def _refuse(option: str, wanted: str, text: str) -> NoReturn:
+    raise ConfigError(f"option {option} takes {wanted}, not {text!r}")
