@@ -1,1 +1,1 @@
-"""Consumer groups: membership, rebalances, committed offsets. Pure."""
+"""Groups of the classic protocol and the offsets they commit (KIP-62, KIP-345, KIP-394)."""

@@ -1,0 +1,233 @@
+"""The group coordinator of one partition of ``__consumer_offsets``.
+
+It answers the requests about the groups that hash to this partition, and is rebuilt from the
+partition's records. Pure: the driver (``runtime.coordinator_runtime``) brings the time, appends the
+records, calls back when ``next_deadline_ms`` is reached, and lets no answer go before the records
+it rests on are committed.
+
+Offsets, and groups that vanish, change by ``replay`` alone. The members of a classic group live in
+memory first: a rebalance is a conversation that is not in the log, and its outcome is recorded when
+it is settled (``result.Result.settled``). Kafka: ``GroupCoordinatorShard``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millstream.coordinator.deadlines import Deadlines
+from millstream.coordinator.group.groups import Groups
+from millstream.coordinator.group.join_group import Caller, JoinRules
+from millstream.coordinator.group.listing import describe_group, list_groups
+from millstream.coordinator.group.membership import Membership
+from millstream.coordinator.group.offset_requests import OffsetRequests
+from millstream.coordinator.group.offsets import OffsetStore
+from millstream.coordinator.group.rebalance import Rebalances
+from millstream.coordinator.group.records import decode_record, group_from_record, group_tombstone
+from millstream.coordinator.group.responses import join_refused, sync_refused
+from millstream.coordinator.group.settings import GroupSettings
+from millstream.coordinator.group.states import GroupState
+from millstream.coordinator.group.timers import TimerKey
+from millstream.coordinator.result import CoordinatorRecord, Instant, Result
+from millstream.model.deferred import Deferred
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.producer import NO_PRODUCER_ID
+from millstream.model.topic import TopicId
+from millstream.protocol.messages.coordinator_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from millstream.protocol.messages.delete_groups import DeletableGroupResult
+from millstream.protocol.messages.describe_groups import DescribedGroup
+from millstream.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from millstream.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from millstream.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from millstream.protocol.messages.list_groups import ListedGroup
+from millstream.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from millstream.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from millstream.protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+)
+from millstream.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+class GroupCoordinator:
+    """Everything that one shard knows and does."""
+
+    def __init__(self, settings: GroupSettings) -> None:
+        self.groups = Groups()
+        self.offsets = OffsetStore()
+        self._settings = settings
+        self._deadlines: Deadlines[TimerKey] = Deadlines()
+        self._rebalances = Rebalances(settings, self._deadlines)
+        self._join_rules = JoinRules(settings, self.groups, self._rebalances)
+        self._membership = Membership(settings, self.groups, self._rebalances)
+        self._offset_requests = OffsetRequests(
+            settings, self.groups, self.offsets, self._rebalances
+        )
+
+    # Members
+
+    def join_group(
+        self,
+        request: JoinGroupRequest,
+        caller: Caller,
+        new_id: str,
+        reply: Deferred[JoinGroupResponse],
+        now: Instant,
+    ) -> Result[JoinGroupResponse]:
+        """See :meth:`JoinRules.join`."""
+        return self._join_rules.join(request, caller, new_id, reply, now)
+
+    def sync_group(
+        self, request: SyncGroupRequest, reply: Deferred[SyncGroupResponse], now: Instant
+    ) -> Result[SyncGroupResponse]:
+        """See :meth:`Membership.sync`."""
+        return self._membership.sync(request, reply, now)
+
+    def heartbeat(self, request: HeartbeatRequest, now: Instant) -> Result[HeartbeatResponse]:
+        """See :meth:`Membership.heartbeat`."""
+        return self._membership.heartbeat(request, now)
+
+    def leave_group(self, request: LeaveGroupRequest, now: Instant) -> Result[LeaveGroupResponse]:
+        """See :meth:`Membership.leave`."""
+        return self._membership.leave(request, now)
+
+    # Offsets
+
+    def commit_offsets(
+        self, request: OffsetCommitRequest, version: int, now: Instant
+    ) -> Result[OffsetCommitResponse]:
+        """See :meth:`OffsetRequests.commit`."""
+        return self._offset_requests.commit(request, version, now)
+
+    def fetch_offsets(
+        self, request: OffsetFetchRequestGroup, *, require_stable: bool
+    ) -> Result[OffsetFetchResponseGroup]:
+        """See :meth:`OffsetRequests.fetch`."""
+        return self._offset_requests.fetch(request, require_stable=require_stable)
+
+    def delete_offsets(self, request: OffsetDeleteRequest) -> Result[OffsetDeleteResponse]:
+        """See :meth:`OffsetRequests.delete`."""
+        return self._offset_requests.delete(request)
+
+    def forget_topics(self, topics: Sequence[tuple[str, TopicId]]) -> Result[None]:
+        """Forget the offsets committed in topics, by name and id, that were deleted."""
+        return Result(records=self._offset_requests.forget_topics(topics), atomic=False)
+
+    # Administration
+
+    def describe_groups(
+        self, group_ids: Sequence[str], version: int
+    ) -> Result[list[DescribedGroup]]:
+        """Describe groups in the order asked for."""
+        return Result([describe_group(self.groups, group_id, version) for group_id in group_ids])
+
+    def list_groups(
+        self, *, states: Sequence[str], types: Sequence[str]
+    ) -> Result[list[ListedGroup]]:
+        """List the groups of this shard; an empty filter lets all pass."""
+        return Result(list_groups(self.groups, states=states, types=types))
+
+    def delete_groups(self, group_ids: Sequence[str]) -> Result[list[DeletableGroupResult]]:
+        """Forget groups without members, and all their offsets."""
+        records: list[CoordinatorRecord] = []
+        results = []
+        for group_id in group_ids:
+            error = ErrorCode.NONE
+            try:
+                self.groups.require_empty(group_id)
+                records += self._offset_requests.forget_group(group_id)
+                records.append(group_tombstone(group_id))
+            except KafkaError as refused:
+                error = refused.error
+            results.append(DeletableGroupResult(group_id=group_id, error_code=error.code))
+        return Result(results, records, atomic=False)
+
+    # Time
+
+    @property
+    def next_deadline_ms(self) -> float | None:
+        """When :meth:`expire` has something to do, on the monotonic clock."""
+        return self._deadlines.next_ms
+
+    def expire(self, now: Instant) -> Result[None]:
+        """Do what the deadlines that have passed ask for."""
+        result: Result[None] = Result(atomic=False)
+        while (key := self._deadlines.pop_due(now.monotonic_ms)) is not None:
+            group = self.groups.get(key.group_id)
+            if group is not None:
+                self._rebalances.expire(group, key, now, result)
+        return result
+
+    def expire_offsets(self, now: Instant) -> Result[None]:
+        """Forget offsets whose retention is over, and empty groups that have none left."""
+        result: Result[None] = Result(atomic=False)
+        for group in self.groups:
+            records, all_gone = self._offset_requests.expire(group, now)
+            result.records += records
+            if all_gone and group.state is GroupState.EMPTY:
+                result.records.append(group_tombstone(group.group_id))
+        return result
+
+    # The log
+
+    @staticmethod
+    def decode(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
+        """Read a stored record; None for one that means nothing here."""
+        return decode_record(key, value)
+
+    def replay(
+        self, record: CoordinatorRecord, *, record_offset: int, producer_id: int = NO_PRODUCER_ID
+    ) -> None:
+        """Apply a record that is in the log; one with a producer id belongs to a transaction."""
+        match record.key, record.value:
+            case OffsetCommitKey() as key, OffsetCommitValue() | None as offset:
+                if offset is not None:
+                    self.groups.ensure_simple(key.group)
+                self.offsets.replay(
+                    key, offset, record_offset=record_offset, producer_id=producer_id
+                )
+            case GroupMetadataKey() as key, None:
+                self._remove_group(key.group)
+            case GroupMetadataKey() as key, GroupMetadataValue() as value:
+                self.groups.put(group_from_record(key.group, value))
+            case _:
+                raise AssertionError(f"no record of a group coordinator: {record}")
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Apply the marker that ends a producer's transaction."""
+        self.offsets.end_transaction(producer_id, committed=committed)
+
+    def on_loaded(self, now: Instant) -> Result[None]:
+        """Begin to serve what the log says: every member gets a fresh session."""
+        result: Result[None] = Result(atomic=False)
+        for group in self.groups:
+            for member in group.members.values():
+                self._rebalances.renew_session(group, member, now)
+            if len(group.members) > self._settings.member_limit:
+                # The limit was lowered meanwhile. A rebalance lets members commit before some go.
+                self._rebalances.prepare(group, now, result)
+        return result
+
+    def on_unloaded(self) -> Result[None]:
+        """Tell everybody who waits that this broker does not coordinate their group any more."""
+        result: Result[None] = Result()
+        error = ErrorCode.NOT_COORDINATOR
+        for group in self.groups:
+            for member in group.members.values():
+                if member.awaiting_join is not None:
+                    result.answer(member.awaiting_join, join_refused(error, member.member_id))
+                    group.park_join(member, None)
+                if member.awaiting_sync is not None:
+                    result.answer(member.awaiting_sync, sync_refused(error))
+                    member.awaiting_sync = None
+            self._rebalances.forget(group)
+        return result
+
+    def _remove_group(self, group_id: str) -> None:
+        group = self.groups.remove(group_id)
+        if group is not None:
+            self._rebalances.forget(group)

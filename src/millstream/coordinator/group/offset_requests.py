@@ -1,0 +1,339 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete, and the end of offsets nobody needs any more.
+
+Each plans the records that change the offsets; nothing changes before they are replayed. Kafka:
+``OffsetMetadataManager``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from millstream.coordinator.group.group import NO_TIMESTAMP, ClassicGroup
+from millstream.coordinator.group.groups import Groups
+from millstream.coordinator.group.offsets import (
+    NO_EXPIRY,
+    CommittedOffset,
+    OffsetKey,
+    OffsetStore,
+)
+from millstream.coordinator.group.rebalance import Rebalances
+from millstream.coordinator.group.records import offset_commit_record, offset_tombstone
+from millstream.coordinator.group.settings import GroupSettings
+from millstream.coordinator.group.states import GroupState
+from millstream.coordinator.result import CoordinatorRecord, Instant, Result
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.topic import ZERO_TOPIC_ID, TopicId
+from millstream.protocol.messages.coordinator_records import OffsetCommitKey, OffsetCommitValue
+from millstream.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from millstream.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from millstream.protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+
+NO_OFFSET = -1
+NO_LEADER_EPOCH = -1
+_FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
+
+
+class OffsetRequests:
+    """Serves the offset requests over one shard."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        groups: Groups,
+        offsets: OffsetStore,
+        rebalances: Rebalances,
+    ) -> None:
+        self._settings = settings
+        self._groups = groups
+        self._offsets = offsets
+        self._rebalances = rebalances
+
+    # OffsetCommit
+
+    def commit(
+        self, request: OffsetCommitRequest, version: int, now: Instant
+    ) -> Result[OffsetCommitResponse]:
+        """Store offsets of partitions that exist; topics carry their name and, if known, id."""
+        self._validate_commit(request, version, now)
+        expires_ms = NO_EXPIRY
+        if request.retention_time_ms != NO_EXPIRY:
+            expires_ms = now.wall_ms + request.retention_time_ms
+        records: list[CoordinatorRecord] = []
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for partition in topic.partitions:
+                error = ErrorCode.NONE
+                if self._is_too_large(partition.committed_metadata):
+                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    records.append(
+                        _commit_record(request.group_id, topic, partition, now, expires_ms)
+                    )
+                partitions.append(
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=error.code
+                    )
+                )
+            topics.append(
+                OffsetCommitResponseTopic(
+                    name=topic.name, topic_id=topic.topic_id, partitions=partitions
+                )
+            )
+        return Result(OffsetCommitResponse(topics=topics), records)
+
+    def _validate_commit(self, request: OffsetCommitRequest, version: int, now: Instant) -> None:
+        group = self._groups.get(request.group_id)
+        generation_id = request.generation_id_or_member_epoch
+        if group is None:
+            if generation_id >= 0:
+                if version >= _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND:
+                    raise KafkaError(
+                        ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found."
+                    )
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+            self._groups.check_room()
+            return
+        if generation_id < 0 and group.state is GroupState.EMPTY:
+            return  # an administrator, or a consumer that assigns its partitions itself
+        if generation_id < 0 and not request.member_id and request.group_instance_id is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        member = group.validate_member(request.member_id, request.group_instance_id)
+        if generation_id != group.generation_id:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            # The member knows its generation but not its assignment, so it has nothing to commit.
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+            self._rebalances.renew_session(group, member, now)
+
+    def _is_too_large(self, metadata: str | None) -> bool:
+        if metadata is None:
+            return False
+        size = len(metadata)
+        if not metadata.isascii():
+            size = len(metadata.encode("utf-16-be", "surrogatepass")) // 2
+        return size > self._settings.offset_metadata_max_bytes
+
+    # OffsetFetch
+
+    def fetch(
+        self, request: OffsetFetchRequestGroup, *, require_stable: bool
+    ) -> Result[OffsetFetchResponseGroup]:
+        """Return offsets of the partitions asked for, or of all when ``topics`` is null.
+
+        With ``require_stable`` a partition in an open transaction is UNSTABLE_OFFSET_COMMIT. An
+        unknown group has committed nothing.
+        """
+        group_id = request.group_id
+        stored = self._offsets.of_group(group_id)
+        topics = []
+        for topic in _topics_to_fetch(request, stored):
+            partitions = []
+            for index in topic.partition_indexes:
+                if require_stable and self._offsets.is_unstable(
+                    OffsetKey(group_id, topic.name, index)
+                ):
+                    partitions.append(_no_offset(index, ErrorCode.UNSTABLE_OFFSET_COMMIT))
+                else:
+                    committed = stored.get(topic.name, {}).get(index)
+                    partitions.append(_fetched(index, committed, topic.topic_id))
+            topics.append(
+                OffsetFetchResponseTopics(
+                    name=topic.name, topic_id=topic.topic_id, partitions=partitions
+                )
+            )
+        return Result(OffsetFetchResponseGroup(group_id=group_id, topics=topics))
+
+    # OffsetDelete
+
+    def delete(self, request: OffsetDeleteRequest) -> Result[OffsetDeleteResponse]:
+        """Forget offsets of partitions that no member of the group reads."""
+        group = self._groups.require(request.group_id)
+        if group.state is not GroupState.EMPTY and not group.is_consumer_group:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        records: list[CoordinatorRecord] = []
+        topics = []
+        for topic in request.topics:
+            error = ErrorCode.NONE
+            if group.is_subscribed_to(topic.name):
+                error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            else:
+                records += self._tombstones(request.group_id, topic)
+            topics.append(
+                OffsetDeleteResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        OffsetDeleteResponsePartition(
+                            partition_index=partition.partition_index, error_code=error.code
+                        )
+                        for partition in topic.partitions
+                    ],
+                )
+            )
+        response = OffsetDeleteResponse(error_code=ErrorCode.NONE.code, topics=topics)
+        return Result(response, records)
+
+    def _tombstones(
+        self, group_id: str, topic: OffsetDeleteRequestTopic
+    ) -> Iterable[CoordinatorRecord]:
+        for partition in topic.partitions:
+            key = OffsetKey(group_id, topic.name, partition.partition_index)
+            if self._offsets.get(key) is not None or self._offsets.is_unstable(key):
+                yield offset_tombstone(*key)
+
+    # The end of offsets
+
+    def forget_group(self, group_id: str) -> list[CoordinatorRecord]:
+        """Return a tombstone for each offset of a group, those of open transactions too."""
+        keys = {
+            OffsetKey(group_id, topic, partition): None
+            for topic, partitions in self._offsets.of_group(group_id).items()
+            for partition in partitions
+        }
+        keys.update(dict.fromkeys(self._offsets.unstable_keys(group_id)))
+        return [offset_tombstone(*key) for key in keys]
+
+    def forget_topics(self, topics: Sequence[tuple[str, TopicId]]) -> list[CoordinatorRecord]:
+        """Return a tombstone for each offset in topics that were deleted.
+
+        An offset that names another topic id belongs to a topic that came after.
+        """
+        records = []
+        for group_id in self._offsets.group_ids():
+            stored = self._offsets.of_group(group_id)
+            for name, topic_id in topics:
+                for partition, committed in stored.get(name, {}).items():
+                    if committed.topic_id in (ZERO_TOPIC_ID, topic_id):
+                        records.append(offset_tombstone(group_id, name, partition))
+        return records
+
+    def expire(self, group: ClassicGroup, now: Instant) -> tuple[list[CoordinatorRecord], bool]:
+        """Return tombstones for a group's offsets whose retention is over, and whether that were
+        all of its offsets.
+
+        A group that is empty counts from the moment it became so; one with members only loses
+        offsets of topics that none of them reads, counted from the commit; one that merely stores
+        offsets counts from the commit too (KIP-211, KIP-496).
+        """
+        group_id = group.group_id
+        stored = self._offsets.of_group(group_id)
+        no_transaction = not self._offsets.unstable_keys(group_id)
+        if not stored:
+            return [], no_transaction
+        since_ms = _counts_from(group)
+        if since_ms is None:
+            return [], False
+        records = []
+        all_gone = no_transaction
+        for topic, partitions in stored.items():
+            if group.is_subscribed_to(topic):
+                all_gone = False
+                continue
+            for partition, committed in partitions.items():
+                key = OffsetKey(group_id, topic, partition)
+                over = self._is_over(committed, since_ms(committed), now)
+                if over and not self._offsets.is_unstable(key):
+                    records.append(offset_tombstone(*key))
+                else:
+                    all_gone = False
+        return records, all_gone
+
+    def _is_over(self, committed: CommittedOffset, since_ms: int, now: Instant) -> bool:
+        if committed.expire_timestamp_ms != NO_EXPIRY:
+            return now.wall_ms >= committed.expire_timestamp_ms
+        return now.wall_ms - since_ms >= self._settings.offsets_retention_ms
+
+
+def _counts_from(group: ClassicGroup) -> Callable[[CommittedOffset], int] | None:
+    """Return from when an offset's retention counts; None while the group's offsets are kept."""
+    if group.protocol_type is None:
+        return _commit_time
+    if group.state is GroupState.EMPTY:
+        empty_since_ms = group.state_timestamp_ms
+        return _commit_time if empty_since_ms == NO_TIMESTAMP else lambda _: empty_since_ms
+    is_aware = group.is_consumer_group and group.subscribed_topics is not None
+    return _commit_time if is_aware and group.state is GroupState.STABLE else None
+
+
+def _commit_time(committed: CommittedOffset) -> int:
+    return committed.commit_timestamp_ms
+
+
+def _commit_record(
+    group_id: str,
+    topic: OffsetCommitRequestTopic,
+    partition: OffsetCommitRequestPartition,
+    now: Instant,
+    expires_ms: int,
+) -> CoordinatorRecord:
+    return offset_commit_record(
+        OffsetCommitKey(group=group_id, topic=topic.name, partition=partition.partition_index),
+        OffsetCommitValue(
+            offset=partition.committed_offset,
+            leader_epoch=partition.committed_leader_epoch,
+            metadata=partition.committed_metadata or "",
+            commit_timestamp=now.wall_ms,
+            expire_timestamp=expires_ms,
+            topic_id=topic.topic_id,
+        ),
+    )
+
+
+def _topics_to_fetch(
+    request: OffsetFetchRequestGroup, stored: Mapping[str, Mapping[int, CommittedOffset]]
+) -> list[OffsetFetchRequestTopics]:
+    if request.topics is not None:
+        return request.topics
+    return [
+        OffsetFetchRequestTopics(name=topic, partition_indexes=list(partitions))
+        for topic, partitions in stored.items()
+    ]
+
+
+def _fetched(
+    index: int, committed: CommittedOffset | None, topic_id: TopicId
+) -> OffsetFetchResponsePartitions:
+    if committed is None or _is_of_another_topic(committed.topic_id, topic_id):
+        return _no_offset(index, ErrorCode.NONE)
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        error_code=ErrorCode.NONE.code,
+    )
+
+
+def _is_of_another_topic(committed: TopicId, asked: TopicId) -> bool:
+    """True when both ids are known and differ: the topic was deleted and made anew."""
+    return committed != asked and ZERO_TOPIC_ID not in (committed, asked)
+
+
+def _no_offset(index: int, error: ErrorCode) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=NO_OFFSET,
+        committed_leader_epoch=NO_LEADER_EPOCH,
+        metadata="",
+        error_code=error.code,
+    )

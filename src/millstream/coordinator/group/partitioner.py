@@ -1,0 +1,29 @@
+"""Which partition of ``__consumer_offsets`` keeps a group (Kafka: ``Utils.abs(hashCode) % n``)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_INT_BITS: Final = 0xFFFF_FFFF
+_SIGN: Final = 0x8000_0000
+_MIN_VALUE: Final = -0x8000_0000
+
+
+def java_hash(text: str) -> int:
+    """Return Java's ``String.hashCode``: over UTF-16 units, wrapped to a signed 32-bit number."""
+    value = 0
+    if text.isascii():
+        for unit in text.encode("ascii"):
+            value = (31 * value + unit) & _INT_BITS
+    else:
+        encoded = text.encode("utf-16-be", "surrogatepass")
+        for index in range(0, len(encoded), 2):
+            value = (31 * value + (encoded[index] << 8 | encoded[index + 1])) & _INT_BITS
+    return value - (1 << 32) if value & _SIGN else value
+
+
+def group_partition(group_id: str, partitions: int) -> int:
+    """Return the partition of a group among ``partitions``."""
+    value = java_hash(group_id)
+    # Java's abs(MIN_VALUE) is negative; Kafka takes 0 instead.
+    return (0 if value == _MIN_VALUE else abs(value)) % partitions

@@ -1,0 +1,195 @@
+"""Records of ``__consumer_offsets``: what a group is, and what it committed.
+
+::
+
+    key                                            value
+    0, 1  group, topic, partition                  offset, metadata, timestamps (versions 1, 4)
+    2     group                                    generation, protocol, leader, members (version 3)
+
+An int16 stands before each: before a key its type, before a value its version. A record without a
+value deletes its key. The types from 3 on belong to the group protocols of KIP-848 and KIP-932,
+which this coordinator does not run; it leaves them alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+from millstream.coordinator.group.group import NO_TIMESTAMP, ClassicGroup
+from millstream.coordinator.group.member import Member
+from millstream.coordinator.group.states import GroupState
+from millstream.coordinator.result import CoordinatorRecord, split_type
+from millstream.model.errors import ProtocolError
+from millstream.protocol.message import Message
+from millstream.protocol.messages.coordinator_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+BATCH_OVERHEAD_BYTES: Final = 128
+"""More than the headers around one record, or the numbers of one member, take."""
+
+OFFSET_COMMIT_KEY_TYPES: Final = (0, 1)
+OFFSET_COMMIT: Final = 1
+GROUP_METADATA: Final = 2
+
+_UTF8_MAX_BYTES: Final = 4
+
+V = TypeVar("V", bound=Message)
+
+_GROUP_VALUE_VERSION: Final = 3
+_OFFSET_VALUE_VERSION: Final = 4
+_EXPIRING_OFFSET_VALUE_VERSION: Final = 1
+
+
+def offset_commit_record(key: OffsetCommitKey, value: OffsetCommitValue) -> CoordinatorRecord:
+    """Return the record of a committed offset.
+
+    An offset with its own time of expiry (OffsetCommit below version 5) is written as version 1,
+    which alone has that field.
+    """
+    version = _OFFSET_VALUE_VERSION
+    if value.expire_timestamp >= 0:
+        version = _EXPIRING_OFFSET_VALUE_VERSION
+    return CoordinatorRecord(OFFSET_COMMIT, key, version, value)
+
+
+def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
+    """Return the record that forgets a committed offset."""
+    return CoordinatorRecord(
+        OFFSET_COMMIT, OffsetCommitKey(group=group_id, topic=topic, partition=partition)
+    )
+
+
+def group_tombstone(group_id: str) -> CoordinatorRecord:
+    """Return the record that forgets a group."""
+    return CoordinatorRecord(GROUP_METADATA, GroupMetadataKey(group=group_id))
+
+
+def new_group_record(group: ClassicGroup) -> CoordinatorRecord:
+    """Return the record of a group that was heard of for the first time."""
+    return _group_record(
+        group.group_id,
+        GroupMetadataValue(
+            protocol_type="",
+            generation=0,
+            protocol=None,
+            leader=None,
+            current_state_timestamp=group.state_timestamp_ms,
+            members=[],
+        ),
+    )
+
+
+def group_record(group: ClassicGroup, assignments: Mapping[str, bytes]) -> CoordinatorRecord:
+    """Return the record of a generation: its members, what they want and what they got."""
+    members = []
+    for member in group.members.values():
+        assert group.protocol_name is not None, "members without a protocol are not stored"
+        members.append(
+            MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.protocols[group.protocol_name],
+                assignment=assignments[member.member_id],
+            )
+        )
+    return _group_record(
+        group.group_id,
+        GroupMetadataValue(
+            protocol_type=group.protocol_type or "",
+            generation=group.generation_id,
+            protocol=group.protocol_name,
+            leader=group.leader_id,
+            current_state_timestamp=group.state_timestamp_ms,
+            members=members,
+        ),
+    )
+
+
+def assignments_of(group: ClassicGroup) -> dict[str, bytes]:
+    """Return what each member of the present generation got."""
+    return {member.member_id: member.assignment for member in group.members.values()}
+
+
+def stored_bytes(group: ClassicGroup, more: Mapping[str, bytes]) -> int:
+    """Return a bound for the size of the group's record with ``more`` metadata or assignments."""
+    name = group.protocol_name or ""
+    size = BATCH_OVERHEAD_BYTES + sum(map(len, more.values()))
+    for member in group.members.values():
+        names = (member.member_id, member.client_id, member.client_host, member.instance_id or "")
+        size += BATCH_OVERHEAD_BYTES + _UTF8_MAX_BYTES * sum(map(len, names))
+        size += len(member.protocols.get(name, b"")) + len(member.assignment)
+    return size
+
+
+def group_from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
+    """Return the group that a record describes: STABLE with its members, or EMPTY."""
+    group = ClassicGroup(group_id, state_timestamp_ms=value.current_state_timestamp)
+    for stored in value.members:
+        timeout_ms = stored.session_timeout
+        if stored.rebalance_timeout != NO_TIMESTAMP:
+            timeout_ms = stored.rebalance_timeout
+        group.add(
+            Member(
+                member_id=stored.member_id,
+                instance_id=stored.group_instance_id,
+                client_id=stored.client_id,
+                client_host=stored.client_host,
+                rebalance_timeout_ms=timeout_ms,
+                session_timeout_ms=stored.session_timeout,
+                protocol_type=value.protocol_type,
+                protocols={value.protocol or "": bytes(stored.subscription)},
+                assignment=bytes(stored.assignment),
+            )
+        )
+    group.state = GroupState.STABLE if group.members else GroupState.EMPTY
+    group.generation_id = value.generation
+    group.protocol_type = value.protocol_type or None
+    group.protocol_name = value.protocol
+    if value.leader in group.members:
+        group.leader_id = value.leader
+    group.compute_subscribed_topics()
+    return group
+
+
+def decode_record(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
+    """Read a stored record; None when its type is none of this coordinator's.
+
+    Raises ProtocolError when the bytes are no such key or value.
+    """
+    key_type, key_body = split_type(key)
+    if key_type in OFFSET_COMMIT_KEY_TYPES:
+        offset_key = OffsetCommitKey.decode_body(0, key_body)
+        if value is None:
+            return CoordinatorRecord(key_type, offset_key)
+        version, offset = _decode_value(OffsetCommitValue, value)
+        return CoordinatorRecord(key_type, offset_key, version, offset)
+    if key_type == GROUP_METADATA:
+        group_key = GroupMetadataKey.decode_body(0, key_body)
+        if value is None:
+            return CoordinatorRecord(key_type, group_key)
+        version, group = _decode_value(GroupMetadataValue, value)
+        return CoordinatorRecord(key_type, group_key, version, group)
+    return None
+
+
+def _decode_value(schema: type[V], value: bytes) -> tuple[int, V]:
+    version, body = split_type(value)
+    if version not in schema.VERSIONS:
+        raise ProtocolError(f"{schema.__name__} has no version {version}")
+    return version, schema.decode_body(version, body)
+
+
+def _group_record(group_id: str, value: GroupMetadataValue) -> CoordinatorRecord:
+    return CoordinatorRecord(
+        GROUP_METADATA, GroupMetadataKey(group=group_id), _GROUP_VALUE_VERSION, value
+    )

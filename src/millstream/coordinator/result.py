@@ -1,0 +1,108 @@
+"""What a coordinator's operation decides: an answer, records to persist, answers for others.
+
+Theory of operation (Kafka: ``CoordinatorRuntime``, ``CoordinatorResult``):
+
+* **plan**: an operation looks at the state and returns a :class:`Result`. It changes nothing that
+  is in the log; what only lives in memory (who waits, who has a session) it may change.
+* **persist**: the driver appends the result's records to the coordinator's partition.
+* **apply**: ``replay`` changes the state from the records; loading after a restart is the same
+  call. A result with ``replay=False`` describes memory that the operation has settled already.
+
+No answer leaves before every record it may rest on is committed. When an append fails, the driver
+throws the memory away and loads it again from the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar, cast
+
+from millstream.model.deferred import Deferred
+from millstream.model.errors import KafkaError
+from millstream.protocol.message import Message
+
+R = TypeVar("R")
+M = TypeVar("M", bound=Message)
+
+_TYPE_BYTES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """One moment on both clocks: ``wall_ms`` goes into records, ``monotonic_ms`` into deadlines."""
+
+    wall_ms: int
+    monotonic_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorRecord:
+    """A key and what it now stands for; ``value`` None is a tombstone.
+
+    ``key_type`` is the int16 before the key, ``value_version`` the one before the value.
+    """
+
+    key_type: int
+    key: Message
+    value_version: int = 0
+    value: Message | None = None
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        """Return the bytes of the record's key and value as they stand in the log."""
+        key = self.key_type.to_bytes(_TYPE_BYTES, "big") + self.key.encode_body(0)
+        if self.value is None:
+            return key, None
+        version = self.value_version
+        return key, version.to_bytes(_TYPE_BYTES, "big") + self.value.encode_body(version)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response to a request that waits, and the cell that its handler waits on."""
+
+    reply: Deferred[Message]
+    response: Message
+
+    def send(self) -> None:
+        """Give the response to the handler."""
+        self.reply.complete(self.response)
+
+    def refuse(self, error: KafkaError) -> None:
+        """Give the handler an error in place of the response."""
+        self.reply.fail(error)
+
+
+@dataclass(slots=True)
+class Result(Generic[R]):
+    """The outcome of one operation.
+
+    ``response`` answers the request that asked; None when its answer comes later through the
+    reply it parked. ``answers`` go to requests that waited. ``records`` go into one batch, all or
+    none, unless ``atomic`` is False (tombstones may be many).
+    """
+
+    response: R | None = None
+    records: list[CoordinatorRecord] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    replay: bool = True
+    atomic: bool = True
+
+    def answer(self, reply: Deferred[M], response: M) -> None:
+        """Add the response to a request that waits."""
+        self.answers.append(Answer(cast("Deferred[Message]", reply), response))
+
+    def settled(self, record: CoordinatorRecord) -> None:
+        """Add a record of what memory already holds."""
+        assert self.replay is False or not self.records, "one result does not mix both kinds"
+        self.replay = False
+        self.records.append(record)
+
+
+def split_type(encoded: bytes) -> tuple[int, bytes]:
+    """Return the int16 in front of a stored key or value, and the rest of it."""
+    return int.from_bytes(encoded[:_TYPE_BYTES], "big", signed=True), encoded[_TYPE_BYTES:]
+
+
+Decoder = Callable[[bytes, bytes | None], CoordinatorRecord | None]
+"""Reads a stored key and value; None for a type of record that this coordinator does not know."""
