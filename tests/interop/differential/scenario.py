@@ -41,9 +41,16 @@ _REGISTER: Final[dict[str, Scenario]] = {}
 
 
 def scenario(
-    versions: str | Iterable[int] | None = None, cases: Mapping[str, Any] | Iterable[str] = ()
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a function as one scenario per combination of case and version."""
+    versions: str | Iterable[int] | Callable[..., None] | None = None,
+    cases: Mapping[str, Any] | Iterable[str] = (),
+) -> Callable[..., Any]:
+    """Register a function as one scenario per combination of case and version.
+
+    ``versions`` is the name of an API (all its versions) or the numbers themselves. Without
+    arguments the decorator is written bare.
+    """
+    if callable(versions):
+        return scenario()(versions)
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         module = function.__module__.rpartition(".")[2]
@@ -51,7 +58,7 @@ def scenario(
         numbers: list[int | None] = [None]
         if isinstance(versions, str):
             numbers = list(apis.versions(versions))
-        elif versions is not None:
+        elif versions is not None and not callable(versions):
             numbers = list(versions)
         table = cases if isinstance(cases, Mapping) else {each: each for each in cases}
         for label, case in table.items() if table else [(None, None)]:
