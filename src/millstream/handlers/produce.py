@@ -16,7 +16,9 @@ version  what it brings
 =======  ====================================================================================
 
 A batch stays opaque: its header and CRC are checked, two fields outside the CRC are rewritten, and
-the bytes go to the log. acks=0 is never answered; an error there ends the connection. A request
+the bytes go to the log. acks=1 and acks=all mean the
+same while a partition has one replica: committed, as the flush policy has it. acks=0 is never
+answered; an error there ends the connection. A request
 with a transactional id writes like any other until the transaction coordinator is there to vouch
 for it, so transactional batches are refused.
 """
@@ -79,7 +81,7 @@ def handle(
         for data in topic.partition_data:
             try:
                 partition = _partition(services, topic, data.index, context.version)
-                answer = _append(partition, data, context.version, now_ms, acks, unsettled)
+                answer = _append(partition, data, context.version, now_ms, unsettled)
             except KafkaError as error:
                 has_errors = True
                 answer = _refused(data.index, error)
@@ -148,7 +150,6 @@ def _append(
     data: PartitionProduceData,
     version: int,
     now_ms: int,
-    acks: int,
     unsettled: list[_Unsettled],
 ) -> PartitionProduceResponse:
     batch = validate_produced(data.records or b"", partition.limits, version=version, now_ms=now_ms)
@@ -164,7 +165,7 @@ def _append(
         log_append_time_ms=result.log_append_time_ms,
         log_start_offset=result.log_start_offset,
     )
-    if not partition.is_settled(result.last_offset, acks=acks):
+    if result.last_offset >= partition.high_watermark:
         unsettled.append(_Unsettled(partition, answer, result))
     return answer
 
@@ -188,7 +189,7 @@ def _refused(index: int, error: KafkaError) -> PartitionProduceResponse:
 class _Commit:
     """A produce request whose batches are written and not yet committed (``DelayedProduce``)."""
 
-    __slots__ = ("_acks", "_left", "_response", "_timer", "_unsettled", "outcome")
+    __slots__ = ("_left", "_response", "_timer", "_unsettled", "outcome")
 
     def __init__(
         self,
@@ -201,7 +202,6 @@ class _Commit:
         self._response = response
         self._unsettled = unsettled
         self._left = len(unsettled)
-        self._acks = request.acks
         self._timer: TimerHandle = services.clock.call_later(
             max(request.timeout_ms, 0), self._time_out
         )
@@ -222,11 +222,7 @@ class _Commit:
         answer.base_offset = result.base_offset
         answer.log_append_time_ms = result.log_append_time_ms
         answer.log_start_offset = result.log_start_offset
-        if one.partition.is_settled(result.last_offset, acks=self._acks):
-            one.last_offset = result.last_offset
-            self._settle(answer, None)
-        else:
-            self._wait(one, result)
+        self._wait(one, result)
 
     def _wait(self, one: _Unsettled, result: AppendResult) -> None:
         one.last_offset = result.last_offset

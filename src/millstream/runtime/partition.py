@@ -3,11 +3,12 @@
 Here a log meets a role. With one replica, a record is committed (below the high watermark, seen by
 consumers) when the flush policy says that it is safe:
 
-==========  =================================================================================
-``ack``     after an fsync; concurrent writes share one (group commit)
-``os``      once written: the page cache and, in a cluster, the replicas keep it
-``interval``  once written; an fsync follows every ``log.flush.interval.ms``
-==========  =================================================================================
+============  ==============================================================================
+``ack``       after an fsync; concurrent writes share one (group commit)
+``interval``  once written, except that every ``flush.messages`` records one fsync comes first;
+              another follows after ``flush.ms``
+``os``        once written: the page cache and, in a cluster, the replicas keep it
+============  ==============================================================================
 """
 
 from __future__ import annotations
@@ -31,24 +32,28 @@ from millstream.storage.log import AppendResult, Log, LogRead
 
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
+UNLIMITED: Final = 2**63 - 1
 
 
 class Partition:
     """The leader's side of one partition.
 
     ``request_flush`` is called with the partition when its newest records must reach the disk
-    before they count; it answers by :meth:`on_flushed` or :meth:`fail`.
+    before they count; the answer is :meth:`on_flushed` or :meth:`fail`.
     """
 
     __slots__ = (
         "_clock",
         "_commit_waiters",
-        "_flush_before_commit",
+        "_flush_after_ms",
+        "_flush_due_ms",
+        "_flush_records",
         "_offload",
         "_on_storage_error",
         "_recompressing",
         "_request_flush",
         "_unannounced_bytes",
+        "_unflushed_records",
         "fetch_waiters",
         "leader_epoch",
         "limits",
@@ -66,23 +71,24 @@ class Partition:
         config: TopicConfig,
         clock: Clock,
         offload: Offload,
-        request_flush: Callable[[Partition], None] | None,
+        request_flush: Callable[[Partition], None],
         on_storage_error: Callable[[StorageError], None],
     ) -> None:
         self.log = log
         self.topic_partition: TopicPartition = log.topic_partition
         self.topic_id = topic_id
         self.leader_epoch = leader_epoch
-        self.limits: ProduceLimits = produce_limits(config)
+        self._take_config(config)
         self.fetch_waiters: dict[FetchWaiter, None] = {}
         self._clock = clock
         self._offload = offload
         self._recompressing = 0
         self._commit_waiters = CommitWaiters()
-        self._flush_before_commit = request_flush is not None
         self._request_flush = request_flush
         self._on_storage_error = on_storage_error
         self._unannounced_bytes = 0
+        self._unflushed_records = 0
+        self._flush_due_ms = 0.0
         # What recovery kept is as safe as it gets: a broker on its own commits it at once.
         log.update_high_watermark(log.log_end_offset)
 
@@ -93,7 +99,7 @@ class Partition:
 
     def set_config(self, config: TopicConfig) -> None:
         """Take over new settings of the topic."""
-        self.limits = produce_limits(config)
+        self._take_config(config)
         self.log.update_config(config)
 
     def append(self, batch: Batch, now_ms: int) -> AppendResult:
@@ -108,7 +114,8 @@ class Partition:
             self._on_storage_error(error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self._unannounced_bytes += batch.size
-        if self._request_flush is not None:
+        self._unflushed_records += batch.count
+        if self._unflushed_records >= self._flush_records:
             self._request_flush(self)
         else:
             self._advance(result.last_offset + 1)
@@ -162,12 +169,6 @@ class Partition:
         self.wait_for_commit(result.last_offset, settle)
         return outcome
 
-    def is_settled(self, last_offset: Offset, *, acks: int) -> bool:
-        """Tell whether a write may be acknowledged as it stands."""
-        return (acks != -1 and not self._flush_before_commit) or (
-            last_offset < self.log.high_watermark
-        )
-
     def wait_for_commit(self, last_offset: Offset, callback: CommitCallback) -> None:
         """Call back with None once the write is committed, or with what went wrong."""
         if last_offset < self.log.high_watermark:
@@ -210,7 +211,16 @@ class Partition:
 
     def on_flushed(self, up_to: Offset) -> None:
         """Commit what an fsync has made safe."""
+        self._unflushed_records = self.log.log_end_offset - up_to
         self._advance(up_to)
+
+    def flush_if_due(self, now_ms: float) -> None:
+        """Ask for the flush that ``flush.ms`` wants, once its time has come (monotonic clock)."""
+        if self._flush_after_ms == UNLIMITED or not self._unflushed_records:
+            self._flush_due_ms = now_ms + self._flush_after_ms
+        elif now_ms >= self._flush_due_ms:
+            self._flush_due_ms = now_ms + self._flush_after_ms
+            self._request_flush(self)
 
     def fail(self, error: KafkaError) -> None:
         """Stop leading: answer every waiting write with ``error``, let every reader look again."""
@@ -221,6 +231,15 @@ class Partition:
         """Let every parked fetch look again."""
         for waiter in tuple(self.fetch_waiters):
             waiter.wake()
+
+    def _take_config(self, config: TopicConfig) -> None:
+        self.limits: ProduceLimits = produce_limits(config)
+        self._flush_records = self._flush_after_ms = UNLIMITED
+        if config.flush_policy == "ack":
+            self._flush_records = 1
+        elif config.flush_policy == "interval":
+            self._flush_records = config.flush_messages
+            self._flush_after_ms = config.flush_ms
 
     def _advance(self, high_watermark: Offset) -> None:
         log = self.log

@@ -35,7 +35,6 @@ class Partitions:
         offload: Offload,
         log_manager: LogManager,
         metadata: MetadataCache,
-        flush_before_commit: bool,
         on_directory_failed: Callable[[str], None],
     ) -> None:
         self._broker_id = broker_id
@@ -43,9 +42,8 @@ class Partitions:
         self._offload = offload
         self._log_manager = log_manager
         self._metadata = metadata
-        self._flush_before_commit = flush_before_commit
         self._on_directory_failed = on_directory_failed
-        self.flusher = Flusher(clock, offload, self._storage_failed)
+        self.flusher = Flusher(clock, offload, self.storage_failed)
         self._offline: set[TopicPartition] = set()
         self.by_name: dict[str, _Slots] = {}
         """Partitions by topic name, then index. Read on the produce and fetch paths."""
@@ -121,7 +119,7 @@ class Partitions:
             )
         except StorageError as error:
             self._offline.add(topic_partition)
-            self._storage_failed(error)
+            self.storage_failed(error)
             return None
         return Partition(
             opened,
@@ -130,11 +128,11 @@ class Partitions:
             config=image.config,
             clock=self._clock,
             offload=self._offload,
-            request_flush=self.flusher.request if self._flush_before_commit else None,
-            on_storage_error=self._storage_failed,
+            request_flush=self.flusher.request,
+            on_storage_error=self.storage_failed,
         )
 
-    def _storage_failed(self, error: StorageError) -> None:
+    def storage_failed(self, error: StorageError) -> None:
         """Take a log directory offline: what lies there is led by nobody until it comes back."""
         log.error("log directory offline: %s", error)
         self._log_manager.directory_failed(error.directory)
