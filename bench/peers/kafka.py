@@ -197,6 +197,7 @@ class KafkaNode:
         self._process: subprocess.Popen[bytes] | None = None
         self.host = "127.0.0.1"
         self.port = 0
+        self.spawned_at = 0.0
 
     @property
     def bootstrap(self) -> str:
@@ -260,11 +261,15 @@ class KafkaNode:
             raise KafkaFailedError(f"formatting failed: {answer.stdout}{answer.stderr}")
 
     def spawn(self) -> None:
-        """Start the JVM and return at once; `prepare` must have run."""
+        """Start the JVM and return at once; `prepare` must have run.
+
+        `spawned_at` is then the reading of `time.perf_counter` just before.
+        """
         command = self.install.command(
             "kafka.Kafka", str(self._properties), jvm_flags=self._jvm_flags
         )
         with self.output.open("ab") as output:
+            self.spawned_at = time.perf_counter()
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -277,11 +282,15 @@ class KafkaNode:
         """Return once the node answers ApiVersions; raises `KafkaFailedError` after 90 s."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while not _answers_api_versions(self.host, self.port):
-            if self._process is None or self._process.poll() is not None:
-                raise KafkaFailedError(f"Kafka ended while starting: {self._output_tail()}")
+            self.check_alive()
             if time.monotonic() > deadline:
                 raise KafkaFailedError(f"Kafka did not answer in time: {self._output_tail()}")
             time.sleep(0.02)
+
+    def check_alive(self) -> None:
+        """Raise `KafkaFailedError` with the end of its output when the JVM is gone."""
+        if self._process is None or self._process.poll() is not None:
+            raise KafkaFailedError(f"Kafka ended: {self._output_tail()}")
 
     def stop(self, *, timeout_s: float = 60.0) -> None:
         """Stop with SIGTERM, which is Kafka's controlled shutdown, or SIGKILL after a while."""

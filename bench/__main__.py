@@ -1,0 +1,111 @@
+"""Run the benchmarks: ``python -m bench [b1 b4 b6] [--pairs N] [--quick] [--no-kafka]``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bench import b1, b4, b6, machine
+from bench.options import QUICK_FRACTION, Options
+from bench.process import raise_open_file_limit
+from bench.results import results_path, write
+from bench.session import Session
+from bench.stage import Stage
+from bench.tables import JsonValue, Tally
+
+BENCHMARKS = {"b1": b1, "b4": b4, "b6": b6}
+QUICK_PAIRS = 2
+PIPE_WIDTH = 170
+
+
+def main(
+    names: Annotated[list[str] | None, typer.Argument(help="b1, b4, b6; all without any")] = None,
+    pairs: Annotated[int, typer.Option(help="Counted rounds per row.", min=1)] = 5,
+    quick: Annotated[bool, typer.Option(help="Try everything out; figures mean nothing.")] = False,
+    kafka: Annotated[bool, typer.Option(help="Run Apache Kafka beside.")] = True,
+    only: Annotated[str, typer.Option(help="Only rows whose name contains this.")] = "",
+    data_dir: Annotated[
+        Path, typer.Option(help="Where data lies during the run: an ordinary disk.")
+    ] = Path("/var/tmp"),
+) -> None:
+    """Measure Millstream beside Apache Kafka and the raw limits of this machine."""
+    chosen = names or list(BENCHMARKS)
+    unknown = [name for name in chosen if name not in BENCHMARKS]
+    if unknown:
+        raise typer.BadParameter(f"there is no benchmark {', '.join(unknown)}")
+    if sys.platform != "linux":
+        raise typer.BadParameter("the benchmarks read /proc and use epoll: they need Linux")
+    raise_open_file_limit()
+    options = Options(
+        pairs=min(pairs, QUICK_PAIRS) if quick else pairs,
+        quick=quick,
+        use_kafka=kafka,
+        data_dir=data_dir.resolve() / f"millstream-bench-{os.getpid()}",
+        only=only,
+    )
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    _run(chosen, options, Console(width=width))
+
+
+def _run(chosen: list[str], options: Options, console: Console) -> None:
+    """Run the chosen benchmarks, print each as it ends, and keep the file up to date."""
+    path = results_path(quick=options.quick)
+    results: dict[str, JsonValue] = {}
+    tally = Tally()
+    with Stage(options) as stage:
+        facts = _facts(stage, options)
+        for name, value in facts.items():
+            console.print(f"{name}: {value}", highlight=False, markup=False)
+        if machine.is_busy() or options.quick:
+            console.print("the machine is busy or the run is quick: figures are no evidence")
+        session = Session(stage, Console(stderr=True))
+        for name in chosen:
+            benchmark = BENCHMARKS[name]
+            sections = benchmark.run(session)
+            for section in sections:
+                console.print()
+                console.print(section.table)
+                tally += section.tally
+            for condition in benchmark.CONDITIONS:
+                console.print(f"· {condition}", style="dim", highlight=False)
+            results[name] = {
+                "conditions": list(benchmark.CONDITIONS),
+                "tables": [section.data for section in sections],
+            }
+            facts |= _absences(stage)
+            write(path, {"machine": dict(facts), "benchmarks": results})
+        for subject, reason in _absences(stage).items():
+            console.print(f"{subject}: {reason}", markup=False)
+    verdicts = f"targets: {tally.met} met, {tally.missed} missed, {tally.open} without a figure"
+    console.print(f"\n{verdicts}\n{path}", highlight=False)
+
+
+def _facts(stage: Stage, options: Options) -> dict[str, str]:
+    counted = f"{options.pairs} rounds after an uncounted one; medians; ratios pair by pair"
+    if options.quick:
+        counted += f"; quick, 1/{QUICK_FRACTION} of the load"
+    return {
+        "command": " ".join(["python -m bench", *sys.argv[1:]]),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        **machine.describe(stage.options.data_dir, stage.install),
+        "rounds": counted,
+    }
+
+
+def _absences(stage: Stage) -> dict[str, str]:
+    """Return why a subject did not run, where one did not."""
+    reasons = {
+        "Apache Kafka did not run": stage.kafka_absent,
+        "Millstream did not run": stage.millstream_absent,
+    }
+    return {subject: reason for subject, reason in reasons.items() if reason}
+
+
+if __name__ == "__main__":
+    typer.run(main)
