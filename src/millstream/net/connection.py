@@ -13,10 +13,12 @@ import socket
 from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ConnectionClosedError, ProtocolError
+from millstream.net.receive_budget import ReceiveBudget
 from millstream.net.writer import SocketWriter
 from millstream.protocol.framing import FrameReader
 from millstream.protocol.outgoing import Outgoing, Records
@@ -25,6 +27,17 @@ log = logging.getLogger(__name__)
 
 Served: TypeAlias = Outgoing | Deferred[Outgoing | None] | None
 """An answer, nothing to answer, or one of both later."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionPolicy:
+    """What holds for every connection: which APIs may overlap, how much may lie unsent."""
+
+    pipelined_keys: frozenset[int]
+    max_unsent_bytes: int = 256 * 1024 * 1024
+
+
+_SEND_AT_BYTES: Final = 1 << 20
 
 
 class _Slot:
@@ -52,7 +65,8 @@ class Connection:
         loop: AbstractEventLoop,
         serve: Callable[[memoryview], Served],
         frames: FrameReader,
-        pipelined_keys: frozenset[int],
+        budget: ReceiveBudget,
+        policy: ConnectionPolicy,
         on_closed: Callable[[Connection], None],
     ) -> None:
         self._socket = sock
@@ -60,7 +74,8 @@ class Connection:
         self._loop = loop
         self._serve = serve
         self._frames = frames
-        self._pipelined_keys = pipelined_keys
+        self._budget = budget
+        self._policy = policy
         self._on_closed = on_closed
         self._writer = SocketWriter(sock, zero_copy=True)
         self._answers: deque[_Slot] = deque()
@@ -89,7 +104,14 @@ class Connection:
         self._answers.clear()
         self._held = None
         self._socket.close()
+        if self._budget.limits:
+            self._budget.forget(self)
         self._on_closed(self)
+
+    def resume(self) -> None:
+        """Read on after the broker's memory for requests was used up (``ReceiveBudget``)."""
+        if not self.closed and not self._writing and self._held is None:
+            self._resume_reading()
 
     @property
     def partial_frame_bytes(self) -> int:
@@ -124,10 +146,15 @@ class Connection:
         self.touched = True
         frames.received(count)
         self._serve_frames()
+        if self._budget.limits and not self.closed:
+            held = 0 if self._held is not None else frames.frame_pending
+            if not self._budget.note(self, held):
+                self._pause_reading()
 
     def _serve_frames(self) -> None:
         """Handle every whole frame in the buffer, then send what can be answered at once."""
         out: list[Records] = []
+        size = 0
         next_frame = self._frames.next_frame
         try:
             while (frame := self._held or next_frame()) is not None:
@@ -137,17 +164,17 @@ class Connection:
                     self._held = frame
                     break
                 answer = self._serve(frame)
-                if answer is None:
+                if self._answers or not isinstance(answer, Outgoing):
+                    self._queue(answer, frame)
                     continue
-                if isinstance(answer, Deferred):
-                    self._await(answer, frame)
-                elif self._answers:
-                    slot = _Slot(pipelined=True)
-                    slot.outgoing = answer
-                    slot.ready = True
-                    self._answers.append(slot)
-                else:
-                    out += answer.pieces
+                out += answer.pieces
+                size += answer.size
+                if size >= _SEND_AT_BYTES:
+                    # A peer that asks for much at once gets it in the order it reads.
+                    self._send(out)
+                    out, size = [], 0
+                    if self._writing or self.closed:
+                        return
         except ProtocolError as error:
             log.info("closing the connection on fd %d: %s", self._fd, error)
             self._finish(out)
@@ -161,12 +188,19 @@ class Connection:
     def _may_overtake(self, frame: memoryview) -> bool:
         """Tell whether this request may be handled while the one before it is unanswered."""
         key = frame[0] << 8 | frame[1] if len(frame) > 1 else -1
-        return key in self._pipelined_keys and self._answers[-1].pipelined
+        return key in self._policy.pipelined_keys and self._answers[-1].pipelined
 
-    def _await(self, answer: Deferred[Outgoing | None], frame: memoryview) -> None:
+    def _queue(self, answer: Served, frame: memoryview) -> None:
+        """Keep the place of an answer that cannot leave now."""
+        if answer is None:
+            return
         key = frame[0] << 8 | frame[1]
-        slot = _Slot(pipelined=key in self._pipelined_keys)
+        slot = _Slot(pipelined=key in self._policy.pipelined_keys)
         self._answers.append(slot)
+        if isinstance(answer, Outgoing):
+            slot.outgoing = answer
+            slot.ready = True
+            return
 
         def fill(ready: Deferred[Outgoing | None]) -> None:
             if self.closed:
@@ -199,9 +233,8 @@ class Connection:
         """Handle what was held back, unless something holds it still."""
         if self.closed or self._writing:
             return
-        if self._held is not None:
-            self._serve_frames()
-        if self._held is None and not self.closed:
+        self._serve_frames()
+        if self._held is None and not self._writing and not self.closed:
             self._resume_reading()
 
     def _send(self, out: list[Records]) -> None:
@@ -210,7 +243,10 @@ class Connection:
         except OSError:
             self.close()
             return
-        if not done and not self._writing:
+        if self._writer.pending_bytes > self._policy.max_unsent_bytes:
+            log.info("closing fd %d: it leaves its answers unread", self._fd)
+            self.close()
+        elif not done and not self._writing:
             self._writing = True
             self._loop.add_writer(self._fd, self._on_writable)
 

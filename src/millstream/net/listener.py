@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from millstream.net.connection import Connection, Served
+from millstream.net.connection import Connection, ConnectionPolicy, Served
+from millstream.net.receive_budget import ReceiveBudget
 from millstream.protocol.framing import FrameReader
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ class ConnectionLimits:
     max_connections: int = 2**31 - 1
     max_connections_per_ip: int = 2**31 - 1
     max_connections_per_ip_overrides: tuple[tuple[str, int], ...] = ()
+    max_creation_rate: int = 2**31 - 1
     idle_ms: int = 600_000
     frame_deadline_ms: int = 30_000
     send_buffer_bytes: int = -1
@@ -88,14 +90,17 @@ class Listener:
         loop: AbstractEventLoop,
         limits: ConnectionLimits,
         open_session: Callable[[Peer], Callable[[memoryview], Served]],
-        pipelined_keys: frozenset[int],
+        budget: ReceiveBudget,
+        policy: ConnectionPolicy,
     ) -> None:
         self.name = name
         self._loop = loop
         self._limits = limits
         self._per_ip = dict(limits.max_connections_per_ip_overrides)
         self._open_session = open_session
-        self._pipelined_keys = pipelined_keys
+        self._budget = budget
+        self._policy = policy
+        self._accepted_this_second = 0
         self._sockets: list[socket.socket] = []
         self._connections: dict[Connection, _Tracked] = {}
         self._by_host: Counter[str] = Counter()
@@ -150,6 +155,10 @@ class Listener:
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(_ACCEPTS_AT_ONCE):
+            if self._accepted_this_second >= self._limits.max_creation_rate:
+                # The rest waits in the backlog; the next sweep begins a new second.
+                self._loop.remove_reader(listening.fileno())
+                return
             try:
                 sock, address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -159,6 +168,7 @@ class Listener:
                 # when a connection closes or the next one knocks.
                 log.warning("cannot accept on %s: %s", self.name, error)
                 return
+            self._accepted_this_second += 1
             host = address[0]
             if self._full(host):
                 log.warning("refused a connection from %s: too many connections", host)
@@ -186,7 +196,8 @@ class Listener:
             loop=self._loop,
             serve=self._open_session(peer),
             frames=FrameReader(limits.max_frame_bytes),
-            pipelined_keys=self._pipelined_keys,
+            budget=self._budget,
+            policy=self._policy,
             on_closed=self._forget,
         )
         self._connections[connection] = _Tracked(connection, host)
@@ -203,6 +214,10 @@ class Listener:
     def _sweep(self) -> None:
         """Close the peers that stood still too long."""
         sweep_ms = _SWEEP_SECONDS * 1000
+        if self._accepted_this_second >= self._limits.max_creation_rate:
+            for sock in self._sockets:
+                self._loop.add_reader(sock.fileno(), self._accept, sock)
+        self._accepted_this_second = 0
         for tracked in list(self._connections.values()):
             connection = tracked.connection
             frame_bytes = connection.partial_frame_bytes

@@ -14,7 +14,8 @@ import pytest
 
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ConnectionClosedError, ProtocolError
-from millstream.net.connection import Connection, Served
+from millstream.net.connection import Connection, ConnectionPolicy, Served
+from millstream.net.receive_budget import ReceiveBudget
 from millstream.protocol.framing import FrameReader
 from millstream.protocol.outgoing import Outgoing
 
@@ -50,7 +51,7 @@ class FileRange:
 
 @contextmanager
 def connected(
-    serve: Callable[[memoryview], Served],
+    serve: Callable[[memoryview], Served], budget: ReceiveBudget | None = None
 ) -> Iterator[tuple[asyncio.AbstractEventLoop, socket.socket, Connection, list[Connection]]]:
     loop = asyncio.new_event_loop()
     ours, theirs = socket.socketpair()
@@ -62,7 +63,8 @@ def connected(
         loop=loop,
         serve=serve,
         frames=FrameReader(1 << 20),
-        pipelined_keys=frozenset({PRODUCE}),
+        budget=budget or ReceiveBudget(-1),
+        policy=ConnectionPolicy(frozenset({PRODUCE}), max_unsent_bytes=16 << 20),
         on_closed=closed.append,
     )
     connection.start()
@@ -223,6 +225,58 @@ def test_an_impossible_size_hangs_up() -> None:
         peer.sendall(struct.pack(">i", 2**31 - 1))
         turn(loop)
         assert connection.closed
+
+
+def test_many_large_answers_asked_for_at_once_come_as_they_are_read() -> None:
+    served = 0
+
+    def serve(view: memoryview) -> Served:
+        nonlocal served
+        served += 1
+        return outgoing(b"x" * (9 << 20))
+
+    with connected(serve) as (loop, peer, _, _):
+        peer.sendall(frame(FETCH, b"1") * 10)
+        turn(loop)
+        assert served == 1
+        total = 0
+        for _ in range(20_000):
+            total += len(received(peer))
+            turn(loop, 1)
+            if total == 90 << 20:
+                break
+        assert (served, total) == (10, 90 << 20)
+
+
+def test_answers_that_nobody_reads_have_a_limit() -> None:
+    with connected(lambda view: outgoing(b"x" * (32 << 20))) as (loop, peer, connection, _):
+        peer.sendall(frame(FETCH, b"1"))
+        turn(loop)
+        assert connection.closed
+
+
+def test_over_the_budget_only_the_oldest_unfinished_frame_grows() -> None:
+    budget = ReceiveBudget(1000)
+    answer = lambda view: outgoing(b"ok")  # noqa: E731
+    with (
+        connected(answer, budget) as (loop, old, _, _),
+        connected(answer, budget) as (other_loop, new, _, _),
+    ):
+        whole = frame(FETCH, b"x" * 2000)
+        old.sendall(whole[:600])
+        turn(loop)
+        new.sendall(whole[:600])
+        turn(other_loop)
+        new.sendall(whole[600:])
+        turn(other_loop)
+        assert received(new) == b""
+        assert budget.used_bytes == 1200
+        old.sendall(whole[600:])
+        turn(loop)
+        assert received(old) == b"ok"
+        turn(other_loop)
+        assert received(new) == b"ok"
+        assert budget.used_bytes == 0
 
 
 def test_an_answer_that_comes_after_the_peer_has_gone_is_dropped() -> None:

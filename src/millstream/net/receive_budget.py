@@ -1,0 +1,64 @@
+"""How many bytes of unfinished requests the broker holds in all (``queued.max.request.bytes``).
+
+Over the limit, nobody reads on but the connection whose frame began first: it will finish or
+meet its deadline, so the others never wait for each other. The broker thus holds the limit and
+one frame.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Reader(Protocol):
+    """A connection, as far as the budget knows it."""
+
+    def resume(self) -> None:
+        """Read on."""
+
+
+class ReceiveBudget:
+    """Shared by the connections of every listener; a negative limit allows everything."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self._held: dict[Reader, int] = {}
+        self._paused: dict[Reader, None] = {}
+
+    @property
+    def limits(self) -> bool:
+        """False when there is nothing to count."""
+        return self.limit_bytes >= 0
+
+    def note(self, reader: Reader, held_bytes: int) -> bool:
+        """Say what a connection holds of an unfinished frame; True when it may read on.
+
+        One that may not is resumed when its turn comes.
+        """
+        self.used_bytes += held_bytes - self._held.get(reader, 0)
+        if held_bytes:
+            self._held[reader] = held_bytes
+        else:
+            self._held.pop(reader, None)
+        if self._may_read(reader):
+            self._paused.pop(reader, None)
+            self._wake()
+            return True
+        self._paused[reader] = None
+        return False
+
+    def forget(self, reader: Reader) -> None:
+        """Drop a connection that is closed."""
+        self.used_bytes -= self._held.pop(reader, 0)
+        self._paused.pop(reader, None)
+        self._wake()
+
+    def _may_read(self, reader: Reader) -> bool:
+        return self.used_bytes <= self.limit_bytes or next(iter(self._held), None) is reader
+
+    def _wake(self) -> None:
+        """Resume those whose turn has come."""
+        for reader in [reader for reader in self._paused if self._may_read(reader)]:
+            del self._paused[reader]
+            reader.resume()
