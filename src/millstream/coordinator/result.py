@@ -14,7 +14,6 @@ throws the memory away and loads it again from the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar, cast
 
@@ -23,7 +22,7 @@ from millstream.model.errors import KafkaError
 from millstream.protocol.message import Message
 
 R = TypeVar("R")
-M = TypeVar("M", bound=Message)
+A = TypeVar("A")
 
 _TYPE_BYTES = 2
 
@@ -61,8 +60,8 @@ class CoordinatorRecord:
 class Answer:
     """A response to a request that waits, and the cell that its handler waits on."""
 
-    reply: Deferred[Message]
-    response: Message
+    reply: Deferred[object]
+    response: object
 
     def send(self) -> None:
         """Give the response to the handler."""
@@ -88,9 +87,9 @@ class Result(Generic[R]):
     replay: bool = True
     atomic: bool = True
 
-    def answer(self, reply: Deferred[M], response: M) -> None:
+    def answer(self, reply: Deferred[A], response: A) -> None:
         """Add the response to a request that waits."""
-        self.answers.append(Answer(cast("Deferred[Message]", reply), response))
+        self.answers.append(Answer(cast("Deferred[object]", reply), response))
 
     def settled(self, record: CoordinatorRecord) -> None:
         """Add a record of what memory already holds."""
@@ -102,7 +101,3 @@ class Result(Generic[R]):
 def split_type(encoded: bytes) -> tuple[int, bytes]:
     """Return the int16 in front of a stored key or value, and the rest of it."""
     return int.from_bytes(encoded[:_TYPE_BYTES], "big", signed=True), encoded[_TYPE_BYTES:]
-
-
-Decoder = Callable[[bytes, bytes | None], CoordinatorRecord | None]
-"""Reads a stored key and value; None for a type of record that this coordinator does not know."""

@@ -29,7 +29,7 @@ from millstream.coordinator.group.states import GroupState
 from millstream.coordinator.group.timers import TimerKey
 from millstream.coordinator.result import CoordinatorRecord, Instant, Result
 from millstream.model.deferred import Deferred
-from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.errors import ErrorCode
 from millstream.model.producer import NO_PRODUCER_ID
 from millstream.model.topic import TopicId
 from millstream.protocol.messages.coordinator_records import (
@@ -119,11 +119,9 @@ class GroupCoordinator:
 
     # Administration
 
-    def describe_groups(
-        self, group_ids: Sequence[str], version: int
-    ) -> Result[list[DescribedGroup]]:
-        """Describe groups in the order asked for."""
-        return Result([describe_group(self.groups, group_id, version) for group_id in group_ids])
+    def describe_group(self, group_id: str, version: int) -> Result[DescribedGroup]:
+        """Return a group's state and members."""
+        return Result(describe_group(self.groups, group_id, version))
 
     def list_groups(
         self, *, states: Sequence[str], types: Sequence[str]
@@ -131,20 +129,14 @@ class GroupCoordinator:
         """List the groups of this shard; an empty filter lets all pass."""
         return Result(list_groups(self.groups, states=states, types=types))
 
-    def delete_groups(self, group_ids: Sequence[str]) -> Result[list[DeletableGroupResult]]:
-        """Forget groups without members, and all their offsets."""
-        records: list[CoordinatorRecord] = []
-        results = []
-        for group_id in group_ids:
-            error = ErrorCode.NONE
-            try:
-                self.groups.require_empty(group_id)
-                records += self._offset_requests.forget_group(group_id)
-                records.append(group_tombstone(group_id))
-            except KafkaError as refused:
-                error = refused.error
-            results.append(DeletableGroupResult(group_id=group_id, error_code=error.code))
-        return Result(results, records, atomic=False)
+    def delete_group(self, group_id: str) -> Result[DeletableGroupResult]:
+        """Forget a group without members, and all its offsets."""
+        self.groups.require_empty(group_id)
+        return Result(
+            DeletableGroupResult(group_id=group_id, error_code=ErrorCode.NONE.code),
+            [*self._offset_requests.forget_group(group_id), group_tombstone(group_id)],
+            atomic=False,
+        )
 
     # Time
 

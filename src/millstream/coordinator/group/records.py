@@ -124,11 +124,12 @@ def stored_bytes(group: ClassicGroup, more: Mapping[str, bytes]) -> int:
     """Return a bound for the size of the group's record with ``more`` metadata or assignments."""
     name = group.protocol_name or ""
     size = BATCH_OVERHEAD_BYTES + sum(map(len, more.values()))
+    texts = [group.group_id, group.protocol_type or "", name, group.leader_id or ""]
     for member in group.members.values():
-        names = (member.member_id, member.client_id, member.client_host, member.instance_id or "")
-        size += BATCH_OVERHEAD_BYTES + _UTF8_MAX_BYTES * sum(map(len, names))
+        texts += (member.member_id, member.client_id, member.client_host, member.instance_id or "")
+        size += BATCH_OVERHEAD_BYTES
         size += len(member.protocols.get(name, b"")) + len(member.assignment)
-    return size
+    return size + _UTF8_MAX_BYTES * sum(map(len, texts))
 
 
 def group_from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:

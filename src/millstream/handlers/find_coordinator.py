@@ -1,0 +1,117 @@
+"""FindCoordinator (key 10), versions 0 to 6.
+
+=======  ====================================================================================
+version  what it brings
+=======  ====================================================================================
+1        key types: group 0, transaction 1; throttle time and an error message
+2        throttled after the answer
+3        flexible
+4        several keys at once (KIP-699)
+5        TRANSACTION_ABORTABLE, which this answer never needs (KIP-890)
+6        key type 2, share groups (KIP-932)
+=======  ====================================================================================
+
+The first question about a group creates ``__consumer_offsets`` and waits for it. There is no
+coordinator for transactions and share groups yet: INVALID_REQUEST says so for good, where
+COORDINATOR_NOT_AVAILABLE would keep clients asking until their own time-out.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millstream.handlers.request import RequestContext
+from millstream.model.broker import Endpoint
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from millstream.runtime.coordinator_runtime import GROUP_METADATA_TOPIC
+from millstream.runtime.metadata_cache import TopicImage
+from millstream.runtime.services import Services
+
+_FIRST_VERSION_WITH_KEYS: Final = 4
+_GROUP: Final = 0
+_NO_NODE: Final = -1
+_NO_PORT: Final = -1
+
+
+async def handle(
+    services: Services, context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    """Name the broker that leads each key's partition."""
+    if request.key_type != _GROUP:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"this broker has no coordinator for keys of type {request.key_type}",
+        )
+    image = services.metadata.topic(GROUP_METADATA_TOPIC)
+    if image is None:
+        image = await _create(services)
+    found = []
+    for key in _keys(context, request):
+        leader = image.partitions[services.groups.partition_for(key)].leader
+        node = services.metadata.brokers.get(leader)
+        if node is None:
+            found.append(_unknown(key, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
+        else:
+            found.append(_known(key, leader, node.endpoint(context.connection.listener)))
+    return _fit_version(context, found)
+
+
+async def _create(services: Services) -> TopicImage:
+    try:
+        return await services.controller.ensure_topic(GROUP_METADATA_TOPIC)
+    except KafkaError as error:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
+
+
+def failed(
+    context: RequestContext, request: FindCoordinatorRequest, error: KafkaError
+) -> FindCoordinatorResponse:
+    """Refuse every key."""
+    return _fit_version(context, [_unknown(key, error) for key in _keys(context, request)])
+
+
+def _keys(context: RequestContext, request: FindCoordinatorRequest) -> list[str]:
+    if context.version >= _FIRST_VERSION_WITH_KEYS:
+        return request.coordinator_keys
+    return [request.key]
+
+
+def _known(key: str, node_id: int, endpoint: Endpoint) -> Coordinator:
+    return Coordinator(
+        key=key,
+        node_id=node_id,
+        host=endpoint.host,
+        port=endpoint.port,
+        error_code=ErrorCode.NONE.code,
+        error_message="",
+    )
+
+
+def _unknown(key: str, error: KafkaError) -> Coordinator:
+    return Coordinator(
+        key=key,
+        node_id=_NO_NODE,
+        host="",
+        port=_NO_PORT,
+        error_code=error.error.code,
+        error_message=error.message or error.error.name,
+    )
+
+
+def _fit_version(context: RequestContext, found: list[Coordinator]) -> FindCoordinatorResponse:
+    if context.version >= _FIRST_VERSION_WITH_KEYS:
+        return FindCoordinatorResponse(coordinators=found)
+    (one,) = found
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        # Kafka names the error even when there is none.
+        error_message=one.error_message or ErrorCode.NONE.name,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
