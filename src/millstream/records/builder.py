@@ -156,18 +156,21 @@ def encode_record(
         encode_varint(offset_delta),
         *((_NULL,) if key is None else (encode_varint(len(key)), key)),
         *((_NULL,) if value is None else (encode_varint(len(value)), value)),
+        encode_headers(headers) if headers else _NO_HEADERS,
     ]
-    if headers:
-        body.append(encode_varint(len(headers)))
-        for name, content in headers:
-            encoded = name.encode("utf-8")
-            body += (encode_varint(len(encoded)), encoded)
-            body += (_NULL,) if content is None else (encode_varint(len(content)), content)
-    else:
-        body.append(_NO_HEADERS)
     joined = b"".join(body)
     out += encode_varint(len(joined))
     out += joined
+
+
+def encode_headers(headers: Sequence[Header]) -> bytes:
+    """Return the end of a record: the count of its headers, and the headers."""
+    parts: list[bytes] = [encode_varint(len(headers))]
+    for name, content in headers:
+        encoded = name.encode("utf-8")
+        parts += (encode_varint(len(encoded)), encoded)
+        parts += (_NULL,) if content is None else (encode_varint(len(content)), content)
+    return b"".join(parts)
 
 
 def seal(

@@ -13,7 +13,7 @@ against the batch's base timestamp and base offset (Kafka: ``DefaultRecord``).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from millstream.model.errors import CorruptLogError
 from millstream.model.offsets import Offset
@@ -24,7 +24,7 @@ from millstream.records.varint import decode_varint, decode_varlong
 Header: TypeAlias = tuple[str, bytes | None]
 """A record header: its key and its value."""
 
-MIN_RECORD_BYTES = 7
+MIN_RECORD_BYTES: Final = 7
 """The smallest record: length, attributes, two deltas, null key, null value, no headers."""
 
 
@@ -36,15 +36,6 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...] = ()
-
-
-class Outline(NamedTuple):
-    """What checks need of a record."""
-
-    timestamp_delta: int
-    offset_delta: int
-    key_length: int
-    """-1 for a null key."""
 
 
 def read_records(batch: Batch, max_bytes: int = DEFAULT_MAX_BYTES) -> list[Record]:
@@ -59,109 +50,62 @@ def read_records(batch: Batch, max_bytes: int = DEFAULT_MAX_BYTES) -> list[Recor
 def iter_records(batch: Batch, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[Record]:
     """Yield the batch's records one by one; see :func:`read_records`."""
     data = bytes(decompress(batch.codec, batch.records_view, max_bytes))
-    base_offset = batch.base_offset
-    base_timestamp = batch.base_timestamp
     append_time = batch.max_timestamp if batch.attributes & LOG_APPEND_TIME_BIT else None
+    size = len(data)
     position = 0
     for _ in range(batch.count):
         try:
-            timestamp_delta, offset_delta, key, value, headers, position = _decode(data, position)
+            length, position = decode_varint(data, position)
+            end = position + length
+            timestamp_delta, position = decode_varlong(data, position + 1)
+            offset_delta, position = decode_varint(data, position)
+            key, position = _field(data, position)
+            value, position = _field(data, position)
+            headers: tuple[Header, ...] = ()
+            if data[position]:
+                headers, position = _headers(data, position, end)
+            else:
+                position += 1
         except IndexError:
-            raise _cut_off(batch, position) from None
-        yield Record(
-            base_offset + offset_delta,
-            base_timestamp + timestamp_delta if append_time is None else append_time,
-            key,
-            value,
-            headers,
-        )
-    if position != len(data):
-        raise CorruptLogError(
-            f"the batch at offset {base_offset} has bytes after its {batch.count} records"
-        )
+            raise _misfit(batch) from None
+        if position != end or end > size:
+            raise _misfit(batch)
+        timestamp = batch.base_timestamp + timestamp_delta if append_time is None else append_time
+        yield Record(batch.base_offset + offset_delta, wrap64(timestamp), key, value, headers)
+    if position != size:
+        raise _misfit(batch)
 
 
-def read_outlines(batch: Batch, max_bytes: int = DEFAULT_MAX_BYTES) -> list[Outline]:
-    """Return the outlines of the batch's records, checked as :func:`read_records` checks them."""
-    outlines = []
-    data = bytes(decompress(batch.codec, batch.records_view, max_bytes))
-    position = 0
-    for _ in range(batch.count):
-        try:
-            outline, position = _outline(data, position)
-        except IndexError:
-            raise _cut_off(batch, position) from None
-        outlines.append(outline)
-    if position != len(data):
-        raise CorruptLogError(
-            f"the batch at offset {batch.base_offset} has bytes after its {batch.count} records"
-        )
-    return outlines
+def wrap64(number: int) -> int:
+    """Return a sum as 64 bits hold it: only a lying delta goes past them."""
+    if -(2**63) <= number < 2**63:
+        return number
+    return (number + 2**63) % 2**64 - 2**63
 
 
-def _cut_off(batch: Batch, position: int) -> CorruptLogError:
-    return CorruptLogError(
-        f"the batch at offset {batch.base_offset} ends inside the record at byte {position}"
-    )
-
-
-def _decode(
-    data: bytes, position: int
-) -> tuple[int, int, bytes | None, bytes | None, tuple[Header, ...], int]:
-    length, position = decode_varint(data, position)
-    end = position + length
-    if length < 0 or end > len(data):
-        raise CorruptLogError(f"a record length of {length} at byte {position}")
-    timestamp_delta, position = decode_varlong(data, position + 1)
-    offset_delta, position = decode_varint(data, position)
-    key, position = _bytes(data, position, end)
-    value, position = _bytes(data, position, end)
-    header_count, position = decode_varint(data, position)
-    headers: tuple[Header, ...] = ()
-    if header_count:
-        headers, position = _headers(data, position, end, header_count)
-    if position != end:
-        raise CorruptLogError(f"a record at byte {end - length} does not fill its length")
-    return timestamp_delta, offset_delta, key, value, headers, position
-
-
-def _bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+def _field(data: bytes, position: int) -> tuple[bytes | None, int]:
     length, position = decode_varint(data, position)
     if length < 0:
         return None, position
-    stop = position + length
-    if stop > end:
-        raise CorruptLogError(f"a field of {length} bytes at byte {position} leaves its record")
-    return data[position:stop], stop
+    end = position + length
+    return data[position:end], end
 
 
-def _headers(data: bytes, position: int, end: int, count: int) -> tuple[tuple[Header, ...], int]:
+def _headers(data: bytes, position: int, end: int) -> tuple[tuple[Header, ...], int]:
+    count, position = decode_varint(data, position)
     if count < 0 or count > end - position:
-        raise CorruptLogError(f"a header count of {count} at byte {position}")
+        raise CorruptLogError(f"a header count of {count} in a record")
     headers = []
     for _ in range(count):
-        key, position = _bytes(data, position, end)
+        key, position = _field(data, position)
         if key is None:
-            raise CorruptLogError(f"a header without a key before byte {position}")
-        value, position = _bytes(data, position, end)
+            raise CorruptLogError("a record header without a key")
+        value, position = _field(data, position)
         headers.append((key.decode("utf-8", "replace"), value))
     return tuple(headers), position
 
 
-def _outline(data: bytes, position: int) -> tuple[Outline, int]:
-    length, position = decode_varint(data, position)
-    end = position + length
-    if length < 0 or end > len(data):
-        raise CorruptLogError(f"a record length of {length} at byte {position}")
-    timestamp_delta, position = decode_varlong(data, position + 1)
-    offset_delta, position = decode_varint(data, position)
-    key_length, position = decode_varint(data, position)
-    position += max(key_length, 0)
-    value_length, position = decode_varint(data, position)
-    position += max(value_length, 0)
-    header_count, position = decode_varint(data, position)
-    if header_count:
-        _, position = _headers(data, position, end, header_count)
-    if position != end:
-        raise CorruptLogError(f"a record at byte {end - length} does not fill its length")
-    return Outline(timestamp_delta, offset_delta, key_length), end
+def _misfit(batch: Batch) -> CorruptLogError:
+    return CorruptLogError(
+        f"the batch at offset {batch.base_offset} does not hold its {batch.count} records"
+    )

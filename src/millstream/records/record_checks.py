@@ -20,7 +20,7 @@ from millstream.records.batch import (
 from millstream.records.compression import compress, decompress
 from millstream.records.crc32c import Buffer
 from millstream.records.limits import ProduceLimits, RecordError, RecordsRefusedError
-from millstream.records.record import Outline, read_outlines
+from millstream.records.record import Record, read_records
 
 
 def check_records(batch: Batch, limits: ProduceLimits, now_ms: int) -> int:
@@ -30,47 +30,39 @@ def check_records(batch: Batch, limits: ProduceLimits, now_ms: int) -> int:
     a compacted topic has no key, INVALID_TIMESTAMP when one is out of range; the latter two name
     the records.
     """
-    outlines = _outlines(batch, limits)
-    if batch.attributes & LOG_APPEND_TIME_BIT:
-        timestamps = [batch.max_timestamp] * len(outlines)
-    else:
-        timestamps = [batch.base_timestamp + outline.timestamp_delta for outline in outlines]
     errors: list[RecordError] = []
     code = ErrorCode.INVALID_RECORD
-    for index, (outline, timestamp) in enumerate(zip(outlines, timestamps, strict=True)):
-        if limits.is_compacted and outline.key_length < 0:
+    records = _records(batch, limits)
+    for index, record in enumerate(records):
+        if limits.is_compacted and record.key is None:
             errors.append(RecordError(index, "a record of a compacted topic needs a key"))
             continue
-        problem = _timestamp_problem(batch, timestamp, limits, now_ms)
+        problem = _timestamp_problem(batch, record.timestamp, limits, now_ms)
         if problem is not None:
             errors.append(RecordError(index, problem))
             code = ErrorCode.INVALID_TIMESTAMP
     if errors:
         message = f"{len(errors)} of {batch.count} records are refused"
         raise RecordsRefusedError(code, message, tuple(errors))
-    return max(NO_TIMESTAMP, *timestamps)
+    return _latest(records)
 
 
 def recompress(batch: Batch, limits: ProduceLimits) -> Batch:
     """Return the batch in the topic's own codec; slow, so not for an event loop.
 
-    The records are checked as far as finding them goes. Raises INVALID_RECORD when they are not
-    those that the header announces, MESSAGE_TOO_LARGE when the new batch is.
+    Raises INVALID_RECORD when the records are not those that the header announces,
+    MESSAGE_TOO_LARGE when the new batch is too large.
     """
     assert limits.codec is not None, "compression.type is producer"
-    outlines = _outlines(batch, limits)
+    records = _records(batch, limits)
     payload = decompress(
         batch.attributes & CODEC_MASK, batch.records_view, limits.max_decompressed_bytes
     )
-    max_timestamp = batch.max_timestamp
-    if not batch.attributes & LOG_APPEND_TIME_BIT:
-        latest = batch.base_timestamp + max(outline.timestamp_delta for outline in outlines)
-        max_timestamp = max(latest, NO_TIMESTAMP)
     anew = rewrite_payload(
         batch,
         compress(limits.codec, payload, limits.level),
         codec=limits.codec,
-        max_timestamp=max_timestamp,
+        max_timestamp=_latest(records),
     )
     check_size(anew, limits)
     return anew
@@ -146,11 +138,15 @@ def plain_timestamp_delta(data: Buffer, count: int) -> int | None:
     return largest if position == len(data) else None
 
 
-def _outlines(batch: Batch, limits: ProduceLimits) -> list[Outline]:
+def _records(batch: Batch, limits: ProduceLimits) -> list[Record]:
     try:
-        return read_outlines(batch, limits.max_decompressed_bytes)
+        return read_records(batch, limits.max_decompressed_bytes)
     except CorruptLogError as error:
         raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+
+
+def _latest(records: list[Record]) -> int:
+    return max(NO_TIMESTAMP, *(record.timestamp for record in records))
 
 
 def _timestamp_problem(

@@ -25,27 +25,31 @@ def encode_varint(value: int) -> bytes:
     return bytes(out)
 
 
-def decode_varint(data: bytes, position: int) -> tuple[int, int]:
+def decode_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """Return a 32-bit value and the position after it.
 
     Raises CorruptLogError on more than five bytes, IndexError at the end of ``data``. Bits above
     the 32nd in a fifth byte are dropped, as Kafka drops them.
     """
-    byte = data[position]
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), position + 1
+    value = data[position]
+    if value < 0x80:
+        return (value >> 1) ^ -(value & 1), position + 1
+    second = data[position + 1]
+    if second < 0x80:
+        value = value & 0x7F | second << 7
+        return (value >> 1) ^ -(value & 1), position + 2
     return _decode_long(data, position, 32)
 
 
-def decode_varlong(data: bytes, position: int) -> tuple[int, int]:
+def decode_varlong(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """Return a 64-bit value, of up to ten bytes; otherwise as :func:`decode_varint`."""
-    byte = data[position]
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), position + 1
+    value = data[position]
+    if value < 0x80:
+        return (value >> 1) ^ -(value & 1), position + 1
     return _decode_long(data, position, 64)
 
 
-def _decode_long(data: bytes, position: int, bits: int) -> tuple[int, int]:
+def _decode_long(data: bytes | memoryview, position: int, bits: int) -> tuple[int, int]:
     start = position
     value = 0
     shift = 0

@@ -1,0 +1,224 @@
+"""Arrow columns to version 2 batches, without touching records singly.
+
+A record is five pieces in a row: what stands before the key, the key, the value's length, the
+value, the headers. The pieces that hold numbers are computed for all records at once with numpy;
+Arrow's own kernel joins the pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from millstream.model.producer import NO_SEQUENCE, next_sequence
+from millstream.records.batch import HEADER_SIZE
+from millstream.records.builder import BatchOptions, encode_headers, seal
+from millstream.records.column_decoder import Bytes, Int64s
+from millstream.records.compression import compress
+
+DEFAULT_BATCH_BYTES: Final = 256 * 1024
+
+_MAX_NUMBERS_BYTES: Final = 32
+"""Most that the numbers of a record without headers take."""
+
+_GROUP_BYTES: Final = 64 * 1024 * 1024
+"""Records are joined this many bytes at a time: Arrow's binary type ends at 2 GiB."""
+
+_NO_HEADERS: Final = b"\x00"
+
+
+def encode_columns(
+    *,
+    timestamp_ms: Int64s,
+    value: pa.Array,
+    key: pa.Array | None = None,
+    headers: pa.Array | None = None,
+    options: BatchOptions | None = None,
+    max_batch_bytes: int = DEFAULT_BATCH_BYTES,
+) -> list[bytes]:
+    """Return batches that hold the rows in their order.
+
+    ``key`` and ``value`` are binary or string, ``headers`` list<struct<key, value>>; nulls are
+    nulls, and null headers are none. A batch takes up to ``max_batch_bytes`` before compression,
+    and at least one row. Every batch has the options' base offset; base sequences go on from one
+    batch to the next.
+    """
+    chosen = options if options is not None else BatchOptions()
+    rows = len(timestamp_ms)
+    keys = pa.nulls(rows, pa.binary()) if key is None else _binary(key)
+    values = _binary(value)
+    tails = None if headers is None else _header_tails(headers)
+    if not len(keys) == len(values) == rows or (tails is not None and len(tails) != rows):
+        raise ValueError("columns of one table have the same number of rows")
+    sizes = np.maximum(_lengths(keys), 0) + np.maximum(_lengths(values), 0) + _MAX_NUMBERS_BYTES
+    if tails is not None:
+        sizes += _lengths(tails)
+    batches: list[bytes] = []
+    for starts in _groups(sizes, max_batch_bytes - HEADER_SIZE):
+        part = slice(int(starts[0]), int(starts[-1]))
+        batches += _encode_group(
+            starts - part.start,
+            timestamp_ms[part],
+            keys[part],
+            values[part],
+            None if tails is None else tails[part],
+            _continued(chosen, part.start),
+        )
+    return batches
+
+
+def _groups(sizes: Int64s, batch_bytes: int) -> Iterator[Int64s]:
+    """Yield the first rows of batches, and the row after the last, for some batches at a time."""
+    ends = np.cumsum(sizes)
+    rows = len(sizes)
+    row, done = 0, 0
+    starts = [0]
+    group_end = _GROUP_BYTES
+    while row < rows:
+        row = max(int(np.searchsorted(ends, done + batch_bytes, side="right")), row + 1)
+        done = int(ends[row - 1])
+        starts.append(row)
+        if done >= group_end or row == rows:
+            yield np.array(starts, np.int64)
+            starts = [row]
+            group_end = done + _GROUP_BYTES
+
+
+def _encode_group(
+    starts: Int64s,
+    timestamp_ms: Int64s,
+    keys: pa.Array,
+    values: pa.Array,
+    tails: pa.Array | None,
+    options: BatchOptions,
+) -> list[bytes]:
+    firsts, counts = starts[:-1], np.diff(starts)
+    base_timestamps = timestamp_ms[firsts]
+    payload, ends = _join_records(
+        timestamp_ms - np.repeat(base_timestamps, counts),
+        np.arange(len(timestamp_ms)) - np.repeat(firsts, counts),
+        keys,
+        values,
+        tails,
+    )
+    latest = np.maximum.reduceat(timestamp_ms, firsts)
+    bounds = ends[starts].tolist()
+    batches = []
+    for index, (first, count) in enumerate(zip(firsts.tolist(), counts.tolist(), strict=True)):
+        records = payload[bounds[index] : bounds[index + 1]]
+        append_time = options.log_append_time_ms
+        batches.append(
+            seal(
+                compress(options.codec, records, options.level),
+                _continued(options, first),
+                last_offset_delta=count - 1,
+                base_timestamp=int(base_timestamps[index]),
+                max_timestamp=int(latest[index]) if append_time is None else append_time,
+                count=count,
+            )
+        )
+    return batches
+
+
+def _join_records(
+    timestamp_delta: Int64s,
+    offset_delta: Int64s,
+    keys: pa.Array,
+    values: pa.Array,
+    tails: pa.Array | None,
+) -> tuple[memoryview, NDArray[np.int32]]:
+    """Return the bytes of all records, and where each ends, after a leading 0."""
+    key_length, value_length = _lengths(keys), _lengths(values)
+    numbers = [_zigzag(timestamp_delta), _zigzag(offset_delta), _zigzag(key_length)]
+    middle = _zigzag(value_length)
+    size = 1 + np.maximum(key_length, 0) + np.maximum(value_length, 0) + _varint_sizes(middle)
+    for number in numbers:
+        size += _varint_sizes(number)
+    size += 1 if tails is None else _lengths(tails)
+    attributes = np.zeros(len(size), np.uint64)
+    joined = pc.binary_join_element_wise(
+        _varints([_zigzag(size), attributes, *numbers]),
+        keys,
+        _varints([middle]),
+        values,
+        pa.scalar(_NO_HEADERS, pa.binary()) if tails is None else tails,
+        pa.scalar(b"", pa.binary()),
+        null_handling="replace",
+        null_replacement=b"",
+    )
+    _, offsets, data = joined.buffers()
+    return memoryview(data), np.frombuffer(offsets, np.int32, len(size) + 1)
+
+
+def _zigzag(numbers: Int64s) -> NDArray[np.uint64]:
+    return ((numbers << 1) ^ (numbers >> 63)).astype(np.int64).view(np.uint64)
+
+
+def _varint_sizes(numbers: NDArray[np.uint64]) -> Int64s:
+    sizes = np.ones(len(numbers), np.int64)
+    rest = numbers >> np.uint64(7)
+    while rest.any():
+        sizes += rest > 0
+        rest = rest >> np.uint64(7)
+    return sizes
+
+
+def _varints(columns: list[NDArray[np.uint64]]) -> pa.BinaryArray:
+    """Return, row by row, the varints of all columns one after the other."""
+    rows = len(columns[0])
+    sizes = [_varint_sizes(column) for column in columns]
+    widths = [int(size.max()) if rows else 1 for size in sizes]
+    cells = np.empty((rows, sum(widths)), np.uint8)
+    used = np.empty(cells.shape, np.bool_)
+    at = 0
+    for numbers, size, width in zip(columns, sizes, widths, strict=True):
+        rest = numbers
+        for index in range(width):
+            cells[:, at] = (rest & np.uint64(0x7F)).astype(np.uint8)
+            cells[:, at] |= (size > index + 1).astype(np.uint8) << np.uint8(7)
+            used[:, at] = size > index
+            rest = rest >> np.uint64(7)
+            at += 1
+    return _binary_array(cells[used], sum(sizes[1:], start=sizes[0]))
+
+
+def _binary_array(data: Bytes, sizes: Int64s) -> pa.BinaryArray:
+    offsets = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    return pa.BinaryArray.from_buffers(
+        pa.binary(), len(sizes), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+
+
+def _binary(column: pa.Array) -> pa.BinaryArray:
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    return column.cast(pa.binary())
+
+
+def _lengths(column: pa.BinaryArray) -> Int64s:
+    """Return the length of each cell, -1 for null."""
+    lengths: NDArray[np.int32] = pc.fill_null(pc.binary_length(column), -1).to_numpy()
+    return lengths.astype(np.int64)
+
+
+def _header_tails(headers: pa.Array) -> pa.BinaryArray:
+    """Return each row's header count and headers, encoded."""
+    if headers.null_count == len(headers):
+        return pa.repeat(pa.scalar(_NO_HEADERS, pa.binary()), len(headers))
+    rows = (
+        [(header["key"], header["value"]) for header in row or ()] for row in headers.to_pylist()
+    )
+    return pa.array([encode_headers(row) for row in rows], pa.binary())
+
+
+def _continued(options: BatchOptions, rows: int) -> BatchOptions:
+    if options.base_sequence == NO_SEQUENCE or not rows:
+        return options
+    return replace(options, base_sequence=next_sequence(options.base_sequence, rows))

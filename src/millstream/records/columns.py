@@ -1,0 +1,195 @@
+"""Many batches to columns: how Spark and the clients' tables read.
+
+Imports numpy, and pyarrow where Arrow is asked for, so the broker never imports this module.
+
+The columns of :class:`RecordColumns` are numpy arrays; keys and values stay where they lie and are
+gathered by Arrow's own kernels in :meth:`RecordColumns.to_record_batch`, whose column names and
+types are those of Spark's Kafka source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millstream.model.offsets import Offset
+from millstream.records.batch import HEADER_SIZE, LOG_APPEND_TIME_BIT, Batch, iter_batches
+from millstream.records.column_decoder import (
+    Bytes,
+    Cells,
+    Headers,
+    Int64s,
+    Payload,
+    decode_fields,
+)
+from millstream.records.compression import DEFAULT_MAX_BYTES, decompress
+from millstream.records.crc32c import Buffer
+from millstream.records.record import Header, Record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NO_END: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordColumns:
+    """Records in the order of their offsets, one row each.
+
+    ``arena`` holds the bytes that ``key``, ``value`` and ``headers`` point into. ``next_offset``
+    is where reading goes on: after the last whole batch, of whatever kind.
+    """
+
+    arena: Bytes
+    offset: Int64s
+    timestamp_ms: Int64s
+    timestamp_type: NDArray[np.int32]
+    key: Cells
+    value: Cells
+    headers: Headers
+    next_offset: Offset
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def iter_records(self) -> Iterator[Record]:
+        """Yield the rows as records."""
+        keys, values = self._strings(self.key), self._strings(self.value)
+        headers = self._iter_headers()
+        for offset, timestamp in zip(self.offset.tolist(), self.timestamp_ms.tolist(), strict=True):
+            yield Record(offset, timestamp, next(keys), next(values), next(headers))
+
+    def to_record_batch(self, schema: pa.Schema, *, topic: str, partition: int) -> pa.RecordBatch:
+        """Return the columns that ``schema`` names, in its order; see ``arrow_columns``."""
+        from millstream.records.arrow_columns import to_record_batch
+
+        return to_record_batch(self, schema, topic=topic, partition=partition)
+
+    def _strings(self, cells: Cells) -> Iterator[bytes | None]:
+        data = memoryview(self.arena.data)
+        for start, length in zip(cells.start.tolist(), cells.length.tolist(), strict=True):
+            yield None if length < 0 else bytes(data[start : start + length])
+
+    def _iter_headers(self) -> Iterator[tuple[Header, ...]]:
+        keys, values = self._strings(self.headers.key), self._strings(self.headers.value)
+        for count in self.headers.count.tolist():
+            yield tuple(
+                ((next(keys) or b"").decode("utf-8", "replace"), next(values)) for _ in range(count)
+            )
+
+
+def decode_columns(
+    buffers: Iterable[Buffer],
+    *,
+    start_offset: Offset = 0,
+    end_offset: Offset = _NO_END,
+    keep: Callable[[Batch], bool] | None = None,
+    check_crcs: bool = True,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+) -> RecordColumns:
+    """Return the records of ``buffers`` with ``start_offset`` <= offset < ``end_offset``.
+
+    Each buffer holds batches one after the other, as a fetch or a segment file gives them; one
+    that is cut off at the end of its buffer is left out. Control batches are left out, and
+    batches that ``keep`` refuses: it sees every batch in order, as a ``CommittedOnly`` must. A
+    batch may decompress to ``max_bytes``. Raises CorruptLogError on anything that is damaged.
+    """
+    chosen: list[Batch] = []
+    next_offset = start_offset
+    views = [memoryview(buffer) for buffer in buffers]
+    places: list[int] = []
+    for view in views:
+        position = 0
+        for batch in iter_batches(view):
+            if batch.base_offset >= end_offset:
+                break
+            position, place = position + batch.size, position + HEADER_SIZE
+            next_offset = max(next_offset, min(batch.next_offset, end_offset))
+            if keep is not None and not keep(batch):
+                continue
+            if batch.next_offset > start_offset and batch.count and not batch.is_control:
+                chosen.append(batch)
+                places.append(place)
+    if check_crcs:
+        for batch in chosen:
+            batch.ensure_valid()
+    if len(views) == 1 and not any(batch.codec for batch in chosen):
+        arena = np.frombuffer(views[0], np.uint8)
+        payloads = [
+            Payload(place, place + batch.size - HEADER_SIZE, batch.count)
+            for place, batch in zip(places, chosen, strict=True)
+        ]
+    else:
+        arena, payloads = _lay_out(chosen, max_bytes)
+    columns = _assemble(arena, payloads, chosen, next_offset)
+    return _between(columns, start_offset, end_offset)
+
+
+def _lay_out(batches: list[Batch], max_bytes: int) -> tuple[Bytes, list[Payload]]:
+    """Put the records of all batches, decompressed, one after the other into one array."""
+    parts: list[Bytes] = []
+    payloads: list[Payload] = []
+    position = 0
+    for batch in batches:
+        data = decompress(batch.codec, batch.records_view, max_bytes)
+        parts.append(np.frombuffer(data, np.uint8))
+        payloads.append(Payload(position, position + len(data), batch.count))
+        position += len(data)
+    if not parts:
+        return np.empty(0, np.uint8), payloads
+    return parts[0] if len(parts) == 1 else np.concatenate(parts), payloads
+
+
+def _assemble(
+    arena: Bytes, payloads: list[Payload], batches: list[Batch], next_offset: Offset
+) -> RecordColumns:
+    """Decode the payloads and add what their batches' headers say."""
+    fields = decode_fields(arena, payloads)
+    counts = np.array([batch.count for batch in batches], np.int64)
+
+    def per_record(values: list[int]) -> Int64s:
+        return np.repeat(np.array(values, np.int64), counts)
+
+    type_set = [bool(batch.attributes & LOG_APPEND_TIME_BIT) for batch in batches]
+    timestamp = fields.timestamp_delta
+    timestamp += per_record([batch.base_timestamp for batch in batches])
+    timestamp_type = np.zeros(len(timestamp), np.int32)
+    if any(type_set):
+        set_by_broker = np.repeat(np.array(type_set, np.bool_), counts)
+        latest = per_record([batch.max_timestamp for batch in batches])
+        timestamp[set_by_broker] = latest[set_by_broker]
+        timestamp_type[set_by_broker] = 1
+    offset = fields.offset_delta
+    offset += per_record([batch.base_offset for batch in batches])
+    return RecordColumns(
+        arena=arena,
+        offset=offset,
+        timestamp_ms=timestamp,
+        timestamp_type=timestamp_type,
+        key=fields.key,
+        value=fields.value,
+        headers=fields.headers,
+        next_offset=next_offset,
+    )
+
+
+def _between(columns: RecordColumns, start_offset: Offset, end_offset: Offset) -> RecordColumns:
+    """Leave out the records outside [start_offset, end_offset)."""
+    offset = columns.offset
+    if not len(offset) or (offset.min() >= start_offset and offset.max() < end_offset):
+        return columns
+    mask = (offset >= start_offset) & (offset < end_offset)
+    return RecordColumns(
+        arena=columns.arena,
+        offset=offset[mask],
+        timestamp_ms=columns.timestamp_ms[mask],
+        timestamp_type=columns.timestamp_type[mask],
+        key=columns.key.where(mask),
+        value=columns.value.where(mask),
+        headers=columns.headers.where(mask),
+        next_offset=columns.next_offset,
+    )
