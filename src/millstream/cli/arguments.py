@@ -1,0 +1,85 @@
+"""Options that several commands share, and the readers of what they are given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Final, TypeAlias
+
+import typer
+
+from millstream.client.cluster import Cluster
+from millstream.client.settings import ClientSettings, parse_bootstrap_servers
+from millstream.model.errors import ConfigError
+
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+
+Bootstrap: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        metavar="HOST:PORT,…",
+        envvar="MILLSTREAM_BOOTSTRAP_SERVERS",
+        help="Brokers to ask first.",
+    ),
+]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Configs: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--config", "-c", metavar="KEY=VALUE", help="A setting; may be repeated."),
+]
+
+_DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")
+_MILLISECONDS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def connect(bootstrap: str) -> Cluster:
+    """Return the cluster that a ``--bootstrap-server`` names; nothing is sent yet."""
+    try:
+        addresses = parse_bootstrap_servers(bootstrap)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error), param_hint="--bootstrap-server") from None
+    return Cluster(ClientSettings(bootstrap_servers=addresses, client_id="millstream-cli"))
+
+
+def key_values(items: Sequence[str] | None, option: str) -> dict[str, str]:
+    """Read ``KEY=VALUE`` items."""
+    values: dict[str, str] = {}
+    for item in items or ():
+        name, equals, value = item.partition("=")
+        if not equals or not name.strip():
+            raise typer.BadParameter(f"{item!r} is not KEY=VALUE", param_hint=option)
+        values[name.strip()] = value.strip()
+    return values
+
+
+def duration_ms(text: str, option: str) -> int:
+    """Read ``500ms``, ``90s``, ``15m``, ``2h`` or ``7d``."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise typer.BadParameter(
+            f"{text!r} is no duration like 90s, 15m, 2h or 7d", param_hint=option
+        )
+    return int(match[1]) * _MILLISECONDS[match[2]]
+
+
+def timestamp_ms(text: str, option: str, *, now_ms: int) -> int:
+    """Read a moment: ``@MILLISECONDS``, an ISO 8601 time (UTC unless it says otherwise), or how
+    long ago: ``15m``.
+    """
+    if text.startswith("@") and text[1:].isdecimal():
+        return int(text[1:])
+    if _DURATION.fullmatch(text):
+        return now_ms - duration_ms(text, option)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is no moment like 2026-01-31T12:00, @1769860800000 or 15m",
+            param_hint=option,
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)

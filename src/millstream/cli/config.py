@@ -1,0 +1,96 @@
+"""`millstream config`: settings of topics and brokers, and where their values come from."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from millstream.cli.arguments import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, connect, key_values
+from millstream.cli.output import Row, print_json, print_rows
+from millstream.client.configs import (
+    Resource,
+    ResourceType,
+    Source,
+    alter_configs,
+    describe_configs,
+)
+
+app = typer.Typer(help="Settings of topics and brokers.", no_args_is_help=True)
+
+OfTopic = Annotated[str | None, typer.Option("--topic", "-t", help="The settings of a topic.")]
+OfBroker = Annotated[int | None, typer.Option("--broker", help="The settings of a broker, by id.")]
+OfBrokers = Annotated[
+    bool, typer.Option("--broker-defaults", help="What all brokers of the cluster share.")
+]
+
+
+@app.command()
+def describe(
+    topic: OfTopic = None,
+    broker: OfBroker = None,
+    broker_defaults: OfBrokers = False,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Defaults too, not only what somebody has set.")
+    ] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Show settings, their values and sources."""
+    resource = _resource(topic, broker, broker_defaults)
+    with connect(bootstrap) as cluster:
+        settings = describe_configs(cluster, resource)
+    rows: list[Row] = [
+        {
+            "name": setting.name,
+            "value": "(secret)" if setting.is_sensitive else setting.value,
+            "source": setting.source.words,
+            "read_only": setting.is_read_only,
+        }
+        for setting in settings
+        if everything or setting.source is not Source.DEFAULT
+    ]
+    if as_json:
+        print_json(rows)
+    else:
+        print_rows(rows, {"name": "setting", "value": "value", "source": "from"})
+
+
+@app.command()
+def alter(
+    items: Annotated[list[str], typer.Argument(metavar="KEY=VALUE", help="What to set.")],
+    topic: OfTopic = None,
+    broker: OfBroker = None,
+    broker_defaults: OfBrokers = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Set settings; those not named stay as they are."""
+    resource = _resource(topic, broker, broker_defaults)
+    values = key_values(items, "KEY=VALUE")
+    with connect(bootstrap) as cluster:
+        alter_configs(cluster, resource, values=values)
+    print(f"altered {resource}: {', '.join(values)}")
+
+
+@app.command()
+def delete(
+    names: Annotated[list[str], typer.Argument(metavar="KEY", help="What to unset.")],
+    topic: OfTopic = None,
+    broker: OfBroker = None,
+    broker_defaults: OfBrokers = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Unset settings: they fall back to the broker's or to Kafka's defaults."""
+    resource = _resource(topic, broker, broker_defaults)
+    with connect(bootstrap) as cluster:
+        alter_configs(cluster, resource, delete=names)
+    print(f"altered {resource}: {', '.join(names)} unset")
+
+
+def _resource(topic: str | None, broker: int | None, broker_defaults: bool) -> Resource:
+    given = [topic is not None, broker is not None, broker_defaults]
+    if sum(given) != 1:
+        raise typer.BadParameter("give one of --topic, --broker and --broker-defaults")
+    if topic is not None:
+        return Resource(ResourceType.TOPIC, topic)
+    return Resource(ResourceType.BROKER, "" if broker is None else str(broker))

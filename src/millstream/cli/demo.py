@@ -1,0 +1,5 @@
+"""`millstream demo`."""
+
+
+def demo() -> None:
+    """Demo."""

@@ -1,0 +1,53 @@
+"""Errors as one sentence for a person, and the exit codes that go with them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
+
+FAILED: Final = 1
+WRONG_USAGE: Final = 2
+INTERRUPTED: Final = 130
+
+_EXPLANATIONS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "no such topic or partition",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "the topic exists already",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "not a name for a topic",
+    ErrorCode.INVALID_PARTITIONS: "not a possible number of partitions",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "not a possible replication factor",
+    ErrorCode.INVALID_CONFIG: "the setting is refused",
+    ErrorCode.GROUP_ID_NOT_FOUND: "no such group",
+    ErrorCode.NON_EMPTY_GROUP: "the group has members: stop them first",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has members: stop them first",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "out of range",
+    ErrorCode.MESSAGE_TOO_LARGE: "too large for the topic (max.message.bytes)",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "too large for the topic (segment.bytes)",
+    ErrorCode.BROKER_NOT_AVAILABLE: "no such broker",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "not allowed on this topic",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "not allowed on this group",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "not allowed on this cluster",
+}
+
+
+class CommandFailedError(MillstreamError):
+    """A command could not do what it was asked; the text is the sentence to print."""
+
+
+def sentence(error: Exception) -> str:
+    """Return what went wrong, in one line."""
+    if isinstance(error, KafkaError):
+        explanation = _EXPLANATIONS.get(error.error, error.error.name.lower().replace("_", " "))
+        text = f"{explanation}: {error.message}" if error.message else explanation
+    elif isinstance(error, OSError) and error.strerror:
+        place = f"{error.filename}: " if error.filename else ""
+        text = place + error.strerror
+    else:
+        text = str(error) or type(error).__name__
+    return " ".join(text.split())
+
+
+def complain(text: str) -> None:
+    """Print one line on standard error."""
+    print(f"millstream: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,258 @@
+"""`millstream group`: consumer groups, their members and lag, and setting their offsets."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from millstream.cli.arguments import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    connect,
+    duration_ms,
+    timestamp_ms,
+)
+from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
+from millstream.cli.output import Row, human_duration, print_json, print_rows
+from millstream.client import groups
+from millstream.client.cluster import Cluster, partitions_of
+from millstream.client.lag import PartitionLag, measure_lag
+from millstream.client.offsets import EARLIEST, LATEST, end_offsets, find_offsets
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicPartition
+
+app = typer.Typer(help="Consumer groups.", no_args_is_help=True)
+
+Names = Annotated[list[str], typer.Argument(metavar="GROUP", help="Names of groups.")]
+
+
+@app.command("list")
+def list_(as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+    """List groups and their states."""
+    with connect(bootstrap) as cluster:
+        found = groups.list_groups(cluster)
+    rows: list[Row] = [
+        {
+            "group": each.group,
+            "state": each.state,
+            "type": each.type,
+            "protocol_type": each.protocol_type,
+        }
+        for each in found
+    ]
+    if as_json:
+        print_json(rows)
+    else:
+        print_rows(rows, {"group": "group", "state": "state", "type": "type"})
+
+
+@app.command()
+def describe(
+    names: Names, as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+) -> None:
+    """Show members, committed offsets and lag, in offsets and in seconds.
+
+    The lag in seconds is the age of the oldest record that the group has not read.
+    """
+    with connect(bootstrap) as cluster:
+        described = [_describe(cluster, name) for name in names]
+    if as_json:
+        print_json(described)
+        return
+    for group in described:
+        _print_description(group)
+
+
+def _describe(cluster: Cluster, name: str) -> dict[str, object]:
+    description = groups.describe_group(cluster, name)
+    committed = groups.committed_offsets(cluster, name)
+    owners = {place: member for member in description.members for place in member.partitions}
+    if description.state == "Dead" and not committed:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, name)
+    offsets = {place: at.offset for place, at in committed.items()}
+    lags = measure_lag(cluster, offsets, owners, now_ms=int(time.time() * 1000))
+    return {
+        "group": name,
+        "state": description.state,
+        "assignor": description.assignor,
+        "coordinator": description.coordinator,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "host": member.host,
+                "partitions": [str(place) for place in member.partitions],
+            }
+            for member in description.members
+        ],
+        "lag": sum(lag.lag or 0 for lag in lags),
+        "lag_seconds": max((lag.lag_seconds or 0.0 for lag in lags), default=0.0),
+        "partitions": [_lag_row(lag, owners.get(lag.topic_partition)) for lag in lags],
+    }
+
+
+def _lag_row(lag: PartitionLag, owner: groups.GroupMember | None) -> Row:
+    return {
+        "topic": lag.topic_partition.topic,
+        "partition": lag.topic_partition.partition,
+        "committed": lag.committed,
+        "end": lag.end,
+        "lag": lag.lag,
+        "lag_seconds": lag.lag_seconds,
+        "client_id": None if owner is None else owner.client_id,
+        "host": None if owner is None else owner.host,
+        "member_id": None if owner is None else owner.member_id,
+    }
+
+
+def _print_description(group: dict[str, object]) -> None:
+    rows, members, seconds = group["partitions"], group["members"], group["lag_seconds"]
+    assert isinstance(rows, list)
+    assert isinstance(members, list)
+    assert isinstance(seconds, float)
+    print(
+        f"group {group['group']}  {group['state']}  {len(members)} members  "
+        f"lag {group['lag']} records, {human_duration(seconds)}"
+    )
+    headings = {
+        "topic": "topic",
+        "partition": "partition",
+        "committed": "committed",
+        "end": "end",
+        "lag": "lag",
+        "lag_seconds": "lag s",
+        "client_id": "client",
+        "host": "host",
+    }
+    print_rows(rows, headings)
+
+
+@app.command("reset-offsets")
+def reset_offsets(
+    name: Annotated[str, typer.Argument(metavar="GROUP")],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "-t", metavar="TOPIC[:0,1]", help="By default all it has read."),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", help="earliest, latest, an offset, or a time as for --since."),
+    ] = None,
+    shift_by: Annotated[
+        int | None, typer.Option(help="Records forward, or back when negative.")
+    ] = None,
+    by_duration: Annotated[
+        str | None, typer.Option(help="To what was written this long ago.")
+    ] = None,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Do it; without this only the plan is shown.")
+    ] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Set the offsets of a group that has no members."""
+    if sum(each is not None for each in (to, shift_by, by_duration)) != 1:
+        raise typer.BadParameter("give one of --to, --shift-by and --by-duration")
+    if by_duration is not None:
+        to = f"@{int(time.time() * 1000) - duration_ms(by_duration, '--by-duration')}"
+    with connect(bootstrap) as cluster:
+        committed = {
+            place: at.offset for place, at in groups.committed_offsets(cluster, name).items()
+        }
+        places = _places_to_reset(cluster, topic, committed)
+        planned = _plan(cluster, places, committed, to, shift_by)
+        if execute:
+            groups.commit_offsets(cluster, name, planned)
+    rows: list[Row] = [
+        {
+            "topic": place.topic,
+            "partition": place.partition,
+            "from": committed.get(place),
+            "to": planned[place],
+        }
+        for place in sorted(planned)
+    ]
+    if as_json:
+        print_json(rows)
+    else:
+        print_rows(rows, {key: key for key in ("topic", "partition", "from", "to")})
+    if not execute:
+        complain("nothing was changed: this is the plan, add --execute to carry it out")
+
+
+def _places_to_reset(
+    cluster: Cluster, topics: list[str] | None, committed: dict[TopicPartition, Offset]
+) -> list[TopicPartition]:
+    if not topics:
+        if not committed:
+            raise CommandFailedError("the group has no offsets: name topics with --topic")
+        return sorted(committed)
+    places: list[TopicPartition] = []
+    for item in topics:
+        name, colon, numbers = item.partition(":")
+        known = partitions_of([cluster.topic(name)])
+        if not colon:
+            places += known
+            continue
+        wanted = {
+            TopicPartition(name, int(part)) for part in numbers.split(",") if part.isdecimal()
+        }
+        if not wanted or not wanted <= set(known):
+            raise typer.BadParameter(
+                f"{item!r}: topic {name!r} has partitions 0 to {len(known) - 1}",
+                param_hint="--topic",
+            )
+        places += sorted(wanted)
+    return places
+
+
+def _plan(
+    cluster: Cluster,
+    places: list[TopicPartition],
+    committed: dict[TopicPartition, Offset],
+    to: str | None,
+    shift_by: int | None,
+) -> dict[TopicPartition, Offset]:
+    """Return the new offset of each partition, inside what its log holds."""
+    earliest = end_offsets(cluster, places, which=EARLIEST)
+    latest = end_offsets(cluster, places, which=LATEST)
+    if shift_by is not None:
+        missing = [str(place) for place in places if place not in committed]
+        if missing:
+            raise CommandFailedError(f"no committed offset to shift: {', '.join(missing)}")
+        wanted = {place: committed[place] + shift_by for place in places}
+    elif to == "earliest":
+        wanted = earliest
+    elif to == "latest":
+        wanted = latest
+    elif to is not None and to.isdecimal():
+        wanted = dict.fromkeys(places, int(to))
+    else:
+        moment = timestamp_ms(to or "", "--to", now_ms=int(time.time() * 1000))
+        found = find_offsets(cluster, dict.fromkeys(places, moment))
+        wanted = {
+            place: latest[place] if each is None else each.offset for place, each in found.items()
+        }
+    return {place: min(max(wanted[place], earliest[place]), latest[place]) for place in places}
+
+
+@app.command()
+def delete(names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+    """Delete groups that have no members, with their offsets."""
+    failed = False
+    with connect(bootstrap) as cluster:
+        for name in names:
+            try:
+                groups.delete_group(cluster, name)
+            except KafkaError as error:
+                failed = True
+                complain(sentence(error))
+            else:
+                print(f"deleted group {name}")
+    if failed:
+        raise typer.Exit(FAILED)

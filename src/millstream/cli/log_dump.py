@@ -1,0 +1,202 @@
+"""Reads every kind of file of a log directory into plain values, for `millstream log dump`.
+
+Files are told apart by name; ``.deleted``, ``.cleaned`` and ``.swap`` behind the name change
+nothing. Nothing is written and nothing is locked, so a broker may be running.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from millstream.cli.failures import CommandFailedError
+from millstream.cli.record_text import payload_fields
+from millstream.config.properties import parse_properties
+from millstream.records.batch import Batch, iter_batches
+from millstream.records.compression import Codec
+from millstream.records.control import parse_marker
+from millstream.records.record import Record, iter_records
+from millstream.storage import checkpoint
+from millstream.storage.directory import (
+    CLEANED,
+    DELETED,
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    SWAP,
+    parse_file_name,
+)
+from millstream.storage.files import LocalFileSystem
+from millstream.storage.leader_epochs import LeaderEpochs
+from millstream.storage.producer_snapshot import decode_snapshot
+
+Entry: TypeAlias = dict[str, object]
+
+_OFFSET_ENTRY = struct.Struct(">ii")
+_TIME_ENTRY = struct.Struct(">qi")
+_ABORTED_ENTRY = struct.Struct(">hqqqq")
+_OFFSET_CHECKPOINTS: Final = (
+    checkpoint.RECOVERY_POINTS,
+    checkpoint.LOG_START_OFFSETS,
+    checkpoint.HIGH_WATERMARKS,
+    checkpoint.CLEANER_OFFSETS,
+)
+_CODECS: Final = {codec.value: codec.name.lower() for codec in Codec}
+_TIMESTAMP_TYPES: Final = ("create_time", "log_append_time")
+
+
+def dump_file(path: Path, *, with_records: bool = False) -> Iterator[Entry]:
+    """Yield what a file holds, one value for each batch, entry or line.
+
+    Raises CommandFailedError for a file of no known kind, and the errors of ``storage`` and
+    ``records`` at the place where a file is damaged.
+    """
+    name = path.name
+    for suffix in (DELETED, CLEANED, SWAP):
+        name = name.removesuffix(suffix)
+    if name in _WHOLE_FILES:
+        yield from _WHOLE_FILES[name](path)
+        return
+    place = parse_file_name(name)
+    if place is None:
+        raise CommandFailedError(f"{path}: not the name of a file of a log")
+    base_offset, extension = place
+    if extension == ".log":
+        yield from dump_batches(path, with_records=with_records)
+    else:
+        yield from _BY_EXTENSION[extension](path, base_offset)
+
+
+def dump_batches(path: Path, *, with_records: bool) -> Iterator[Entry]:
+    """Yield the batches of a ``.log``; CommandFailedError where they end before the file does."""
+    data = memoryview(LocalFileSystem().map(str(path)))
+    position = 0
+    for batch in iter_batches(data):
+        yield _batch_entry(batch, position, with_records=with_records)
+        position += batch.size
+    if len(data) > position:
+        raise CommandFailedError(
+            f"{path}: {len(data) - position} bytes at position {position} are no whole batch"
+        )
+
+
+def _batch_entry(batch: Batch, position: int, *, with_records: bool) -> Entry:
+    is_valid = batch.is_valid
+    entry: Entry = {
+        "position": position,
+        "size": batch.size,
+        "base_offset": batch.base_offset,
+        "last_offset": batch.last_offset,
+        "count": batch.count,
+        "leader_epoch": batch.partition_leader_epoch,
+        "codec": _CODECS.get(batch.codec, str(batch.codec)),
+        "timestamp_type": _TIMESTAMP_TYPES[batch.timestamp_type],
+        "base_timestamp": batch.base_timestamp,
+        "max_timestamp": batch.max_timestamp,
+        "producer_id": batch.producer_id,
+        "producer_epoch": batch.producer_epoch,
+        "base_sequence": batch.base_sequence,
+        "is_transactional": batch.is_transactional,
+        "is_control": batch.is_control,
+        "crc": batch.crc,
+        "is_valid": is_valid,
+    }
+    if batch.delete_horizon_ms is not None:
+        entry["delete_horizon_ms"] = batch.delete_horizon_ms
+    if batch.is_control and is_valid:
+        marker = parse_marker(batch)
+        if marker is not None:
+            entry["marker"] = marker.control_type.name.lower()
+            entry["coordinator_epoch"] = marker.coordinator_epoch
+    if with_records and is_valid:
+        entry["records"] = [_record_entry(record) for record in iter_records(batch)]
+    return entry
+
+
+def _record_entry(record: Record) -> Entry:
+    return {
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        **payload_fields("key", record.key),
+        **payload_fields("value", record.value),
+        "headers": [
+            {"key": key, **payload_fields("value", value)} for key, value in record.headers
+        ],
+    }
+
+
+def _entries(path: Path, format: struct.Struct) -> Iterator[tuple[int, ...]]:
+    """Yield the entries of an index; a preallocated one ends where the zeros begin."""
+    data = path.read_bytes()
+    whole = len(data) - len(data) % format.size
+    for fields in format.iter_unpack(memoryview(data)[:whole]):
+        if not any(fields):
+            break
+        yield fields
+    if whole < len(data):
+        raise CommandFailedError(f"{path}: {len(data) - whole} bytes too many for whole entries")
+
+
+def _dump_offset_index(path: Path, base_offset: int) -> Iterator[Entry]:
+    for relative, position in _entries(path, _OFFSET_ENTRY):
+        yield {"offset": base_offset + relative, "position": position}
+
+
+def _dump_time_index(path: Path, base_offset: int) -> Iterator[Entry]:
+    for timestamp, relative in _entries(path, _TIME_ENTRY):
+        yield {"timestamp": timestamp, "offset": base_offset + relative}
+
+
+def _dump_transaction_index(path: Path, _base_offset: int) -> Iterator[Entry]:
+    names = ("version", "producer_id", "first_offset", "last_offset", "last_stable_offset")
+    for fields in _ABORTED_ENTRY.iter_unpack(path.read_bytes()):
+        yield dict(zip(names, fields, strict=True))
+
+
+def _dump_snapshot(path: Path, _offset: int) -> Iterator[Entry]:
+    for producer in decode_snapshot(path.read_bytes(), str(path)):
+        last = producer.batches[-1] if producer.batches else None
+        yield {
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.producer_epoch,
+            "last_sequence": producer.last_sequence,
+            "last_offset": -1 if last is None else last.last_offset,
+            "offset_delta": 0 if last is None else last.offset_delta,
+            "timestamp": producer.last_timestamp,
+            "coordinator_epoch": producer.coordinator_epoch,
+            "current_txn_first_offset": producer.current_txn_first_offset,
+        }
+
+
+def _dump_leader_epochs(path: Path) -> Iterator[Entry]:
+    for epoch, start_offset in LeaderEpochs.parse(path.read_text()).entries():
+        yield {"epoch": epoch, "start_offset": start_offset}
+
+
+def _dump_partition_metadata(path: Path) -> Iterator[Entry]:
+    fields = dict(line.partition(": ")[::2] for line in path.read_text().splitlines())
+    yield dict(fields)
+
+
+def _dump_offset_checkpoint(path: Path) -> Iterator[Entry]:
+    for place, offset in checkpoint.parse_offsets(path.read_text()).items():
+        yield {"topic": place.topic, "partition": place.partition, "offset": offset}
+
+
+def _dump_properties(path: Path) -> Iterator[Entry]:
+    yield dict(parse_properties(path.read_text()))
+
+
+_BY_EXTENSION: Final[Mapping[str, Callable[[Path, int], Iterator[Entry]]]] = {
+    ".index": _dump_offset_index,
+    ".timeindex": _dump_time_index,
+    ".txnindex": _dump_transaction_index,
+    ".snapshot": _dump_snapshot,
+}
+_WHOLE_FILES: Final[Mapping[str, Callable[[Path], Iterator[Entry]]]] = {
+    LEADER_EPOCH_CHECKPOINT: _dump_leader_epochs,
+    PARTITION_METADATA: _dump_partition_metadata,
+    "meta.properties": _dump_properties,
+    **dict.fromkeys(_OFFSET_CHECKPOINTS, _dump_offset_checkpoint),
+}

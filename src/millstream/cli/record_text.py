@@ -1,0 +1,88 @@
+"""Records as text: one JSON object each, or a format string in kcat's letters."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Final
+
+from millstream.model.topic import TopicPartition
+from millstream.records.record import Record
+
+FORMAT_HELP: Final = (
+    "Format in kcat's letters: %t topic, %p partition, %o offset, %k key, %s value, %T timestamp, "
+    "%h headers, %K and %S their lengths; \\n and \\t work."
+)
+
+_ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+_TOKEN = re.compile(r"%(.)|\\(x[0-9a-fA-F]{2}|.)|([^%\\]+)", re.DOTALL)
+
+Piece = Callable[[TopicPartition, Record], bytes]
+
+
+def _length(data: bytes | None) -> bytes:
+    return b"-1" if data is None else str(len(data)).encode()
+
+
+_LETTERS: Final[dict[str, Piece]] = {
+    "t": lambda place, record: place.topic.encode(),
+    "p": lambda place, record: str(place.partition).encode(),
+    "o": lambda place, record: str(record.offset).encode(),
+    "k": lambda place, record: record.key or b"",
+    "s": lambda place, record: record.value or b"",
+    "T": lambda place, record: str(record.timestamp).encode(),
+    "K": lambda place, record: _length(record.key),
+    "S": lambda place, record: _length(record.value),
+    "h": lambda place, record: b",".join(
+        key.encode() + b"=" + (b"NULL" if value is None else value) for key, value in record.headers
+    ),
+    "%": lambda place, record: b"%",
+}
+
+
+def compile_format(text: str) -> Piece:
+    """Return a function that prints a record; ValueError names what is no letter of the format."""
+    pieces: list[bytes | Piece] = []
+    for match in _TOKEN.finditer(text):
+        letter, escape, plain = match.groups()
+        if plain is not None:
+            pieces.append(plain.encode())
+        elif escape is not None:
+            named = _ESCAPES.get(escape, escape.encode())
+            pieces.append(bytes([int(escape[1:], 16)]) if len(escape) == 3 else named)
+        elif letter in _LETTERS:
+            pieces.append(_LETTERS[letter])
+        else:
+            raise ValueError(f"%{letter} is no letter of a format")
+    return lambda place, record: b"".join(
+        piece if isinstance(piece, bytes) else piece(place, record) for piece in pieces
+    )
+
+
+def as_json(place: TopicPartition, record: Record) -> bytes:
+    """Return a record as one line of JSON; bytes that are no UTF-8 stand under ``…_base64``."""
+    fields: dict[str, object] = {
+        "topic": place.topic,
+        "partition": place.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        **payload_fields("key", record.key),
+        **payload_fields("value", record.value),
+    }
+    if record.headers:
+        fields["headers"] = [
+            {"key": key, **payload_fields("value", value)} for key, value in record.headers
+        ]
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+
+
+def payload_fields(name: str, data: bytes | None) -> dict[str, object]:
+    """Return ``{name: text}``, or ``{name_base64: …}`` for bytes that are no UTF-8."""
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": b64encode(data).decode()}

@@ -1,0 +1,223 @@
+"""`millstream topic`: create, list, describe, alter, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from millstream.cli.arguments import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    Configs,
+    connect,
+    key_values,
+)
+from millstream.cli.failures import FAILED, complain, sentence
+from millstream.cli.output import Row, human_bytes, print_json, print_rows
+from millstream.client import topics
+from millstream.client.cluster import Cluster
+from millstream.client.configs import (
+    Resource,
+    ResourceType,
+    Source,
+    alter_configs,
+    describe_configs,
+)
+from millstream.client.log_dirs import describe_log_dirs
+from millstream.client.metadata import Topic
+from millstream.client.offsets import EARLIEST, LATEST, end_offsets
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.topic import topic_id_to_text
+
+app = typer.Typer(help="Topics: create, list, describe, alter, delete.", no_args_is_help=True)
+
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of topics.")]
+
+
+@app.command()
+def create(
+    names: Names,
+    partitions: Annotated[
+        int,
+        typer.Option("--partitions", "-p", help="By default num.partitions.", show_default=False),
+    ] = topics.BROKER_DEFAULT,
+    replication_factor: Annotated[
+        int,
+        typer.Option(
+            "--replication-factor",
+            "-r",
+            help="By default default.replication.factor.",
+            show_default=False,
+        ),
+    ] = topics.BROKER_DEFAULT,
+    settings: Configs = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="An existing topic is no error.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Create topics."""
+    configs = key_values(settings, "--config")
+    wanted = [topics.NewTopic(name, partitions, replication_factor, configs) for name in names]
+    tolerated = {ErrorCode.TOPIC_ALREADY_EXISTS} if if_not_exists else set()
+    with connect(bootstrap) as cluster:
+        outcomes = topics.create_topics(cluster, wanted)
+    _report(outcomes, "created", tolerated)
+
+
+@app.command("list")
+def list_(
+    internal: Annotated[
+        bool, typer.Option("--internal", help="The broker's own topics too.")
+    ] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """List topics."""
+    with connect(bootstrap) as cluster:
+        found = sorted(cluster.metadata().topics.values(), key=lambda topic: topic.name)
+    rows: list[Row] = [
+        {
+            "topic": topic.name,
+            "partitions": len(topic.partitions),
+            "replication_factor": topic.replication_factor,
+            "topic_id": topic_id_to_text(topic.topic_id),
+        }
+        for topic in found
+        if internal or not topic.is_internal
+    ]
+    if as_json:
+        print_json(rows)
+    else:
+        headings = {
+            "topic": "topic",
+            "partitions": "partitions",
+            "replication_factor": "replicas",
+            "topic_id": "id",
+        }
+        print_rows(rows, headings)
+
+
+@app.command()
+def describe(
+    names: Names, as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+) -> None:
+    """Show partitions, leaders, offsets, sizes and settings of topics."""
+    with connect(bootstrap) as cluster:
+        described = [_describe(cluster, cluster.topic(name)) for name in names]
+    if as_json:
+        print_json(described)
+        return
+    for topic in described:
+        _print_description(topic)
+
+
+def _describe(cluster: Cluster, topic: Topic) -> dict[str, object]:
+    places = [partition.topic_partition for partition in topic.partitions]
+    earliest = end_offsets(cluster, places, which=EARLIEST)
+    latest = end_offsets(cluster, places, which=LATEST)
+    sizes = {
+        (replica.topic_partition, replica.broker_id): replica.size_bytes
+        for replica in describe_log_dirs(cluster)
+    }
+    settings = describe_configs(cluster, Resource(ResourceType.TOPIC, topic.name))
+    return {
+        "topic": topic.name,
+        "topic_id": topic_id_to_text(topic.topic_id),
+        "internal": topic.is_internal,
+        "configs": {
+            setting.name: setting.value for setting in settings if setting.source is Source.TOPIC
+        },
+        "partitions": [
+            {
+                "partition": place.partition,
+                "leader": partition.leader,
+                "leader_epoch": partition.leader_epoch,
+                "replicas": list(partition.replicas),
+                "isr": list(partition.isr),
+                "earliest": earliest[place],
+                "latest": latest[place],
+                "bytes": sizes.get((place, partition.leader)),
+            }
+            for partition in topic.partitions
+            for place in (partition.topic_partition,)
+        ],
+    }
+
+
+def _print_description(described: dict[str, object]) -> None:
+    rows = described["partitions"]
+    configs = described["configs"]
+    assert isinstance(rows, list)
+    assert isinstance(configs, dict)
+    total = sum(row["bytes"] or 0 for row in rows)
+    print(
+        f"topic {described['topic']}  id {described['topic_id']}  {len(rows)} partitions  "
+        f"{human_bytes(total)}"
+    )
+    for name, value in configs.items():
+        print(f"  {name}={value}")
+    print_rows(rows, {key: key.replace("_", " ") for key in rows[0]})
+
+
+@app.command()
+def alter(
+    name: Annotated[str, typer.Argument(metavar="TOPIC")],
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", help="The new, larger number of partitions.")
+    ] = None,
+    settings: Configs = None,
+    delete_config: Annotated[
+        list[str] | None, typer.Option(metavar="KEY", help="Setting to unset; may be repeated.")
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Give a topic more partitions or other settings."""
+    values = key_values(settings, "--config")
+    if partitions is None and not values and not delete_config:
+        raise typer.BadParameter("nothing to alter: give --partitions, --config or --delete-config")
+    with connect(bootstrap) as cluster:
+        if values or delete_config:
+            resource = Resource(ResourceType.TOPIC, name)
+            alter_configs(cluster, resource, values=values, delete=delete_config or ())
+        if partitions is not None:
+            topics.raise_first(topics.create_partitions(cluster, {name: partitions}).values())
+    print(f"altered topic {name}")
+
+
+@app.command()
+def delete(
+    names: Names,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="A missing topic is no error.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Delete topics and everything in them."""
+    tolerated = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if if_exists else set()
+    with connect(bootstrap) as cluster:
+        outcomes = topics.delete_topics(cluster, names)
+    _report(outcomes, "deleted", tolerated)
+
+
+def _report(outcomes: topics.Outcomes, done: str, tolerated: set[ErrorCode]) -> None:
+    """Print a line for each topic; exit with 1 when one of them failed."""
+    failed = False
+    for name, error in outcomes.items():
+        if error is None:
+            print(f"{done} topic {name}")
+        elif error.error not in tolerated:
+            failed = True
+            complain(_topic_sentence(name, error))
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def _topic_sentence(name: str, error: KafkaError) -> str:
+    if error.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return f"there is no topic {name!r}"
+    if error.error is ErrorCode.TOPIC_ALREADY_EXISTS:
+        return f"topic {name!r} exists already"
+    return sentence(error)
