@@ -166,7 +166,8 @@ class _DecoderWriter:
                 source.line(f"refuse_count({field.name!r}, {count}, budget)")
             letter = FORMATS.get(element.kind) if isinstance(element, Field) else None
             if letter is not None and letter in NUMBERS:
-                source.line(f"{target} = list(numbers_{letter}[{count}].unpack_from(b, p))")
+                formats = source.constant("formats", NUMBERS[letter])
+                source.line(f"{target} = list({formats}[{count}].unpack_from(b, p))")
                 source.line(f"p += {count} * {WIDTHS[letter]}")
                 return
             items = source.name("a")
@@ -255,5 +256,4 @@ _NAMES: Final[dict[str, object]] = {
     "refuse_length": _refuse_length,
     "refuse_count": _refuse_count,
     "refuse_tag": _refuse_tag,
-    **{f"numbers_{letter}": formats for letter, formats in NUMBERS.items()},
 }

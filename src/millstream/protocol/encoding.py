@@ -200,8 +200,9 @@ class _EncoderWriter:
         self.length(field, count)
         letter = FORMATS.get(element.kind) if isinstance(element, Field) else None
         if letter is not None and letter in NUMBERS:
+            formats = source.constant("formats", NUMBERS[letter])
             with source.block(f"if {items}:"):
-                source.line(f"{self.out} += numbers_{letter}[{count}].pack(*{items})")
+                source.line(f"{self.out} += {formats}[{count}].pack(*{items})")
             return
         item = source.name("i")
         with source.block(f"for {item} in {items}:"):
@@ -252,6 +253,5 @@ _NAMES: Final[dict[str, object]] = {
     "uvarint": encode_uvarint,
     "refuse": _refuse,
     "refuse_long": _refuse_long,
-    **{f"numbers_{letter}": formats for letter, formats in NUMBERS.items()},
     "IN_MEMORY": (bytes, bytearray, memoryview),
 }
