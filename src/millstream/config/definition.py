@@ -136,6 +136,10 @@ class Config(metaclass=ConfigMeta):
         """Return the value under Kafka's name; KeyError when there is no such setting."""
         return cast(Value, getattr(self, self.keys[name].attribute))
 
+    def same_values(self, other: Config) -> bool:
+        """Tell whether every setting has the same value in both."""
+        return all(self.value(name) == other.value(name) for name in self.keys)
+
 
 def fill(config: Config, values: Mapping[str, Value], overrides: Mapping[str, str]) -> None:
     """Give a new instance of a final class its values, by attribute; done once, by its

@@ -6,13 +6,16 @@ nearest counts: this broker's, then the one for all brokers, then the file's, th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from millstream.config.broker import BrokerConfig, all_broker_keys
+from millstream.config.definition import PER_BROKER, READ_ONLY
+from millstream.config.topic import validate
 from millstream.config.value import format_value
+from millstream.model.errors import ConfigError
 
 ChangeListener = Callable[[BrokerConfig, BrokerConfig], None]
 """Called with the settings before and after a change."""
@@ -71,7 +74,34 @@ class DynamicConfig:
         self, *, of_all_brokers: Mapping[str, str], of_this_broker: Mapping[str, str]
     ) -> BrokerConfig:
         """Return what the settings would be; ConfigError when they cannot be."""
-        return BrokerConfig({**self.static.overrides, **of_all_brokers, **of_this_broker})
+        dynamic = {**of_all_brokers, **of_this_broker}
+        known = {name: text for name, text in dynamic.items() if name in all_broker_keys()}
+        return BrokerConfig({**self.static.overrides, **known})
+
+    def check(self, texts: Mapping[str, str], *, for_all_brokers: bool) -> None:
+        """Raise ConfigError unless ``texts`` may be the dynamic settings of this broker, or of all
+        (Kafka: ``DynamicBrokerConfig.validate``). Names that nobody knows are let through.
+        """
+        keys = all_broker_keys()
+        modes = {name: keys[name].mode for name in texts if name in keys}
+        _refuse_some(
+            "Cannot update these configs dynamically",
+            (name for name, mode in modes.items() if mode is READ_ONLY),
+        )
+        _refuse_some(
+            "These security configs can be dynamically updated only per-listener using the "
+            "listener prefix",
+            (name for name in modes if name.startswith("ssl.")),
+        )
+        if for_all_brokers:
+            _refuse_some(
+                "Cannot update these configs at default cluster level, broker id must be specified",
+                (name for name, mode in modes.items() if mode is PER_BROKER),
+            )
+            after = self.combined(of_all_brokers=texts, of_this_broker=self.of_this_broker)
+        else:
+            after = self.combined(of_all_brokers=self.of_all_brokers, of_this_broker=texts)
+        validate(after.topic_defaults)
 
     def update(
         self, *, of_all_brokers: Mapping[str, str], of_this_broker: Mapping[str, str]
@@ -108,3 +138,9 @@ class DynamicConfig:
             if name in keys and keys[name].default is not None:
                 text = None if sensitive else format_value(keys[name].default)
                 yield SourcedValue(name, text, ConfigSource.DEFAULT_CONFIG)
+
+
+def _refuse_some(reason: str, names: Iterable[str]) -> None:
+    refused = ", ".join(names)
+    if refused:
+        raise ConfigError(f"{reason}: [{refused}]")

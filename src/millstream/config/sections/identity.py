@@ -52,6 +52,13 @@ class IdentitySettings(Config):
         "Whether asking for the metadata of an unknown topic, with the client's consent, "
         "creates it.",
     )
+    auto_create_topics_max_count: int = int32(
+        "auto.create.topics.max.count",
+        100_000,
+        at_least(0),
+        "Topics beyond which none is created by asking for its metadata.",
+        kafka=False,
+    )
     num_partitions: int = int32(
         "num.partitions",
         1,

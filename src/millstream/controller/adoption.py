@@ -1,0 +1,105 @@
+"""Takes over logs that lie in a log directory without standing in the metadata store.
+
+Somebody else wrote them: Apache Kafka, or a broker whose metadata file was lost. They become topics
+under the ids that their `partition.metadata` names, so that they are served as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from millstream.controller.context import ControllerContext, TopicState
+from millstream.controller.election import new_partition
+from millstream.model.broker import BrokerId
+from millstream.model.errors import KafkaError
+from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch
+from millstream.model.topic import TopicId, TopicPartition, validate_topic_name
+
+NOT_TOPICS: Final = frozenset({"__cluster_metadata"})
+"""Directories of Apache Kafka that look like partitions and hold a controller's own log."""
+
+MAX_ADOPTED_INDEX: Final = 99_999
+"""A directory with a higher partition index is a stray, not a topic of a million partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLog:
+    """A log on disk: the topic id in its directory, if any, and its latest leader epoch."""
+
+    topic_id: TopicId | None
+    leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
+
+
+@dataclass(slots=True)
+class Adoption:
+    """What became of the logs that were found.
+
+    ``deleted`` belong to topics that were deleted: remove them. ``strays`` contradict what is
+    known (another topic id, an impossible name): put them aside, and lose nothing.
+    """
+
+    topics: list[tuple[TopicState, int]] = field(default_factory=list)
+    """Topics that are new or have more partitions, and how many they had."""
+    deleted: list[TopicPartition] = field(default_factory=list)
+    strays: list[TopicPartition] = field(default_factory=list)
+
+
+def plan_adoption(
+    context: ControllerContext,
+    found: Mapping[TopicPartition, FoundLog],
+    *,
+    deleted: Mapping[TopicId, str],
+    new_topic_id: Callable[[], TopicId],
+    broker_id: BrokerId,
+) -> Adoption:
+    """Decide about every log that was found on disk.
+
+    Partitions missing below the highest that was found are made anew, empty.
+    """
+    adoption = Adoption()
+    by_topic: dict[str, dict[int, FoundLog]] = {}
+    for topic_partition, log in sorted(found.items()):
+        if log.topic_id in deleted:
+            adoption.deleted.append(topic_partition)
+        elif topic_partition.topic not in NOT_TOPICS:
+            by_topic.setdefault(topic_partition.topic, {})[topic_partition.partition] = log
+    for name, logs in by_topic.items():
+        topic = context.topics.get(name)
+        if topic is None:
+            topic = TopicState(name, _id_of(logs) or new_topic_id(), (), {})
+        kept = {index: log for index, log in logs.items() if _belongs(log, index, topic)}
+        adoption.strays += [TopicPartition(name, index) for index in logs if index not in kept]
+        if kept:
+            _grow(adoption, topic, kept, broker_id, context.controller_epoch)
+    return adoption
+
+
+def _id_of(logs: Mapping[int, FoundLog]) -> TopicId | None:
+    return next((log.topic_id for log in logs.values() if log.topic_id is not None), None)
+
+
+def _belongs(log: FoundLog, index: int, topic: TopicState) -> bool:
+    try:
+        validate_topic_name(topic.name)
+    except KafkaError:
+        return False
+    return index <= MAX_ADOPTED_INDEX and log.topic_id in (None, topic.topic_id)
+
+
+def _grow(
+    adoption: Adoption,
+    topic: TopicState,
+    logs: Mapping[int, FoundLog],
+    broker_id: BrokerId,
+    controller_epoch: int,
+) -> None:
+    count = len(topic.partitions)
+    me = (broker_id,)
+    added = []
+    for index in range(count, max(logs) + 1):
+        log_epoch = logs[index].leader_epoch if index in logs else NO_LEADER_EPOCH
+        added.append(new_partition(me, me, controller_epoch, leader_epoch=log_epoch + 1))
+    if added:
+        adoption.topics.append((replace(topic, partitions=(*topic.partitions, *added)), count))

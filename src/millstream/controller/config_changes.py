@@ -1,0 +1,153 @@
+"""What dynamic settings become: a list of operations applied to the texts that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from millstream.config.definition import ConfigKey
+from millstream.config.dynamic import DynamicConfig
+from millstream.config.value import ConfigType, format_value
+from millstream.controller import paths, payloads
+from millstream.controller.context import ControllerContext
+from millstream.controller.topic_changes import check_topic_config, config_change
+from millstream.model.errors import ConfigError, ErrorCode, KafkaError
+from millstream.model.metadata_store import Create, Operation, SetData
+from millstream.model.topic import validate_topic_name
+
+
+class ResourceType(Enum):
+    """What settings belong to; the value is the code on the wire."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+    @classmethod
+    def of(cls, code: int) -> ResourceType:
+        """Return the type of a code; UNKNOWN for codes that nobody knows."""
+        return cls(code) if code in _RESOURCE_CODES else cls.UNKNOWN
+
+
+_RESOURCE_CODES = frozenset(each.value for each in ResourceType)
+
+
+class OperationType(Enum):
+    """What to do with one setting; the value is the code on the wire."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigOperation:
+    """One change of one setting; a deletion has no text."""
+
+    type: OperationType
+    name: str
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """A change of one resource's settings: ``change`` maps the texts that are there to new ones.
+
+    The name of a broker is its id in decimal digits, or empty for all brokers.
+    """
+
+    type: ResourceType
+    name: str
+    change: Callable[[Mapping[str, str]], Mapping[str, str]]
+
+
+def apply_operations(
+    texts: Mapping[str, str], operations: Iterable[ConfigOperation], keys: Mapping[str, ConfigKey]
+) -> dict[str, str]:
+    """Return the settings after the operations.
+
+    Raises INVALID_CONFIG when something is appended to a setting that is no list. Deleting what
+    is not there, and deleting a name that nobody knows, changes nothing.
+    """
+    changed = dict(texts)
+    for operation in operations:
+        name = operation.name
+        if operation.type is OperationType.DELETE:
+            changed.pop(name, None)
+            continue
+        assert operation.text is not None
+        if operation.type is OperationType.SET:
+            changed[name] = operation.text
+        else:
+            changed[name] = _changed_list(changed.get(name), operation, keys.get(name))
+    return changed
+
+
+def _changed_list(text: str | None, operation: ConfigOperation, key: ConfigKey | None) -> str:
+    if key is None or key.type is not ConfigType.LIST:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Can't {operation.type.name} to key {operation.name} because its type is not LIST.",
+        )
+    if text is None:
+        text = format_value(key.default) or ""
+    items = [item for item in text.split(",") if item]
+    assert operation.text is not None
+    for item in operation.text.split(","):
+        if operation.type is OperationType.SUBTRACT:
+            if item in items:
+                items.remove(item)
+        elif item not in items:
+            items.append(item)
+    return ",".join(items)
+
+
+def check_change(
+    change: ConfigChange, context: ControllerContext, config: DynamicConfig
+) -> dict[str, str]:
+    """Return the settings that a resource would have, or raise the KafkaError that says why not."""
+    if change.type is ResourceType.TOPIC:
+        return _check_topic_change(change, context, config)
+    if change.type is not ResourceType.BROKER:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {change.type.value}")
+    texts = dict(change.change(context.broker_configs.get(change.name, {})))
+    try:
+        config.check(texts, for_all_brokers=not change.name)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+    return texts
+
+
+def _check_topic_change(
+    change: ConfigChange, context: ControllerContext, config: DynamicConfig
+) -> dict[str, str]:
+    if not change.name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    topic = context.topics.get(change.name)
+    texts = dict(change.change(topic.overrides if topic is not None else {}))
+    validate_topic_name(change.name)
+    check_topic_config(texts, config.current.topic_defaults)
+    if topic is None:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{change.name}' does not exist."
+        )
+    return texts
+
+
+def stored_change(
+    change: ConfigChange, texts: Mapping[str, str], context: ControllerContext
+) -> Iterator[Operation]:
+    """Yield what puts a checked change into the store."""
+    if change.type is ResourceType.TOPIC:
+        yield from config_change(context.topics[change.name], texts)
+        return
+    path = paths.broker_config(change.name)
+    if change.name in context.broker_configs:
+        yield SetData(path, payloads.config(texts))
+    else:
+        yield Create(path, payloads.config(texts))
