@@ -1,19 +1,47 @@
-"""The log of one partition: append, read, look up, truncate, roll, flush.
+"""The log of one partition: how records get in and out.
 
-Everything here is synchronous and belongs to one thread, except :meth:`FlushPlan.run`.
-Time is an argument. A disk that fails raises StorageError, and the log must not be used again.
+Everything here is synchronous and belongs to one thread, except ``FlushPlan.run``. Time is an
+argument. A disk that fails raises StorageError, and the log must not be used again.
+
+An append goes through these steps (Kafka: ``UnifiedLog.append``)::
+
+    validated batch -> offsets and leader epoch -> epoch file -> maybe roll -> producer check
+      -> write -> log end offset -> producer state -> transaction index
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from millstream.config.topic import TopicConfig
+from millstream.model.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from millstream.model.offsets import LeaderEpoch, Offset
-from millstream.model.topic import TopicId, TopicPartition
+from millstream.model.topic import TopicId
+from millstream.records.batch import LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, Batch, iter_batches
+from millstream.records.control import parse_marker
 from millstream.records.crc32c import Buffer
-from millstream.records.validation import ProducedBatch
-from millstream.storage.file_slice import FileSlice
+from millstream.storage import lookup
+from millstream.storage.directory import PartitionDirectory
+from millstream.storage.environment import LogEnvironment
+from millstream.storage.flush import FlushPlan
+from millstream.storage.leader_epochs import EpochEndOffset
+from millstream.storage.loader import Loader, LoadOptions
+from millstream.storage.log_core import ActiveProducer, LogCore
+from millstream.storage.log_read import LogRead
+from millstream.storage.lookup import AbortedTransaction, TimestampOffset
+from millstream.storage.producer_recovery import replay_batch
+from millstream.storage.producer_state import BatchMetadata
+from millstream.storage.segment import Segment
+
+__all__ = [
+    "AbortedTransaction",
+    "ActiveProducer",
+    "AppendResult",
+    "EpochEndOffset",
+    "FlushPlan",
+    "LoadOptions",
+    "Log",
+    "LogRead",
+    "TimestampOffset",
+]
 
 
 class AppendResult:
@@ -46,149 +74,104 @@ class AppendResult:
         self.duplicate = duplicate
 
 
-class LogRead:
-    """What a read found: ``records`` start with the batch that holds ``fetch_offset``; None when
-    there is nothing below the upper bound (or nothing that fits).
-    """
-
-    __slots__ = ("fetch_offset", "records", "segment_base_offset")
-
-    def __init__(
-        self, fetch_offset: Offset, records: FileSlice | None, segment_base_offset: Offset
-    ) -> None:
-        self.fetch_offset = fetch_offset
-        self.records = records
-        self.segment_base_offset = segment_base_offset
-
-    @property
-    def size(self) -> int:
-        """Bytes found."""
-        return 0 if self.records is None else self.records.size
-
-
-@dataclass(frozen=True, slots=True)
-class TimestampOffset:
-    """A record found by its time (ListOffsets)."""
-
-    timestamp: int
-    offset: Offset
-    leader_epoch: LeaderEpoch
-
-
-@dataclass(frozen=True, slots=True)
-class EpochEndOffset:
-    """The largest epoch at or below the one asked for and where it ends; both -1 if unknown."""
-
-    leader_epoch: LeaderEpoch
-    end_offset: Offset
-
-
-@dataclass(frozen=True, slots=True)
-class AbortedTransaction:
-    """A transaction whose records a committed reader drops, as a Fetch response names it."""
-
-    producer_id: int
-    first_offset: Offset
-
-
-@dataclass(frozen=True, slots=True)
-class ActiveProducer:
-    """A producer that the partition remembers (DescribeProducers)."""
-
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    last_timestamp: int
-    coordinator_epoch: int
-    current_txn_first_offset: Offset
-
-
-class FlushPlan:
-    """What to bring to disk; made on the owner's thread, run on any."""
-
-    recovery_point: Offset
-
-    def run(self) -> None:
-        """Flush the files. Raises StorageError, which is final for the log directory."""
-        raise NotImplementedError
-
-
-class Log:
+class Log(LogCore):
     """One partition's records in one directory."""
 
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """Whose log this is."""
-        raise NotImplementedError
+    __slots__ = ()
 
-    @property
-    def topic_id(self) -> TopicId | None:
-        """Id in ``partition.metadata``; None in a directory that has none."""
-        raise NotImplementedError
+    @classmethod
+    def open(
+        cls,
+        environment: LogEnvironment,
+        directory: PartitionDirectory,
+        config: TopicConfig,
+        options: LoadOptions,
+    ) -> Log:
+        """Open the log in ``directory``, which exists; recover it if it was not closed cleanly.
 
-    @property
-    def directory(self) -> str:
-        """Path of the partition's directory."""
-        raise NotImplementedError
+        Raises StorageError; UnsupportedFormatError on messages older than v2.
+        """
+        try:
+            state = Loader(environment, directory, config, options).load()
+        except OSError as error:
+            raise StorageError(directory.parent, f"{directory.name}: {error}") from error
+        log = cls(environment, directory, config, state)
+        log.update_high_watermark(options.high_watermark)
+        return log
 
-    @property
-    def log_directory(self) -> str:
-        """Path of the log directory around it (an entry of ``log.dirs``)."""
-        raise NotImplementedError
+    @classmethod
+    def create(
+        cls,
+        environment: LogEnvironment,
+        directory: PartitionDirectory,
+        config: TopicConfig,
+        *,
+        topic_id: TopicId | None,
+        now_ms: int,
+    ) -> Log:
+        """Make a new, empty log. Raises StorageError."""
+        try:
+            environment.file_system.make_directory(directory.path)
+        except OSError as error:
+            raise StorageError(directory.parent, f"{directory.name}: {error}") from error
+        log = cls.open(environment, directory, config, LoadOptions(now_ms=now_ms))
+        log._local.unsynced_directory(directory.path)
+        log._local.unsynced_directory(directory.parent)
+        if topic_id is not None:
+            log.assign_topic_id(topic_id)
+        return log
 
-    @property
-    def config(self) -> TopicConfig:
-        """The topic's settings in force."""
-        raise NotImplementedError
-
-    @property
-    def log_start_offset(self) -> Offset:
-        """First offset that can be read."""
-        raise NotImplementedError
-
-    @property
-    def recovery_point(self) -> Offset:
-        """Everything below is on disk for certain."""
-        raise NotImplementedError
-
-    @property
-    def high_watermark(self) -> Offset:
-        """First offset that is not committed."""
-        raise NotImplementedError
-
-    @property
-    def last_stable_offset(self) -> Offset:
-        """First offset of the oldest open transaction below the high watermark, else that."""
-        raise NotImplementedError
-
-    @property
-    def log_end_offset(self) -> Offset:
-        """The offset that the next record gets."""
-        raise NotImplementedError
-
-    @property
-    def latest_epoch(self) -> LeaderEpoch:
-        """The newest leader epoch known, -1 if none."""
-        raise NotImplementedError
-
-    @property
-    def size(self) -> int:
-        """Bytes of all segments."""
-        raise NotImplementedError
+    # Appending
 
     def append_as_leader(
-        self, batch: ProducedBatch, *, leader_epoch: LeaderEpoch, now_ms: int
+        self, batch: Batch, *, leader_epoch: LeaderEpoch, now_ms: int
     ) -> AppendResult:
         """Append one validated batch at the log end.
 
-        ``batch.buffer`` gets its base offset and leader epoch written in place when it is
-        writable, and may be reused after the call. Kafka: ``UnifiedLog.append``.
+        The batch gets its base offset and leader epoch; its buffer may be reused after the call.
 
         Raises KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
         INVALID_TXN_STATE, RECORD_LIST_TOO_LARGE; StorageError when the bytes could not be written
         (what was written of them is undone).
         """
-        raise NotImplementedError
+        offsets = self._offsets
+        base_offset = offsets.log_end_offset
+        delta = batch.last_offset_delta
+        last_offset = base_offset + delta
+        size = batch.size
+        max_timestamp = batch.max_timestamp
+        producer_id = batch.producer_id
+        transactional = batch.attributes & TRANSACTIONAL_BIT != 0
+        try:
+            if leader_epoch != self._epochs.latest_epoch:
+                self._assign_epoch(leader_epoch, base_offset)
+            segment = self._local.active
+            if (
+                segment.records.size + size > segment.roll_size
+                or max_timestamp > segment.roll_timestamp
+                or last_offset > segment.roll_offset
+            ):
+                segment = self._maybe_roll(size, max_timestamp, last_offset, now_ms)
+            if producer_id >= 0:
+                repeated = self._producers.check(
+                    producer_id, batch.producer_epoch, batch.base_sequence, delta, transactional
+                )
+                if repeated is not None:
+                    return self._duplicate(repeated)
+            batch.assign(base_offset=base_offset, leader_epoch=leader_epoch)
+            segment.append(batch_bytes(batch), size, last_offset, max_timestamp)
+        except OSError as error:
+            raise self._failed(error) from error
+        offsets.advance_log_end(last_offset + 1)
+        if producer_id >= 0:
+            self._producers.add_batch(
+                producer_id,
+                batch.producer_epoch,
+                BatchMetadata(batch.last_sequence, last_offset, delta, max_timestamp),
+                transactional,
+            )
+        append_time = max_timestamp if batch.attributes & LOG_APPEND_TIME_BIT else -1
+        return AppendResult(base_offset, last_offset, append_time, offsets.log_start_offset)
 
     def append_marker(
         self, buffer: Buffer, *, leader_epoch: LeaderEpoch, now_ms: int
@@ -197,14 +180,111 @@ class Log:
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; StorageError.
         """
-        raise NotImplementedError
+        batch = Batch(memoryview(bytearray(buffer)))
+        marker = parse_marker(batch)
+        assert marker is not None, "only markers that end transactions are appended here"
+        self._producers.check_marker(
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+        )
+        offset = self._offsets.log_end_offset
+        batch.assign(base_offset=offset, leader_epoch=leader_epoch)
+        try:
+            if leader_epoch != self._epochs.latest_epoch:
+                self._assign_epoch(leader_epoch, offset)
+            self._append_run([batch], batch.buffer, now_ms)
+        except OSError as error:
+            raise self._failed(error) from error
+        return AppendResult(offset, offset, -1, self._offsets.log_start_offset)
 
     def append_as_follower(self, buffer: Buffer, *, now_ms: int) -> AppendResult:
         """Append whole batches that carry a leader's offsets and epochs; bytes after the last
-        whole batch are left out. Raises CorruptLogError, KafkaError(OFFSET_OUT_OF_RANGE) when
-        they do not follow on the log end, StorageError.
+        whole batch are left out.
+
+        Raises CorruptLogError, and KafkaError(OFFSET_OUT_OF_RANGE) when the batches do not follow
+        on the log end, both before anything is written; StorageError.
         """
-        raise NotImplementedError
+        view = memoryview(buffer)
+        batches = list(iter_batches(view))
+        first_offset = next_offset = self._offsets.log_end_offset
+        for batch in batches:
+            batch.ensure_valid()
+            if batch.base_offset < next_offset:
+                raise KafkaError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                    f"a batch at offset {batch.base_offset} does not follow on {next_offset}",
+                )
+            next_offset = batch.next_offset
+        try:
+            for batch in batches:
+                if batch.partition_leader_epoch != self._epochs.latest_epoch:
+                    self._assign_epoch(batch.partition_leader_epoch, batch.base_offset)
+            self._append_run(batches, view, now_ms)
+        except OSError as error:
+            raise self._failed(error) from error
+        if batches:
+            first_offset = batches[0].base_offset
+        return AppendResult(first_offset, next_offset - 1, -1, self._offsets.log_start_offset)
+
+    def _append_run(self, batches: list[Batch], view: memoryview, now_ms: int) -> None:
+        """Write batches that lie one after the other in ``view``, at once where they go into the
+        same segment.
+        """
+        run: list[Batch] = []
+        start = size = 0
+        segment = self._local.active
+        segment.prepare_append()
+        for batch in batches:
+            if segment.should_roll(
+                size=size + batch.size,
+                max_timestamp=batch.max_timestamp,
+                last_offset=batch.last_offset,
+                now_ms=now_ms,
+            ):
+                self._write_run(segment, run, view[start : start + size])
+                start, size, run = start + size, 0, []
+                segment = self._roll(max(batch.base_offset, self.log_end_offset), now_ms)
+            run.append(batch)
+            size += batch.size
+        self._write_run(segment, run, view[start : start + size])
+
+    def _write_run(self, segment: Segment, run: list[Batch], data: memoryview) -> None:
+        if not run:
+            return
+        segment.append_run(data, run)
+        self._offsets.advance_log_end(run[-1].next_offset)
+        for batch in run:
+            aborted = replay_batch(self._producers, batch)
+            if aborted is not None:
+                segment.transaction_index.append(aborted)
+
+    def _maybe_roll(
+        self, size: int, max_timestamp: int, last_offset: Offset, now_ms: int
+    ) -> Segment:
+        if size > self.config.roll_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"a batch of {size} bytes exceeds segment.bytes = {self.config.roll_bytes}",
+            )
+        segment = self._local.active
+        segment.prepare_append()
+        if segment.should_roll(
+            size=size, max_timestamp=max_timestamp, last_offset=last_offset, now_ms=now_ms
+        ):
+            return self._roll(self._offsets.log_end_offset, now_ms)
+        return segment
+
+    def _duplicate(self, repeated: BatchMetadata) -> AppendResult:
+        return AppendResult(
+            repeated.base_offset,
+            repeated.last_offset,
+            repeated.timestamp,
+            self._offsets.log_start_offset,
+            duplicate=True,
+        )
+
+    # Reading
 
     def read(
         self,
@@ -219,90 +299,74 @@ class Log:
 
         At most ``max_bytes``, where the last batch may be cut; with ``min_one_batch`` the first is
         whole whatever its size. A read ends with its segment. Kafka: ``LocalLog.read``.
-        Raises KafkaError(OFFSET_OUT_OF_RANGE) outside [log start, LEO].
+
+        Raises KafkaError: OFFSET_OUT_OF_RANGE outside [log start, LEO], CORRUPT_MESSAGE where the
+        log is damaged; StorageError.
         """
-        raise NotImplementedError
+        offsets = self._offsets
+        log_end_offset = offsets.log_end_offset
+        if not offsets.log_start_offset <= fetch_offset <= log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {fetch_offset} is not in "
+                f"[{offsets.log_start_offset}, {log_end_offset}] of {self.topic_partition}",
+            )
+        local = self._local
+        try:
+            if fetch_offset >= upper_bound_offset:
+                if fetch_offset == log_end_offset:
+                    local.active.hint(log_end_offset, local.active.records.size)
+                return LogRead(fetch_offset, None, local.active.base_offset)
+            return local.read(
+                fetch_offset, max_bytes, upper_bound_offset, log_end_offset, min_one_batch
+            )
+        except CorruptLogError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        except OSError as error:
+            raise self._failed(error) from error
 
     def aborted_transactions(self, read: LogRead) -> list[AbortedTransaction]:
-        """Return the aborted transactions that a committed reader of ``read`` must know."""
-        raise NotImplementedError
+        """Return the aborted transactions that a committed reader of ``read`` must know.
+
+        Raises StorageError.
+        """
+        if read.records is None:
+            return []
+        try:
+            return lookup.aborted_transactions(
+                self._local.segments,
+                fetch_offset=read.fetch_offset,
+                segment_base_offset=read.segment_base_offset,
+                end_position=read.records.position + read.records.size,
+                log_end_offset=self._offsets.log_end_offset,
+            )
+        except OSError as error:
+            raise self._failed(error) from error
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """Return the first record at or after ``timestamp``; None when all are older."""
-        raise NotImplementedError
+        """Return the first record at or after ``timestamp``; None when all are older.
+
+        Raises StorageError; CorruptLogError.
+        """
+        try:
+            return lookup.offset_for_timestamp(
+                self._local.segments, timestamp, self._offsets.log_start_offset
+            )
+        except OSError as error:
+            raise self._failed(error) from error
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """Return the first record with the largest timestamp; None in a log without any."""
-        raise NotImplementedError
+        """Return the first record with the largest timestamp; None in a log without any.
 
-    def end_offset_for_epoch(self, leader_epoch: LeaderEpoch) -> EpochEndOffset:
-        """Return where an epoch ends (KIP-101, OffsetForLeaderEpoch)."""
-        raise NotImplementedError
-
-    def epoch_for_offset(self, offset: Offset) -> LeaderEpoch:
-        """Return the epoch in which ``offset`` was or will be written; -1 if unknown."""
-        raise NotImplementedError
-
-    def assign_epoch_start(self, leader_epoch: LeaderEpoch) -> None:
-        """Note that ``leader_epoch`` begins at the log end: what a new leader does first."""
-        raise NotImplementedError
-
-    def update_high_watermark(self, offset: Offset) -> Offset:
-        """Move the high watermark to ``offset``, clamped to [log start, LEO]; return it."""
-        raise NotImplementedError
-
-    def increment_log_start_offset(self, offset: Offset) -> bool:
-        """Move the log start up to ``offset`` (DeleteRecords, retention); False if it is there.
-
-        Raises KafkaError(OFFSET_OUT_OF_RANGE) above the high watermark.
+        Raises StorageError; CorruptLogError.
         """
-        raise NotImplementedError
+        try:
+            return lookup.offset_of_max_timestamp(self._local.segments)
+        except OSError as error:
+            raise self._failed(error) from error
 
-    def truncate_to(self, offset: Offset, *, now_ms: int) -> bool:
-        """Drop everything from ``offset`` on; False when nothing is there."""
-        raise NotImplementedError
 
-    def truncate_fully_and_start_at(self, offset: Offset, *, now_ms: int) -> None:
-        """Drop everything and go on at ``offset``."""
-        raise NotImplementedError
-
-    def roll(self, *, now_ms: int) -> None:
-        """Close the active segment and begin one at the log end."""
-        raise NotImplementedError
-
-    def flush_plan(self) -> FlushPlan | None:
-        """Return what has to be flushed to make everything up to the log end durable; None when
-        it is already.
-        """
-        raise NotImplementedError
-
-    def flushed(self, plan: FlushPlan) -> None:
-        """Take note that ``plan`` has run: the recovery point moves up."""
-        raise NotImplementedError
-
-    def delete_old_segments(self, *, now_ms: int) -> int:
-        """Apply retention by log start, size and time; return how many segments went.
-
-        Their files are renamed at once and removed by :meth:`remove_deleted_files`.
-        """
-        raise NotImplementedError
-
-    def remove_deleted_files(self, *, now_ms: int) -> None:
-        """Remove the ``.deleted`` files whose ``file.delete.delay.ms`` is over."""
-        raise NotImplementedError
-
-    def producers(self) -> list[ActiveProducer]:
-        """Return the producers remembered, by id."""
-        raise NotImplementedError
-
-    def expire_producers(self, *, now_ms: int) -> None:
-        """Forget producers idle for ``producer.id.expiration.ms``."""
-        raise NotImplementedError
-
-    def update_config(self, config: TopicConfig) -> None:
-        """Put changed settings in force."""
-        raise NotImplementedError
-
-    def close(self, *, now_ms: int) -> None:
-        """Trim the indexes, write the producer snapshot, let go of the files. Flush first."""
-        raise NotImplementedError
+def batch_bytes(batch: Batch) -> memoryview | bytes:
+    """Return the bytes of a batch as they are to be written, its assigned fields included."""
+    buffer = batch.buffer
+    return batch.prefix + buffer[16:] if buffer.readonly else buffer

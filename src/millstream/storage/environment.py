@@ -1,0 +1,56 @@
+"""What all logs of a broker share: the file system, the limit on open files, chance, and the
+broker's own settings.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from millstream.storage.deletion import PendingRemovals
+from millstream.storage.files import FileSystem, LocalFileSystem, raise_open_file_limit
+from millstream.storage.open_files import OpenFiles
+
+
+def no_jitter(limit_ms: int) -> int:
+    """Take nothing off ``segment.ms``: every segment of a topic rolls at the same age."""
+    return 0
+
+
+def random_jitter(limit_ms: int) -> int:
+    """Take up to ``segment.jitter.ms`` off, so that many logs do not roll at once."""
+    return random.randrange(limit_ms) if limit_ms else 0
+
+
+def random_id() -> bytes:
+    """Return 16 bytes that name a directory as no other is named."""
+    return uuid.uuid4().bytes
+
+
+@dataclass(slots=True)
+class LogEnvironment:
+    """Parameters of every log; tests pass twins.
+
+    ``roll_jitter_ms`` gets ``segment.jitter.ms`` and returns how much earlier a new segment rolls;
+    ``new_id`` returns the 16 bytes of an id.
+    """
+
+    file_system: FileSystem = field(default_factory=LocalFileSystem)
+    open_files: OpenFiles = field(default_factory=OpenFiles)
+    removals: PendingRemovals = field(default_factory=PendingRemovals)
+    roll_jitter_ms: Callable[[int], int] = no_jitter
+    new_id: Callable[[], bytes] = random_id
+    producer_id_expiration_ms: int = 86_400_000
+
+
+def broker_environment(*, producer_id_expiration_ms: int) -> LogEnvironment:
+    """Return what a real broker uses: this process may open as many files as the system lets it,
+    and logs take half of that.
+    """
+    return LogEnvironment(
+        open_files=OpenFiles(raise_open_file_limit() // 2),
+        roll_jitter_ms=random_jitter,
+        producer_id_expiration_ms=producer_id_expiration_ms,
+    )

@@ -1,0 +1,64 @@
+"""What has to reach the disk, gathered on the owner's thread and carried out on any.
+
+A plan holds the open files, so it can run while the log goes on, rolls, or is deleted. It reads
+and changes nothing of the log; that is told afterwards (``Log.flushed``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from millstream.model.errors import StorageError
+from millstream.model.offsets import Offset
+from millstream.storage.files import File, FileSystem
+
+
+class FlushPlan:
+    """Flushes of one log: its segments' files, small files by path, then directories."""
+
+    __slots__ = (
+        "_directories",
+        "_failure",
+        "_file_system",
+        "_log_directory",
+        "files",
+        "paths",
+        "recovery_point",
+    )
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        log_directory: str,
+        recovery_point: Offset,
+        *,
+        files: Sequence[File],
+        paths: Sequence[str],
+        directories: Sequence[str],
+        failure: OSError | None = None,
+    ) -> None:
+        self._file_system = file_system
+        self._log_directory = log_directory
+        self.recovery_point = recovery_point
+        """Where the log ended when the plan was made: all below is on disk once it has run."""
+        self.files = files
+        self.paths = paths
+        self._directories = directories
+        self._failure = failure
+
+    def run(self) -> None:
+        """Flush everything. Raises StorageError, which is final for the log directory."""
+        try:
+            if self._failure is not None:
+                raise self._failure
+            for file in self.files:
+                file.sync()
+            for path in self.paths:
+                # A file that is gone by now was deleted, and needs no flush.
+                with contextlib.suppress(FileNotFoundError):
+                    self._file_system.open(path).sync()
+            for directory in self._directories:
+                self._file_system.sync_directory(directory)
+        except OSError as error:
+            raise StorageError(self._log_directory, f"flush failed: {error}") from error

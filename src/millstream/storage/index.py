@@ -1,0 +1,202 @@
+"""What the offset index and the time index have in common: fixed entries, sorted, searched by
+halves.
+
+The index of a closed segment is mapped and read where it lies. The index of the active segment is
+kept in memory, and its entries go to the file in groups; the file has its full size
+(``segment.index.bytes``) from the start, zeros after the entries, and is cut to the entries when
+the segment closes. So a file that was left untrimmed ends in zeros. Nothing here is trusted: an
+index that is out of order, cut inside an entry, or zero where it must not be raises
+CorruptIndexError, and its segment rebuilds it from the log. Kafka: ``AbstractIndex``.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import ClassVar, Final
+
+from millstream.model.errors import CorruptIndexError
+from millstream.model.offsets import Offset
+from millstream.storage.directory import SegmentLocation
+from millstream.storage.environment import LogEnvironment
+from millstream.storage.files import Buffer, read_file
+
+PERSIST_ENTRIES: Final = 512
+"""How many entries may wait in memory before they go to the file."""
+
+
+class SegmentIndex:
+    """Entries of ``entry`` layout; the first field is the key by which they are sorted."""
+
+    extension: ClassVar[str]
+    entry: ClassVar[struct.Struct]
+
+    __slots__ = (
+        "_data",
+        "_environment",
+        "_location",
+        "_persisted_bytes",
+        "_preallocated",
+        "count",
+        "max_bytes",
+    )
+
+    def __init__(
+        self, environment: LogEnvironment, location: SegmentLocation, max_bytes: int
+    ) -> None:
+        self._environment = environment
+        self._location = location
+        self._data: Buffer | None = None
+        self._persisted_bytes = 0
+        self._preallocated = False
+        self.count = 0
+        """Entries; known once the index was loaded or created."""
+        self.max_bytes = max_bytes
+
+    @property
+    def path(self) -> str:
+        """Path of the file."""
+        return self._location.path(self.extension)
+
+    @property
+    def base_offset(self) -> Offset:
+        """Base offset of the segment, which the entries' offsets are relative to."""
+        return self._location.base_offset
+
+    @property
+    def max_entries(self) -> int:
+        """Entries that fit into ``segment.index.bytes``."""
+        return self.max_bytes // self.entry.size
+
+    @property
+    def is_full(self) -> bool:
+        """True when no entry more may be appended."""
+        return self.count >= self.max_entries
+
+    @property
+    def is_loaded(self) -> bool:
+        """True while the entries are at hand."""
+        return self._data is not None
+
+    def create(self) -> None:
+        """Make the index anew, empty and of full size; what an older file held is gone."""
+        self.close()
+        self._data = bytearray()
+        self.count = 0
+        self._persisted_bytes = 0
+        file = self._environment.file_system.open(self.path, create=True)
+        file.truncate(0)
+        file.truncate(self.max_entries * self.entry.size)
+        self._preallocated = True
+
+    def load(self, *, to_append: bool) -> None:
+        """Bring in the entries: mapped, or into memory when more are ``to_append``.
+
+        Raises CorruptIndexError and FileNotFoundError.
+        """
+        if isinstance(self._data, bytearray) or (self._data is not None and not to_append):
+            return
+        self.close()
+        file_system = self._environment.file_system
+        data = (
+            bytearray(read_file(file_system, self.path))
+            if to_append
+            else file_system.map(self.path)
+        )
+        size = len(data)
+        if size % self.entry.size:
+            raise self._corrupt(f"{size} bytes are no whole number of entries")
+        self.check(data)
+        self._data = data
+        self.count = size // self.entry.size
+        self._persisted_bytes = size
+        self._preallocated = False
+        if not to_append:
+            self._environment.open_files.opened(self)
+
+    def read_last(self) -> bytes | None:
+        """Return the last entry as it stands in memory or, read alone, in the file; None in an
+        empty index. Raises CorruptIndexError and FileNotFoundError.
+        """
+        entry_size = self.entry.size
+        data = self._data
+        if data is not None:
+            return bytes(data[-entry_size:]) if self.count else None
+        file = self._environment.file_system.open(self.path, writable=False)
+        size = file.size()
+        if size % entry_size:
+            raise self._corrupt(f"{size} bytes are no whole number of entries")
+        return file.read_at(size - entry_size, entry_size) if size else None
+
+    def check(self, data: Buffer) -> None:
+        """Raise CorruptIndexError unless the entries can be an index's."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Let go of the mapping; entries that wait in memory stay."""
+        if not isinstance(self._data, bytearray):
+            self._data = None
+
+    def close(self) -> None:
+        """Let go of everything; trim first."""
+        if self._data is not None and not isinstance(self._data, bytearray):
+            self._environment.open_files.closed(self)
+        self._data = None
+
+    def persist(self) -> None:
+        """Write the entries that the file lacks."""
+        data = self._data
+        if not isinstance(data, bytearray) or len(data) == self._persisted_bytes:
+            return
+        file = self._environment.file_system.open(self.path, create=True)
+        if not self._preallocated:
+            file.truncate(max(self.max_entries * self.entry.size, len(data)))
+            self._preallocated = True
+        file.write_at(self._persisted_bytes, data[self._persisted_bytes :])
+        self._persisted_bytes = len(data)
+
+    def trim(self) -> None:
+        """Write what is left and cut the file to its entries."""
+        self.persist()
+        if self._preallocated:
+            file = self._environment.file_system.open(self.path)
+            file.truncate(self._persisted_bytes)
+            self._preallocated = False
+
+    def _push(self, packed: bytes) -> None:
+        data = self._data
+        assert isinstance(data, bytearray), "entries are appended to the active segment"
+        data += packed
+        self.count += 1
+        if len(data) - self._persisted_bytes >= PERSIST_ENTRIES * len(packed):
+            self.persist()
+
+    def _cut(self, count: int) -> None:
+        data = self._data
+        assert isinstance(data, bytearray), "the active segment is truncated"
+        size = count * self.entry.size
+        del data[size:]
+        self.count = count
+        if self._persisted_bytes > size:
+            # Entries beyond the end would be found again after a clean restart: zeros replace them.
+            self._persisted_bytes = size
+            file = self._environment.file_system.open(self.path, create=True)
+            file.truncate(size)
+            file.truncate(self.max_entries * self.entry.size)
+            self._preallocated = True
+
+    def _corrupt(self, reason: str) -> CorruptIndexError:
+        return CorruptIndexError(f"{self.path}: {reason}")
+
+
+def floor_slot(data: Buffer, entry: struct.Struct, count: int, target: int, field: int = 0) -> int:
+    """Return the last of ``count`` slots whose ``field`` is at most ``target``; -1 if none is."""
+    low, high = 0, count
+    size = entry.size
+    unpack_from = entry.unpack_from
+    while low < high:
+        middle = (low + high) // 2
+        if unpack_from(data, middle * size)[field] <= target:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1

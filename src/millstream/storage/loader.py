@@ -1,0 +1,431 @@
+"""Opens a partition's directory: finishes what was interrupted, recovers after a crash.
+
+After a clean shutdown nothing is read but names, sizes, the tail behind the last index entry, the
+newest producer snapshot and the small text files. Without the marker every segment from the
+recovery point on is read: CRCs and offsets are checked, indexes, epochs and producer state are
+rebuilt, and at the first bad batch the log ends. What follows it is dropped, later segments too.
+
+Files on their way out or in (Kafka: ``LogLoader``)::
+
+    .deleted .cleaned .tmp   removed
+    .swap                    output of compaction, complete unless a .cleaned file is left at or
+                             below its offset: takes the place of the segments that it covers
+    indexes without a log    removed
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from millstream.config.topic import TopicConfig
+from millstream.model.errors import CorruptLogError
+from millstream.model.offsets import MAX_RELATIVE_OFFSET, Offset
+from millstream.model.topic import TopicId
+from millstream.records.batch import Batch
+from millstream.storage.checkpoint import CorruptCheckpointError
+from millstream.storage.directory import (
+    CLEANED,
+    DELETED,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG,
+    OFFSET_INDEX,
+    PARTITION_METADATA,
+    PRODUCER_SNAPSHOT,
+    SEGMENT_EXTENSIONS,
+    SWAP,
+    TIME_INDEX,
+    PartitionDirectory,
+    SegmentLocation,
+    file_name,
+    parse_file_name,
+)
+from millstream.storage.environment import LogEnvironment
+from millstream.storage.files import DirectoryEntry, read_file
+from millstream.storage.leader_epochs import LeaderEpochs, write_leader_epochs
+from millstream.storage.log_offsets import LogOffsets
+from millstream.storage.partition_metadata import parse_partition_metadata
+from millstream.storage.producer_recovery import replay_batch, replay_log, restore_snapshot
+from millstream.storage.producer_snapshot import ProducerSnapshots
+from millstream.storage.producer_state import ProducerStateManager
+from millstream.storage.segment import Segment
+from millstream.storage.segments import Segments
+from millstream.storage.torn_tail import valid_batch_follows
+
+_log = logging.getLogger(__name__)
+
+_TEMPORARY = (DELETED, CLEANED, ".tmp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """What is known of a log before it is opened, from the checkpoints of its log directory."""
+
+    now_ms: int
+    had_clean_shutdown: bool = True
+    recovery_point: Offset = 0
+    log_start_offset: Offset = 0
+    high_watermark: Offset = 0
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What recovery did.
+
+    ``truncated_at`` is the log end offset at which a bad batch was met, None if none was. It is a
+    torn tail when nothing valid follows: bytes that were being written when the machine stopped.
+    Otherwise records were lost that had been written whole.
+    """
+
+    scanned_bytes: int = 0
+    truncated_bytes: int = 0
+    truncated_at: Offset | None = None
+    is_torn_tail: bool = True
+
+
+@dataclass(slots=True)
+class LogState:
+    """A log as it was found: what ``Log`` is made of."""
+
+    segments: Segments
+    offsets: LogOffsets
+    producers: ProducerStateManager
+    snapshots: ProducerSnapshots
+    epochs: LeaderEpochs
+    topic_id: TopicId | None
+    report: RecoveryReport
+
+
+@dataclass(slots=True)
+class _Files:
+    """The names in a partition's directory, sorted by what they are."""
+
+    segments: dict[Offset, dict[str, DirectoryEntry]] = field(default_factory=dict)
+    snapshots: list[Offset] = field(default_factory=list)
+    others: set[str] = field(default_factory=set)
+
+
+class Loader:
+    """Opens one partition's directory."""
+
+    def __init__(
+        self,
+        environment: LogEnvironment,
+        directory: PartitionDirectory,
+        config: TopicConfig,
+        options: LoadOptions,
+    ) -> None:
+        self._environment = environment
+        self._directory = directory
+        self._config = config
+        self._options = options
+        self._segments = Segments()
+        self._producers = ProducerStateManager()
+        self._epochs = LeaderEpochs()
+        self._epochs_changed = False
+        self._report = RecoveryReport()
+
+    def load(self) -> LogState:
+        """Return the log's state. Raises OSError, and CorruptLogError where a log that was closed
+        cleanly is damaged beyond its tail.
+        """
+        files = self._finish_interrupted()
+        self._open_segments(files)
+        self._read_epochs(files)
+        self._snapshots = ProducerSnapshots(self._environment, self._directory, files.snapshots)
+        log_end_offset = self._find_end() if self._options.had_clean_shutdown else self._recover()
+        log_start_offset, log_end_offset = self._settle_start(log_end_offset)
+        self._settle_epochs(log_start_offset, log_end_offset)
+        self._settle_producers(log_start_offset, log_end_offset)
+        offsets = LogOffsets(
+            log_start_offset=log_start_offset,
+            recovery_point=self._recovery_point(log_end_offset),
+            log_end_offset=log_end_offset,
+        )
+        return LogState(
+            self._segments,
+            offsets,
+            self._producers,
+            self._snapshots,
+            self._epochs,
+            self._read_topic_id(files),
+            self._report,
+        )
+
+    # Files
+
+    def _finish_interrupted(self) -> _Files:
+        file_system = self._environment.file_system
+        entries = [e for e in file_system.scan(self._directory.path) if not e.is_directory]
+        if any(entry.name.endswith(SWAP) for entry in entries):
+            self._finish_swap(entries)
+            entries = [e for e in file_system.scan(self._directory.path) if not e.is_directory]
+        files = _Files()
+        for entry in entries:
+            if entry.name.endswith(_TEMPORARY):
+                file_system.remove(self._directory.file(entry.name))
+                continue
+            parsed = parse_file_name(entry.name)
+            if parsed is None:
+                files.others.add(entry.name)
+            elif parsed[1] == PRODUCER_SNAPSHOT:
+                files.snapshots.append(parsed[0])
+            else:
+                files.segments.setdefault(parsed[0], {})[parsed[1]] = entry
+        return files
+
+    def _finish_swap(self, entries: list[DirectoryEntry]) -> None:
+        file_system, path_of = self._environment.file_system, self._directory.file
+        cleaned = [
+            offset for e in entries if (offset := _offset_before(e.name, CLEANED)) is not None
+        ]
+        unfinished_from = min(cleaned, default=None)
+        covered_from, covered_to = 2**63, 0
+        for entry in entries:
+            offset = _offset_before(entry.name, SWAP)
+            if offset is None:
+                continue
+            if unfinished_from is not None and offset >= unfinished_from:
+                file_system.remove(path_of(entry.name))
+            elif entry.name.endswith(LOG + SWAP):
+                segment = self._segment(offset, entry, SWAP)
+                covered_from = min(covered_from, offset)
+                covered_to = max(covered_to, segment.next_offset())
+                segment.close()
+        for entry in entries:
+            parsed = parse_file_name(entry.name)
+            if parsed and covered_from <= parsed[0] < covered_to:
+                file_system.remove(path_of(entry.name))
+        for entry in entries:
+            if entry.name.endswith(SWAP) and file_system.exists(path_of(entry.name)):
+                final_name = entry.name.removesuffix(SWAP)
+                file_system.rename(path_of(entry.name), path_of(final_name))
+
+    def _segment(self, base_offset: Offset, entry: DirectoryEntry, suffix: str = "") -> Segment:
+        return Segment(
+            self._environment,
+            SegmentLocation(self._directory, base_offset, suffix),
+            self._config,
+            size=entry.size,
+            created_ms=entry.modified_ms,
+        )
+
+    def _open_segments(self, files: _Files) -> None:
+        for base_offset, found in sorted(files.segments.items()):
+            if LOG not in found:
+                for extension in found:
+                    name = file_name(base_offset, extension)
+                    self._environment.file_system.remove(self._directory.file(name))
+                continue
+            segment = self._segment(base_offset, found[LOG])
+            self._segments.add(segment)
+            missing = OFFSET_INDEX not in found or TIME_INDEX not in found
+            if missing and self._options.had_clean_shutdown:
+                _log.warning("%s: an index is missing and is rebuilt", segment.records.path)
+                segment.indexes.rebuild()
+
+    def _read_topic_id(self, files: _Files) -> TopicId | None:
+        if PARTITION_METADATA not in files.others:
+            return None
+        data = read_file(self._environment.file_system, self._directory.file(PARTITION_METADATA))
+        return parse_partition_metadata(data.decode("utf-8", "replace"))
+
+    def _read_epochs(self, files: _Files) -> None:
+        if LEADER_EPOCH_CHECKPOINT in files.others:
+            path = self._directory.file(LEADER_EPOCH_CHECKPOINT)
+            text = read_file(self._environment.file_system, path).decode("utf-8", "replace")
+            try:
+                self._epochs = LeaderEpochs.parse(text)
+            except CorruptCheckpointError as error:
+                _log.warning("%s is rebuilt from the log: %s", path, error)
+            else:
+                return
+        elif self._options.had_clean_shutdown:
+            return
+        # Segments that recovery reads anyway add their epochs then.
+        recovered_from = self._segments_to_recover()
+        for segment in self._segments:
+            if segment not in recovered_from:
+                for batch in segment.records.headers():
+                    self._add_epoch(batch.leader_epoch, batch.base_offset)
+
+    # Recovery
+
+    def _find_end(self) -> Offset:
+        if not len(self._segments):
+            return self._options.log_start_offset
+        active = self._segments.active
+        try:
+            end = active.next_offset()
+        except CorruptLogError as error:
+            _log.warning("%s was closed cleanly and is damaged: %s", active.records.path, error)
+            return self._recover_from([active])
+        active.close()
+        return end
+
+    def _segments_to_recover(self) -> list[Segment]:
+        if self._options.had_clean_shutdown or not len(self._segments):
+            return []
+        return self._segments.starting_with(self._options.recovery_point)
+
+    def _recover(self) -> Offset:
+        segments = self._segments_to_recover()
+        return self._recover_from(segments) if segments else self._options.log_start_offset
+
+    def _recover_from(self, segments: list[Segment]) -> Offset:
+        first_offset = segments[0].base_offset
+        start = restore_snapshot(
+            self._producers,
+            self._snapshots,
+            self._environment,
+            log_start_offset=self._log_start_offset(),
+            up_to=first_offset,
+            now_ms=self._options.now_ms,
+        )
+        replay_log(self._producers, self._segments, start, first_offset)
+        next_offset = first_offset
+        for number, segment in enumerate(segments):
+            next_offset, cut = self._recover_segment(segment)
+            if cut:
+                self._drop(segments[number + 1 :])
+                break
+        return next_offset
+
+    def _recover_segment(self, segment: Segment) -> tuple[Offset, bool]:
+        records = segment.records
+        segment.indexes.create()
+        segment.transaction_index.reset()
+        valid_bytes, next_offset = 0, segment.base_offset
+        error: CorruptLogError | None = None
+        try:
+            for position, batch in records.batches():
+                batch.ensure_valid()
+                _check_offsets(segment, batch, next_offset)
+                self._recover_batch(segment, position, batch)
+                valid_bytes = position + batch.size
+                next_offset = batch.next_offset
+        except CorruptLogError as corrupt:
+            error = corrupt
+        self._report.scanned_bytes += records.size
+        if error is not None:
+            self._cut(segment, valid_bytes, next_offset, error)
+        segment.indexes.finish()
+        segment.close()
+        return next_offset, error is not None
+
+    def _recover_batch(self, segment: Segment, position: int, batch: Batch) -> None:
+        segment.indexes.add(position, batch.size, batch.last_offset, batch.max_timestamp)
+        self._add_epoch(batch.partition_leader_epoch, batch.base_offset)
+        if batch.base_offset >= self._log_start_offset():
+            aborted = replay_batch(self._producers, batch)
+            if aborted is not None:
+                segment.transaction_index.append(aborted)
+
+    def _cut(
+        self, segment: Segment, valid_bytes: int, next_offset: Offset, error: CorruptLogError
+    ) -> None:
+        report = self._report
+        report.truncated_at = next_offset
+        higher = self._segments.higher(segment.base_offset)
+        report.is_torn_tail = (higher is None or higher.size == 0) and not valid_batch_follows(
+            segment.records, valid_bytes, next_offset
+        )
+        report.truncated_bytes += segment.records.truncate(valid_bytes)
+        _log.warning(
+            "%s is cut at offset %d, %d bytes are dropped (%s): %s",
+            segment.records.path,
+            next_offset,
+            report.truncated_bytes,
+            "a torn tail" if report.is_torn_tail else "valid records followed",
+            error,
+        )
+
+    def _drop(self, segments: list[Segment]) -> None:
+        for segment in reversed(segments):
+            self._report.truncated_bytes += segment.size
+            self._segments.remove(segment)
+            segment.remove()
+            self._snapshots.remove(segment.base_offset)
+
+    # What follows from the end
+
+    def _log_start_offset(self) -> Offset:
+        first = self._segments.first.base_offset if len(self._segments) else 0
+        return max(self._options.log_start_offset, first)
+
+    def _settle_start(self, log_end_offset: Offset) -> tuple[Offset, Offset]:
+        """Return log start and end; a log that ends before its start begins anew there."""
+        if len(self._segments) and log_end_offset < self._options.log_start_offset:
+            _log.warning(
+                "%s ends at %d, before its log start %d: all of it is dropped",
+                self._directory.path,
+                log_end_offset,
+                self._options.log_start_offset,
+            )
+            for segment in self._segments:
+                segment.remove()
+            self._segments.clear()
+            self._producers.clear()
+            self._epochs_changed |= self._epochs.clear()
+            log_end_offset = self._options.log_start_offset
+        if not len(self._segments):
+            location = SegmentLocation(self._directory, log_end_offset)
+            segment = Segment(
+                self._environment,
+                location,
+                self._config,
+                size=0,
+                created_ms=self._options.now_ms,
+            )
+            segment.create()
+            self._segments.add(segment)
+        return min(self._log_start_offset(), log_end_offset), log_end_offset
+
+    def _add_epoch(self, epoch: int, offset: Offset) -> None:
+        if epoch > self._epochs.latest_epoch:
+            self._epochs_changed |= self._epochs.assign(epoch, offset)
+
+    def _settle_epochs(self, log_start_offset: Offset, log_end_offset: Offset) -> None:
+        self._epochs_changed |= self._epochs.truncate_from_end(log_end_offset)
+        self._epochs_changed |= self._epochs.truncate_from_start(log_start_offset)
+        if self._epochs_changed:
+            write_leader_epochs(self._environment.file_system, self._directory, self._epochs)
+
+    def _settle_producers(self, log_start_offset: Offset, log_end_offset: Offset) -> None:
+        if self._options.had_clean_shutdown and self._report.truncated_at is None:
+            if self._snapshots.offsets:
+                start = restore_snapshot(
+                    self._producers,
+                    self._snapshots,
+                    self._environment,
+                    log_start_offset=log_start_offset,
+                    up_to=log_end_offset,
+                    now_ms=self._options.now_ms,
+                )
+                replay_log(self._producers, self._segments, start, log_end_offset)
+        else:
+            self._snapshots.keep(above=log_start_offset, up_to=log_end_offset)
+        self._producers.expire(self._options.now_ms, self._environment.producer_id_expiration_ms)
+        self._snapshots.keep_segments(self._segments.base_offsets)
+
+    def _recovery_point(self, log_end_offset: Offset) -> Offset:
+        if self._options.had_clean_shutdown and self._report.truncated_at is None:
+            return log_end_offset
+        return min(self._options.recovery_point, log_end_offset)
+
+
+def _offset_before(name: str, suffix: str) -> Offset | None:
+    """Return the offset in a name with this suffix after a segment's; None for other names."""
+    if not name.endswith(suffix):
+        return None
+    parsed = parse_file_name(name.removesuffix(suffix))
+    return parsed[0] if parsed and parsed[1] in SEGMENT_EXTENSIONS else None
+
+
+def _check_offsets(segment: Segment, batch: Batch, next_offset: Offset) -> None:
+    last_possible = segment.base_offset + MAX_RELATIVE_OFFSET
+    if batch.base_offset < next_offset or batch.last_offset > last_possible:
+        raise CorruptLogError(
+            f"{segment.records.path}: offsets {batch.base_offset} to {batch.last_offset} where "
+            f"{next_offset} is next and {last_possible} the last possible"
+        )

@@ -1,0 +1,250 @@
+"""The segments of one partition on disk: roll, read, truncate, delete, flush.
+
+Knows bytes and files; offsets, epochs and producers are the business of ``log.Log``. OSError is
+passed on. Kafka: ``LocalLog``.
+"""
+
+from __future__ import annotations
+
+from millstream.config.topic import TopicConfig
+from millstream.model.offsets import Offset
+from millstream.storage.directory import DELETED, PartitionDirectory, SegmentLocation
+from millstream.storage.environment import LogEnvironment
+from millstream.storage.file_slice import FileSlice
+from millstream.storage.files import File
+from millstream.storage.flush import FlushPlan
+from millstream.storage.log_read import LogRead
+from millstream.storage.retention import SegmentAge
+from millstream.storage.segment import Segment
+from millstream.storage.segments import Segments
+
+
+class LocalLog:
+    """The files of one log."""
+
+    __slots__ = (
+        "_unsynced_directories",
+        "_unsynced_paths",
+        "active",
+        "config",
+        "directory",
+        "environment",
+        "segments",
+    )
+
+    def __init__(
+        self,
+        environment: LogEnvironment,
+        directory: PartitionDirectory,
+        config: TopicConfig,
+        segments: Segments,
+    ) -> None:
+        self.environment = environment
+        self.directory = directory
+        self.config = config
+        self.segments = segments
+        self.active = segments.active
+        """The segment that appends go to."""
+        self._unsynced_paths: list[str] = []
+        self._unsynced_directories: list[str] = []
+
+    def update_config(self, config: TopicConfig) -> None:
+        """Put changed settings in force."""
+        self.config = config
+        for segment in self.segments:
+            segment.update_config(config)
+
+    # Segments
+
+    def roll(self, base_offset: Offset, *, now_ms: int) -> bool:
+        """Close the active segment and begin one at ``base_offset``; False when it is there."""
+        closing = self.active
+        if closing.base_offset == base_offset:
+            return False
+        closing.become_inactive()
+        self._unsynced_paths += closing.paths()
+        self.begin_segment(base_offset, now_ms=now_ms)
+        return True
+
+    def begin_segment(self, base_offset: Offset, *, now_ms: int) -> None:
+        """Make a new, empty active segment."""
+        location = SegmentLocation(self.directory, base_offset)
+        segment = Segment(self.environment, location, self.config, size=0, created_ms=now_ms)
+        segment.create()
+        self.segments.add(segment)
+        self.active = segment
+        self.unsynced_directory(self.directory.path)
+
+    def truncate_to(self, offset: Offset, *, now_ms: int) -> list[Offset]:
+        """Cut everything from ``offset`` on; return the base offsets of the segments that went.
+
+        The newest goes first, so that an interruption leaves a log without a hole.
+        """
+        removed = [s for s in self.segments if s.base_offset > offset]
+        for segment in reversed(removed):
+            self._delete(segment, now_ms)
+        self.active = self.segments.active
+        self.active.truncate_to(offset, now_ms=now_ms)
+        return [segment.base_offset for segment in removed]
+
+    def restart_at(self, offset: Offset, *, now_ms: int) -> None:
+        """Drop all segments and begin anew at ``offset``."""
+        for segment in reversed(list(self.segments)):
+            self._delete(segment, now_ms)
+        self.begin_segment(offset, now_ms=now_ms)
+
+    def delete_first(self, count: int, *, now_ms: int) -> list[Offset]:
+        """Delete the ``count`` oldest segments; return their base offsets. One has to stay."""
+        assert count < len(self.segments)
+        removed = list(self.segments)[:count]
+        for segment in removed:
+            self._delete(segment, now_ms)
+        return [segment.base_offset for segment in removed]
+
+    def _delete(self, segment: Segment, now_ms: int) -> None:
+        self.segments.remove(segment)
+        segment.change_suffix(DELETED)
+        segment.close()
+        due_ms = now_ms + self.config.file_delete_delay_ms
+        self.environment.removals.add(due_ms, self.directory.parent, segment.remove)
+
+    def ages(self, log_end_offset: Offset) -> list[SegmentAge]:
+        """Return what retention has to know, oldest first."""
+        segments = list(self.segments)
+        ends = [segment.base_offset for segment in segments[1:]] + [log_end_offset]
+        return [
+            SegmentAge(end, segment.size, segment is self.active, segment.newest_ms)
+            for segment, end in zip(segments, ends, strict=True)
+        ]
+
+    # Reading
+
+    def read(
+        self,
+        fetch_offset: Offset,
+        max_bytes: int,
+        upper_bound_offset: Offset,
+        log_end_offset: Offset,
+        min_one_batch: bool,
+    ) -> LogRead:
+        """Refer to the bytes from the batch that holds ``fetch_offset`` on, see ``Log.read``."""
+        segment = self.active
+        if fetch_offset < segment.base_offset:
+            return self._read_closed(
+                fetch_offset, max_bytes, upper_bound_offset, log_end_offset, min_one_batch
+            )
+        first_size = 0
+        start = segment.hinted_position(fetch_offset)
+        if start is None:
+            found = segment.find(fetch_offset)
+            if found is None:
+                return LogRead(fetch_offset, None, segment.base_offset)
+            start, first_size = found.position, found.size
+        if upper_bound_offset == log_end_offset:
+            end = segment.records.size
+        else:
+            end = self._end_position(segment, upper_bound_offset)
+        size = end - start
+        if size <= max_bytes:
+            segment.hint(upper_bound_offset, end)
+        else:
+            size = max_bytes
+            if min_one_batch:
+                first_size = first_size or segment.records.size_at(start)
+                size = max(size, first_size)
+        if size <= 0:
+            return LogRead(fetch_offset, None, segment.base_offset)
+        records = FileSlice(segment.records.file(), start, size)
+        return LogRead(fetch_offset, records, segment.base_offset)
+
+    def _read_closed(
+        self,
+        fetch_offset: Offset,
+        max_bytes: int,
+        upper_bound_offset: Offset,
+        log_end_offset: Offset,
+        min_one_batch: bool,
+    ) -> LogRead:
+        segment = self.segments.floor(fetch_offset)
+        found = None
+        while segment is not None and segment is not self.active:
+            found = segment.find(fetch_offset)
+            if found is not None:
+                break
+            segment = self.segments.higher(segment.base_offset)
+        if segment is None or segment is self.active or found is None:
+            # Compaction left nothing between here and the active segment.
+            beyond = max(fetch_offset, self.active.base_offset)
+            return self.read(beyond, max_bytes, upper_bound_offset, log_end_offset, min_one_batch)
+        higher = self.segments.higher(segment.base_offset)
+        end = segment.records.size
+        if higher is not None and upper_bound_offset < higher.base_offset:
+            end = self._end_position(segment, upper_bound_offset)
+        size = min(end - found.position, max(max_bytes, found.size if min_one_batch else 0))
+        if size <= 0:
+            return LogRead(fetch_offset, None, segment.base_offset)
+        records = FileSlice(segment.records.file(), found.position, size)
+        return LogRead(fetch_offset, records, segment.base_offset)
+
+    def _end_position(self, segment: Segment, upper_bound_offset: Offset) -> int:
+        """Return where the batch that holds ``upper_bound_offset`` begins."""
+        if upper_bound_offset <= segment.base_offset:
+            return 0
+        position = segment.hinted_position(upper_bound_offset)
+        if position is None:
+            found = segment.find(upper_bound_offset)
+            if found is None:
+                return segment.records.size
+            position = found.position
+            if found.base_offset == upper_bound_offset:
+                segment.hint(upper_bound_offset, position)
+        return position
+
+    # Durability
+
+    def unsynced(self, path: str) -> None:
+        """Take note of a small file that the next flush has to bring to disk."""
+        if path not in self._unsynced_paths:
+            self._unsynced_paths.append(path)
+
+    def unsynced_directory(self, path: str) -> None:
+        """Take note of a directory whose names the next flush has to bring to disk."""
+        if path not in self._unsynced_directories:
+            self._unsynced_directories.append(path)
+
+    def flush_plan(self, recovery_point: Offset, log_end_offset: Offset) -> FlushPlan | None:
+        """Return what makes everything below ``log_end_offset`` durable; None if it is."""
+        if recovery_point >= log_end_offset and not self._unsynced_paths:
+            return None
+        files: list[File] = []
+        failure: OSError | None = None
+        try:
+            for segment in self.segments.starting_with(recovery_point):
+                if segment.size:
+                    files.append(segment.records.file())
+        except OSError as error:
+            failure = error
+        plan = FlushPlan(
+            self.environment.file_system,
+            self.directory.parent,
+            log_end_offset,
+            files=files,
+            paths=self._unsynced_paths,
+            directories=self._unsynced_directories,
+            failure=failure,
+        )
+        self._unsynced_paths = []
+        self._unsynced_directories = []
+        return plan
+
+    def finish(self) -> None:
+        """Trim what was appended to; nothing more is appended."""
+        if self.active.indexes.to_append:
+            self.active.become_inactive()
+            for path in self.active.paths():
+                self.unsynced(path)
+
+    def abandon(self) -> None:
+        """Let go of all files as they are."""
+        for segment in self.segments:
+            segment.close()

@@ -1,0 +1,155 @@
+"""One entry of ``log.dirs``: its lock, its checkpoints, its clean-shutdown marker, its partitions."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from millstream.model.errors import StorageError
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicPartition
+from millstream.storage.checkpoint import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    CorruptCheckpointError,
+    format_offsets,
+    parse_offsets,
+)
+from millstream.storage.directory import (
+    CLUSTER_METADATA_TOPIC,
+    DirectoryKind,
+    PartitionDirectory,
+    parse_directory_name,
+)
+from millstream.storage.files import FileSystem, Lock, read_file, replace_file
+from millstream.storage.meta_properties import (
+    MetaProperties,
+    read_meta_properties,
+    write_meta_properties,
+)
+
+CLEAN_SHUTDOWN_MARKER: Final = ".kafka_cleanshutdown"
+LOCK_FILE: Final = ".lock"
+
+_log = logging.getLogger(__name__)
+
+
+class LogDirectory:
+    """A log directory that this process has locked. Methods raise StorageError unless they say
+    otherwise.
+    """
+
+    def __init__(self, file_system: FileSystem, path: str) -> None:
+        self._file_system = file_system
+        self.path = path
+        self._lock: Lock | None = None
+        self._written: dict[str, str] = {}
+        self.had_clean_shutdown = False
+        """True when the last one who wrote here closed every log."""
+        self.recovery_points: dict[TopicPartition, Offset] = {}
+        self.log_start_offsets: dict[TopicPartition, Offset] = {}
+        self.high_watermarks: dict[TopicPartition, Offset] = {}
+        self.meta: MetaProperties | None = None
+
+    def open(self) -> None:
+        """Make the directory if need be, lock it, read its checkpoints, take its marker away.
+
+        Raises ConfigError when ``meta.properties`` cannot be read.
+        """
+        try:
+            self._file_system.make_directory(self.path)
+            self._lock = self._file_system.lock(self._file(LOCK_FILE))
+            self.meta = read_meta_properties(self._file_system, self.path)
+            self.recovery_points = self._read_offsets(RECOVERY_POINTS)
+            self.log_start_offsets = self._read_offsets(LOG_START_OFFSETS)
+            self.high_watermarks = self._read_offsets(HIGH_WATERMARKS)
+            self._take_marker()
+        except BlockingIOError as error:
+            raise StorageError(self.path, "another process is using this directory") from error
+        except OSError as error:
+            raise StorageError(self.path, str(error)) from error
+
+    def _take_marker(self) -> None:
+        marker = self._file(CLEAN_SHUTDOWN_MARKER)
+        self.had_clean_shutdown = self._file_system.exists(marker)
+        if self.had_clean_shutdown:
+            self._file_system.remove(marker)
+            # Were it to come back after a power loss, damage would go unnoticed.
+            self._file_system.sync_directory(self.path)
+
+    def partitions(self) -> list[tuple[PartitionDirectory, DirectoryKind]]:
+        """Return the partition directories; what belongs to Kafka's own controllers, and whatever
+        has no partition's name, is left alone.
+        """
+        found = []
+        try:
+            entries = self._file_system.scan(self.path)
+        except OSError as error:
+            raise StorageError(self.path, str(error)) from error
+        for entry in entries:
+            parsed = parse_directory_name(entry.name) if entry.is_directory else None
+            if parsed is not None and parsed[0].topic != CLUSTER_METADATA_TOPIC:
+                found.append((PartitionDirectory(self.path, entry.name, parsed[0]), parsed[1]))
+        return found
+
+    def write_meta(self, meta: MetaProperties) -> None:
+        """Write ``meta.properties``."""
+        try:
+            write_meta_properties(self._file_system, self.path, meta)
+        except OSError as error:
+            raise StorageError(self.path, str(error)) from error
+        self.meta = meta
+
+    def write_checkpoints(
+        self,
+        recovery_points: Mapping[TopicPartition, Offset],
+        log_start_offsets: Mapping[TopicPartition, Offset],
+        high_watermarks: Mapping[TopicPartition, Offset],
+    ) -> None:
+        """Write the checkpoints that differ from those written last. Any thread, one at a time."""
+        try:
+            self._write_offsets(RECOVERY_POINTS, recovery_points)
+            self._write_offsets(LOG_START_OFFSETS, log_start_offsets)
+            self._write_offsets(HIGH_WATERMARKS, high_watermarks)
+        except OSError as error:
+            raise StorageError(self.path, f"checkpoint failed: {error}") from error
+
+    def write_clean_marker(self) -> None:
+        """Say that every log here is closed and flushed."""
+        content = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))
+        try:
+            replace_file(
+                self._file_system, self._file(CLEAN_SHUTDOWN_MARKER), content.encode("ascii")
+            )
+        except OSError as error:
+            raise StorageError(self.path, str(error)) from error
+
+    def release(self) -> None:
+        """Let another process have the directory."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _file(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+    def _read_offsets(self, name: str) -> dict[TopicPartition, Offset]:
+        try:
+            text = read_file(self._file_system, self._file(name)).decode("utf-8", "replace")
+        except FileNotFoundError:
+            return {}
+        try:
+            return parse_offsets(text)
+        except CorruptCheckpointError as error:
+            # Recovery then begins at the start of every log, which is slower and as safe.
+            _log.warning("%s is not used: %s", self._file(name), error)
+            return {}
+
+    def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+        text = format_offsets(offsets)
+        if self._written.get(name) != text:
+            replace_file(self._file_system, self._file(name), text.encode("utf-8"))
+            self._written[name] = text

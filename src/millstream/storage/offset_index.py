@@ -1,0 +1,102 @@
+"""The ``.index`` file: from an offset to a byte position in the ``.log`` file.
+
+8-byte entries, big endian::
+
+     0                          4                          8
+     +--------------------------+--------------------------+
+     | last offset of a batch   | position where the batch |
+     | less the base offset i32 | starts in the log    i32 |
+     +--------------------------+--------------------------+
+
+Both fields grow from entry to entry, and both are above zero: the first batch of a segment never
+gets an entry. A look-up takes the greatest entry at or below its target, or position 0, and goes
+on through the log from there. Kafka: ``OffsetIndex``.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from typing import ClassVar, Final, NamedTuple
+
+from millstream.model.offsets import Offset
+from millstream.storage.directory import OFFSET_INDEX
+from millstream.storage.files import Buffer
+from millstream.storage.index import SegmentIndex, floor_slot
+
+_ENTRY: Final = struct.Struct(">ii")
+
+
+class OffsetPosition(NamedTuple):
+    """An offset and the byte position of the batch that ends with it."""
+
+    offset: Offset
+    position: int
+
+
+class OffsetIndex(SegmentIndex):
+    """The offset index of one segment."""
+
+    extension: ClassVar[str] = OFFSET_INDEX
+    entry: ClassVar[struct.Struct] = _ENTRY
+
+    __slots__ = ()
+
+    @property
+    def last_entry(self) -> OffsetPosition | None:
+        """The last entry, None in an empty index. Raises CorruptIndexError, FileNotFoundError."""
+        packed = self.read_last()
+        if packed is None:
+            return None
+        relative, position = _ENTRY.unpack(packed)
+        if relative <= 0 or position <= 0:
+            raise self._corrupt(f"its last entry is ({relative}, {position})")
+        return OffsetPosition(self.base_offset + relative, position)
+
+    def append(self, offset: Offset, position: int) -> None:
+        """Add an entry for the batch at ``position``, whose last offset is ``offset``."""
+        self._push(_ENTRY.pack(offset - self.base_offset, position))
+
+    def position(self, offset: Offset) -> int:
+        """Return a position at or before the batch that holds ``offset``."""
+        data = self._data
+        assert data is not None
+        slot = floor_slot(data, _ENTRY, self.count, offset - self._location.base_offset)
+        return 0 if slot < 0 else _position_at(data, slot)
+
+    def upper_bound(self, position: int) -> Offset | None:
+        """Return the offset of the first entry at or beyond a byte position; None if none is."""
+        data = self._data
+        assert data is not None
+        slot = floor_slot(data, _ENTRY, self.count, position - 1, field=1) + 1
+        return self.entry_at(slot).offset if slot < self.count else None
+
+    def entry_at(self, slot: int) -> OffsetPosition:
+        """Return the entry in a slot, 0 to ``count`` - 1."""
+        data = self._data
+        assert data is not None
+        assert 0 <= slot < self.count
+        relative, position = _ENTRY.unpack_from(data, slot * _ENTRY.size)
+        return OffsetPosition(self.base_offset + relative, position)
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Drop the entries from ``offset`` on."""
+        data = self._data
+        assert data is not None
+        self._cut(floor_slot(data, _ENTRY, self.count, offset - self.base_offset - 1) + 1)
+
+    def check(self, data: Buffer) -> None:
+        """Raise CorruptIndexError unless both fields are above zero and grow."""
+        numbers = array("i", bytes(data))
+        if sys.byteorder == "little":
+            numbers.byteswap()
+        offsets, positions = numbers[0::2].tolist(), numbers[1::2].tolist()
+        for name, column in (("offsets", offsets), ("positions", positions)):
+            if column and (column[0] <= 0 or column != sorted(set(column))):
+                raise self._corrupt(f"its {name} do not grow from entry to entry")
+
+
+def _position_at(data: Buffer, slot: int) -> int:
+    position: int = _ENTRY.unpack_from(data, slot * _ENTRY.size)[1]
+    return position

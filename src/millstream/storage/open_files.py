@@ -1,0 +1,38 @@
+"""A limit on open files: the one opened longest ago is let go, and opened again when needed."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+DEFAULT_LIMIT: Final = 512
+
+
+class FileOwner(Protocol):
+    """Holds one open file that it can open again."""
+
+    def release(self) -> None:
+        """Let go of the file. It closes once no slice and no flush refers to it."""
+
+
+class OpenFiles:
+    """The owners that hold a file at the moment, at most ``limit`` of them, oldest first."""
+
+    def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
+        assert limit > 0
+        self.limit = limit
+        self._owners: dict[FileOwner, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def opened(self, owner: FileOwner) -> None:
+        """Take note that ``owner`` has opened its file; another may have to let go of its own."""
+        self._owners[owner] = None
+        while len(self._owners) > self.limit:
+            oldest = next(iter(self._owners))
+            del self._owners[oldest]
+            oldest.release()
+
+    def closed(self, owner: FileOwner) -> None:
+        """Take note that ``owner`` has let go of its file by itself."""
+        self._owners.pop(owner, None)

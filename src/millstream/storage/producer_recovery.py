@@ -1,0 +1,104 @@
+"""Producer state from snapshots and from the log itself.
+
+Batches and markers are replayed one after the other, so that the last stable offset that goes with
+an aborted transaction is the one right after its marker, whatever the same producer did next.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from millstream.model.errors import CorruptIndexError
+from millstream.model.offsets import Offset
+from millstream.records.batch import Batch
+from millstream.records.control import parse_marker
+from millstream.storage.environment import LogEnvironment
+from millstream.storage.producer_snapshot import ProducerSnapshots
+from millstream.storage.producer_state import (
+    BatchMetadata,
+    ProducerStateManager,
+    is_expired,
+)
+from millstream.storage.segments import Segments
+from millstream.storage.transaction_index import AbortedEntry
+
+_log = logging.getLogger(__name__)
+
+
+def replay_batch(producers: ProducerStateManager, batch: Batch) -> AbortedEntry | None:
+    """Take note of a batch that is in the log; return the aborted transaction that it ends."""
+    if batch.producer_id < 0:
+        return None
+    if not batch.is_control:
+        producers.add_batch(
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+            batch=BatchMetadata(
+                batch.last_sequence,
+                batch.last_offset,
+                batch.last_offset_delta,
+                batch.max_timestamp,
+            ),
+            is_transactional=batch.is_transactional,
+        )
+        return None
+    marker = parse_marker(batch) if batch.count else None
+    if marker is None:
+        return None
+    return producers.add_marker(
+        marker,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        offset=batch.base_offset,
+        timestamp=batch.max_timestamp,
+    )
+
+
+def restore_snapshot(
+    producers: ProducerStateManager,
+    snapshots: ProducerSnapshots,
+    environment: LogEnvironment,
+    *,
+    log_start_offset: Offset,
+    up_to: Offset,
+    now_ms: int,
+) -> Offset:
+    """Take the producers from the latest sound snapshot in (log start, ``up_to``]; return the
+    offset up to which they hold: its own, or the log start when there is none. Snapshots beyond
+    ``up_to``, at or below the log start, and damaged ones are removed.
+    """
+    producers.clear()
+    snapshots.keep(above=log_start_offset, up_to=up_to)
+    while snapshots.offsets:
+        offset = snapshots.latest
+        try:
+            entries = snapshots.read(offset)
+        except (CorruptIndexError, FileNotFoundError) as error:
+            _log.warning("producer snapshot is dropped: %s", error)
+            snapshots.remove(offset)
+            continue
+        expiration_ms = environment.producer_id_expiration_ms
+        producers.restore(
+            entry for entry in entries if not is_expired(entry, now_ms, expiration_ms)
+        )
+        return offset
+    return log_start_offset
+
+
+def replay_log(
+    producers: ProducerStateManager, segments: Segments, start: Offset, end: Offset
+) -> None:
+    """Take note of every batch in [``start``, ``end``) of the log. Raises CorruptLogError."""
+    if start >= end:
+        return
+    for segment in segments.starting_with(start):
+        if segment.base_offset >= end:
+            return
+        found = segment.find(start)
+        if found is None:
+            continue
+        for _, batch in segment.records.batches(found.position):
+            if batch.base_offset >= end:
+                return
+            if batch.last_offset >= start:
+                replay_batch(producers, batch)

@@ -1,0 +1,278 @@
+"""What a partition remembers of its idempotent and transactional producers.
+
+Per producer id: the epoch, the last five batches, the epoch of the coordinator that last wrote a
+marker, and where the open transaction began. A produced batch is checked before it is written, and
+the state changes only after the write (KAFKA-6683). In this order (Kafka: ``ProducerAppendInfo``)::
+
+    same epoch, first and last sequence of one of the five batches   a duplicate: success, as then
+    older epoch                                      INVALID_PRODUCER_EPOCH
+    newer epoch, sequence not 0                      OUT_OF_ORDER_SEQUENCE_NUMBER
+    same epoch, sequence not last + 1 (2**31-1 + 1 = 0)   OUT_OF_ORDER_SEQUENCE_NUMBER
+    not transactional while a transaction is open    INVALID_TXN_STATE
+    a producer that is not known                     any sequence
+
+A new epoch forgets the five batches. Batches and markers from a leader, or read back from the log,
+are taken as they are. KIP-98, KIP-360.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.offsets import NO_OFFSET, NO_TIMESTAMP, Offset
+from millstream.model.producer import NO_PRODUCER_EPOCH, NO_SEQUENCE, next_sequence
+from millstream.records.control import ControlType, EndTransactionMarker
+from millstream.storage.transaction_index import VERSION, AbortedEntry
+
+BATCHES_KEPT: Final = 5
+
+
+class BatchMetadata(NamedTuple):
+    """A batch in a producer's window; ``timestamp`` is its largest."""
+
+    last_sequence: int
+    last_offset: Offset
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def base_offset(self) -> Offset:
+        """Offset of the first record."""
+        return self.last_offset - self.offset_delta
+
+    @property
+    def base_sequence(self) -> int:
+        """Sequence of the first record."""
+        return next_sequence(self.last_sequence, -self.offset_delta)
+
+
+class ProducerEntry:
+    """One producer."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "current_txn_first_offset",
+        "last_sequence",
+        "last_timestamp",
+        "producer_epoch",
+        "producer_id",
+    )
+
+    def __init__(self, producer_id: int, producer_epoch: int = NO_PRODUCER_EPOCH) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.batches: list[BatchMetadata] = []
+        self.last_sequence = NO_SEQUENCE
+        self.last_timestamp = NO_TIMESTAMP
+        self.coordinator_epoch = -1
+        self.current_txn_first_offset = NO_OFFSET
+
+    def add(self, producer_epoch: int, batch: BatchMetadata) -> None:
+        """Take note of a batch that was written."""
+        self.move_to_epoch(producer_epoch)
+        batches = self.batches
+        if len(batches) == BATCHES_KEPT:
+            del batches[0]
+        batches.append(batch)
+        self.last_sequence = batch.last_sequence
+        self.last_timestamp = batch.timestamp
+
+    def move_to_epoch(self, producer_epoch: int) -> None:
+        """Forget the window when the epoch is another."""
+        if producer_epoch != self.producer_epoch:
+            self.producer_epoch = producer_epoch
+            self.batches.clear()
+            self.last_sequence = NO_SEQUENCE
+
+
+class ProducerStateManager:
+    """The producers of one partition, and its open transactions."""
+
+    __slots__ = ("_completed", "_open", "producers")
+
+    def __init__(self) -> None:
+        self.producers: dict[int, ProducerEntry] = {}
+        self._open: dict[Offset, int] = {}
+        """First offset of each open transaction, ascending, to its producer."""
+        self._completed: dict[Offset, Offset] = {}
+        """First offset of each transaction whose marker is not committed yet, to the marker."""
+
+    @property
+    def is_empty(self) -> bool:
+        """True when no producer is known."""
+        return not self.producers
+
+    def check(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        last_offset_delta: int,
+        is_transactional: bool,
+    ) -> BatchMetadata | None:
+        """Check a produced batch; return the batch that it repeats, or None when it is new.
+
+        Raises KafkaError as the table above says. Nothing changes.
+        """
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            return None
+        if producer_epoch == entry.producer_epoch:
+            expected = next_sequence(entry.last_sequence)
+            if base_sequence != expected:
+                last_sequence = next_sequence(base_sequence, last_offset_delta)
+                for batch in entry.batches:
+                    if (
+                        batch.last_sequence == last_sequence
+                        and batch.offset_delta == last_offset_delta
+                    ):
+                        return batch
+                raise _out_of_order(entry, base_sequence, expected)
+        elif producer_epoch < entry.producer_epoch:
+            raise _fenced(entry, producer_epoch)
+        elif base_sequence != 0 and entry.producer_epoch != NO_PRODUCER_EPOCH:
+            raise _out_of_order(entry, base_sequence, 0)
+        if not is_transactional and entry.current_txn_first_offset != NO_OFFSET:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {producer_id} has a transaction open since offset "
+                f"{entry.current_txn_first_offset} and wrote outside of it",
+            )
+        return None
+
+    def check_marker(
+        self, *, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    ) -> None:
+        """Check a marker from the transaction coordinator.
+
+        Raises KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            return
+        if producer_epoch < entry.producer_epoch:
+            raise _fenced(entry, producer_epoch)
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"coordinator epoch {coordinator_epoch} is older than {entry.coordinator_epoch}",
+            )
+
+    def add_batch(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        batch: BatchMetadata,
+        is_transactional: bool,
+    ) -> None:
+        """Take note of a data batch that was written or read back."""
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            entry = self.producers[producer_id] = ProducerEntry(producer_id)
+        entry.add(producer_epoch, batch)
+        if is_transactional and entry.current_txn_first_offset == NO_OFFSET:
+            first_offset = batch.base_offset
+            entry.current_txn_first_offset = first_offset
+            self._open[first_offset] = producer_id
+
+    def add_marker(
+        self,
+        marker: EndTransactionMarker,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        offset: Offset,
+        timestamp: int,
+    ) -> AbortedEntry | None:
+        """Take note of a marker that was written or read back; return what the transaction index
+        has to hold, None unless it ended an open transaction by aborting it.
+        """
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            entry = self.producers[producer_id] = ProducerEntry(producer_id)
+        entry.move_to_epoch(producer_epoch)
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp = timestamp
+        first_offset = entry.current_txn_first_offset
+        if first_offset == NO_OFFSET:
+            return None
+        entry.current_txn_first_offset = NO_OFFSET
+        del self._open[first_offset]
+        self._completed[first_offset] = offset
+        if marker.control_type is not ControlType.ABORT:
+            return None
+        last_stable_offset = next(iter(self._open), offset + 1)
+        return AbortedEntry(VERSION, producer_id, first_offset, offset, last_stable_offset)
+
+    @property
+    def first_unstable_offset(self) -> Offset | None:
+        """First offset of the oldest transaction that is open, or whose marker lies at or beyond
+        the high watermark; None if there is none.
+        """
+        oldest_open = next(iter(self._open), None)
+        if not self._completed:
+            return oldest_open
+        oldest_completed = min(self._completed)
+        return oldest_completed if oldest_open is None else min(oldest_open, oldest_completed)
+
+    def committed_up_to(self, high_watermark: Offset) -> None:
+        """Take note that everything below ``high_watermark`` is committed, markers included."""
+        if self._completed:
+            self._completed = {
+                first: marker
+                for first, marker in self._completed.items()
+                if marker >= high_watermark
+            }
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers without an open transaction whose last write is too long ago."""
+        expired = [
+            entry.producer_id
+            for entry in self.producers.values()
+            if is_expired(entry, now_ms, expiration_ms)
+        ]
+        for producer_id in expired:
+            del self.producers[producer_id]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.producers.clear()
+        self._open.clear()
+        self._completed.clear()
+
+    def restore(self, entries: Iterable[ProducerEntry]) -> None:
+        """Take over the producers of a snapshot."""
+        self.clear()
+        self.producers.update((entry.producer_id, entry) for entry in entries)
+        began = sorted(
+            (entry.current_txn_first_offset, entry.producer_id)
+            for entry in self.producers.values()
+            if entry.current_txn_first_offset != NO_OFFSET
+        )
+        self._open.update(began)
+
+
+def is_expired(entry: ProducerEntry, now_ms: int, expiration_ms: int) -> bool:
+    """Tell whether a producer may be forgotten: idle, and no transaction open."""
+    return (
+        entry.current_txn_first_offset == NO_OFFSET
+        and now_ms - entry.last_timestamp >= expiration_ms
+    )
+
+
+def _fenced(entry: ProducerEntry, producer_epoch: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"epoch {producer_epoch} of producer {entry.producer_id} is older than "
+        f"{entry.producer_epoch}",
+    )
+
+
+def _out_of_order(entry: ProducerEntry, base_sequence: int, expected: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"sequence {base_sequence} of producer {entry.producer_id}, where {expected} is next",
+    )

@@ -1,0 +1,226 @@
+"""The offset index and the time index of one segment, kept true to its log.
+
+An entry is added to both for a batch that is written after more than ``index.interval.bytes`` of
+log without one; the time index takes it only if the largest timestamp has grown. The indexes hold
+nothing that the log does not, so whenever one is missing, damaged or contradicts the log, both are
+made anew from the batch headers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millstream.model.errors import CorruptIndexError, CorruptLogError
+from millstream.model.offsets import NO_TIMESTAMP, Offset
+from millstream.storage.directory import SegmentLocation
+from millstream.storage.environment import LogEnvironment
+from millstream.storage.file_records import BatchPosition, FileRecords
+from millstream.storage.offset_index import OffsetIndex
+from millstream.storage.time_index import TimeIndex
+
+_UNKNOWN: Final = -2
+
+
+class SegmentIndexes:
+    """Both indexes. They are brought in when first needed: to look up, or to append."""
+
+    __slots__ = (
+        "_largest_timestamp",
+        "_offset_of_largest",
+        "_records",
+        "_unindexed_bytes",
+        "_verified",
+        "interval_bytes",
+        "offset_index",
+        "time_index",
+        "to_append",
+    )
+
+    def __init__(
+        self,
+        environment: LogEnvironment,
+        location: SegmentLocation,
+        records: FileRecords,
+        *,
+        max_bytes: int,
+        interval_bytes: int,
+    ) -> None:
+        self._records = records
+        self.offset_index = OffsetIndex(environment, location, max_bytes)
+        self.time_index = TimeIndex(environment, location, max_bytes)
+        self.interval_bytes = interval_bytes
+        self.to_append = False
+        """True while the segment is the active one and its entries are in memory."""
+        self._verified = False
+        self._largest_timestamp = _UNKNOWN
+        self._offset_of_largest = location.base_offset
+        self._unindexed_bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """True when the next entry belongs to the next segment. Asked of the active segment."""
+        return self.offset_index.is_full or self.time_index.is_full
+
+    def create(self) -> None:
+        """Begin anew, empty and ready to append."""
+        self.offset_index.create()
+        self.time_index.create()
+        self.to_append = True
+        self._verified = True
+        self._largest_timestamp = NO_TIMESTAMP
+        self._offset_of_largest = self.offset_index.base_offset
+        self._unindexed_bytes = 0
+
+    def prepare_append(self) -> None:
+        """Bring the entries into memory, so that more can be added. Raises CorruptLogError."""
+        if not self.to_append:
+            self.largest_timestamp()
+            self._load(to_append=True)
+            self.to_append = True
+
+    def add(self, position: int, size: int, last_offset: Offset, max_timestamp: int) -> bool:
+        """Take note of a batch of ``size`` bytes at ``position``; True if it fills an index."""
+        if max_timestamp > self._largest_timestamp:
+            self._largest_timestamp = max_timestamp
+            self._offset_of_largest = last_offset
+        if self._unindexed_bytes > self.interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self._largest_timestamp, self._offset_of_largest)
+            self._unindexed_bytes = size
+            return self.is_full
+        self._unindexed_bytes += size
+        return False
+
+    def finish(self) -> None:
+        """Close the segment's indexes: last entry of the time index, files cut to size."""
+        if not self.to_append:
+            return
+        self.time_index.maybe_append(self._largest_timestamp, self._offset_of_largest)
+        self.offset_index.trim()
+        self.time_index.trim()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the entries."""
+        self.offset_index.close()
+        self.time_index.close()
+        self.to_append = False
+
+    def persist(self) -> None:
+        """Write the entries that the files lack."""
+        self.offset_index.persist()
+        self.time_index.persist()
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Drop the entries from ``offset`` on; the log has been cut already."""
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self._unindexed_bytes = 0
+        self._largest_timestamp, self._offset_of_largest = self.time_index.last_entry
+        for batch in self._records.headers(self.offset_index.position(self._offset_of_largest)):
+            if batch.max_timestamp > self._largest_timestamp:
+                self._largest_timestamp = batch.max_timestamp
+                self._offset_of_largest = batch.last_offset
+
+    def rebuild(self) -> None:
+        """Make both indexes from the log. Raises CorruptLogError."""
+        to_append = self.to_append
+        self.create()
+        for batch in self._records.headers():
+            self.add(batch.position, batch.size, batch.last_offset, batch.max_timestamp)
+        if to_append:
+            self._unindexed_bytes = 0
+        else:
+            self.finish()
+
+    # Looking up
+
+    def floor_position(self, offset: Offset) -> int:
+        """Return the position of a batch at or before the one that holds ``offset``."""
+        if not self.offset_index.is_loaded:
+            if self._records.size <= self.interval_bytes:
+                return 0
+            self._load(to_append=False)
+        return self.offset_index.position(offset)
+
+    def time_floor_position(self, timestamp: int, start_offset: Offset) -> int:
+        """Return a position at or before the first batch that holds a record at or after both."""
+        self._load(to_append=False)
+        entry = self.time_index.lookup(timestamp)
+        return self.offset_index.position(max(entry.offset, start_offset))
+
+    def offset_beyond(self, position: int) -> Offset | None:
+        """Return the offset of the first entry at or beyond ``position``; None if none is."""
+        if self._records.size <= self.interval_bytes and not self.to_append:
+            return None
+        self._load(to_append=False)
+        return self.offset_index.upper_bound(position)
+
+    def last_position(self) -> int:
+        """Return the position of the last indexed batch, 0 if none is; only its entry is read.
+
+        Raises CorruptIndexError, FileNotFoundError.
+        """
+        if self._records.size <= self.interval_bytes:
+            return 0
+        last = self.offset_index.last_entry
+        if last is None:
+            return 0
+        if last.position >= self._records.size:
+            raise CorruptIndexError(f"{self.offset_index.path}: it leads beyond the log")
+        return last.position
+
+    def largest_timestamp(self) -> tuple[int, Offset]:
+        """Return the largest timestamp of the segment, -1 if there is none, and the last offset of
+        the batch that holds it. Raises CorruptLogError.
+        """
+        if self._largest_timestamp == _UNKNOWN:
+            if self._records.size == 0:
+                self._largest_timestamp = NO_TIMESTAMP
+            else:
+                self._load(to_append=False)
+                self._largest_timestamp, self._offset_of_largest = self.time_index.last_entry
+        return self._largest_timestamp, self._offset_of_largest
+
+    def _load(self, *, to_append: bool) -> None:
+        try:
+            self.offset_index.load(to_append=to_append)
+            self.time_index.load(to_append=to_append)
+            if not self._verified:
+                self._verify()
+                self._verified = True
+        except (CorruptIndexError, FileNotFoundError):
+            self.rebuild()
+            self.offset_index.load(to_append=to_append)
+            self.time_index.load(to_append=to_append)
+
+    def _verify(self) -> None:
+        """Hold the last entries against the log: zeros and leftovers do not survive that."""
+        if self._records.size == 0:
+            if self.offset_index.count or self.time_index.count:
+                raise CorruptIndexError(f"{self.offset_index.path}: entries for an empty log")
+            return
+        position = self.last_position()
+        first = self._batch_at(position)
+        if position == 0 and self._lacks_entries():
+            raise CorruptIndexError(f"{self.offset_index.path}: it has no entries")
+        timestamp, offset = self.time_index.last_entry
+        if timestamp == NO_TIMESTAMP:
+            sound = self._batch_at(0).max_timestamp < 0
+        else:
+            holder = self._records.find(offset, self.offset_index.position(offset))
+            sound = holder is not None and holder.max_timestamp == timestamp
+        if first is None or not sound:
+            raise CorruptIndexError(f"{self.time_index.path}: its last entry is not the log's")
+
+    def _batch_at(self, position: int) -> BatchPosition:
+        try:
+            return next(self._records.headers(position))
+        except CorruptLogError as error:
+            if position == 0:
+                raise
+            raise CorruptIndexError(f"{self.offset_index.path}: {error}") from None
+
+    def _lacks_entries(self) -> bool:
+        """True when a batch begins so far into the log that it must have an entry."""
+        return any(batch.position > self.interval_bytes for batch in self._records.headers())

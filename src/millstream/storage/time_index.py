@@ -1,0 +1,101 @@
+"""The ``.timeindex`` file: from a timestamp to an offset.
+
+12-byte entries, big endian::
+
+     0                                        8                          12
+     +----------------------------------------+--------------------------+
+     | largest timestamp in the segment up to | last offset of the batch |
+     | here                               i64 | that holds it, relative  |
+     |                                        | to the base offset   i32 |
+     +----------------------------------------+--------------------------+
+
+Timestamps grow strictly from entry to entry and offsets do not fall. An entry is added with each
+entry of the offset index if the largest timestamp has grown, and one when the segment closes, so
+the last entry of a closed segment is its largest timestamp. Kafka: ``TimeIndex``.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import ClassVar, Final, NamedTuple
+
+from millstream.model.offsets import NO_TIMESTAMP, Offset
+from millstream.storage.directory import TIME_INDEX
+from millstream.storage.files import Buffer
+from millstream.storage.index import SegmentIndex, floor_slot
+
+_ENTRY: Final = struct.Struct(">qi")
+
+
+class TimestampEntry(NamedTuple):
+    """A timestamp and the last offset of the batch that holds it."""
+
+    timestamp: int
+    offset: Offset
+
+
+class TimeIndex(SegmentIndex):
+    """The time index of one segment."""
+
+    extension: ClassVar[str] = TIME_INDEX
+    entry: ClassVar[struct.Struct] = _ENTRY
+
+    __slots__ = ()
+
+    @property
+    def is_full(self) -> bool:
+        """True when no entry more may be appended but the last, for which one slot is kept."""
+        return self.count >= self.max_entries - 1
+
+    @property
+    def last_entry(self) -> TimestampEntry:
+        """The largest timestamp in the index; -1 and the base offset when it is empty.
+
+        Raises CorruptIndexError, FileNotFoundError.
+        """
+        packed = self.read_last()
+        if packed is None:
+            return TimestampEntry(NO_TIMESTAMP, self.base_offset)
+        timestamp, relative = _ENTRY.unpack(packed)
+        if timestamp < 0 or relative < 0:
+            raise self._corrupt(f"its last entry is ({timestamp}, {relative})")
+        return TimestampEntry(timestamp, self.base_offset + relative)
+
+    def maybe_append(self, timestamp: int, offset: Offset) -> None:
+        """Add an entry if ``timestamp`` is larger than the last one's."""
+        if timestamp > self.last_entry.timestamp:
+            self._push(_ENTRY.pack(timestamp, offset - self.base_offset))
+
+    def lookup(self, timestamp: int) -> TimestampEntry:
+        """Return the last entry at or before ``timestamp``; -1 and the base offset if none is."""
+        data = self._data
+        assert data is not None
+        slot = floor_slot(data, _ENTRY, self.count, timestamp)
+        return TimestampEntry(NO_TIMESTAMP, self.base_offset) if slot < 0 else self.entry_at(slot)
+
+    def entry_at(self, slot: int) -> TimestampEntry:
+        """Return the entry in a slot, 0 to ``count`` - 1."""
+        data = self._data
+        assert data is not None
+        assert 0 <= slot < self.count
+        timestamp, relative = _ENTRY.unpack_from(data, slot * _ENTRY.size)
+        return TimestampEntry(timestamp, self.base_offset + relative)
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Drop the entries from ``offset`` on."""
+        data = self._data
+        assert data is not None
+        relative = offset - self.base_offset - 1
+        self._cut(floor_slot(data, _ENTRY, self.count, relative, field=1) + 1)
+
+    def check(self, data: Buffer) -> None:
+        """Raise CorruptIndexError unless timestamps grow, and offsets neither fall nor lie before
+        the segment.
+        """
+        entries = list(_ENTRY.iter_unpack(data))
+        timestamps = [entry[0] for entry in entries]
+        offsets = [entry[1] for entry in entries]
+        if timestamps and (timestamps[0] < 0 or timestamps != sorted(set(timestamps))):
+            raise self._corrupt("its timestamps do not grow from entry to entry")
+        if offsets and (offsets[0] < 0 or offsets != sorted(offsets)):
+            raise self._corrupt("its offsets fall")
