@@ -12,7 +12,7 @@ COLUMN_TYPES: Final = {
     "value": "binary",
     "topic": "string",
     "partition": "int",
-    "offset": "long",
+    "offset": "bigint",
     "timestamp": "timestamp",
     "timestampType": "int",
     HEADERS: "array<struct<key:string,value:binary>>",

@@ -1,0 +1,128 @@
+"""On an executor: one offset range to Arrow record batches, about a megabyte of log each."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from millstream.client.cluster import Cluster
+from millstream.client.errors import OffsetOutOfRangeError
+from millstream.client.fetch import Fetched, Fetcher, FetchSettings
+from millstream.client.offsets import EARLIEST, end_offsets
+from millstream.model.offsets import Offset
+from millstream.records.batch import Batch
+from millstream.records.columns import RecordColumns, decode_columns
+from millstream.spark.kafka_settings import KafkaSettings
+from millstream.spark.plan import DataLossError, connect
+from millstream.spark.ranges import OffsetRange
+
+log = logging.getLogger(__name__)
+
+ARROW_BATCH_BYTES: Final = 1 << 20
+"""Decoded bytes in one record batch. Smaller ones cost more per row in the JVM, larger ones more
+memory on both sides."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRules:
+    """What every task of a read is told besides its range."""
+
+    kafka: KafkaSettings
+    fail_on_data_loss: bool
+    poll_timeout_ms: int
+
+
+def read_range(each: OffsetRange, rules: ReadRules, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a range as batches of exactly ``schema``.
+
+    While Spark takes a batch the broker already prepares the next answer. Raises DataLossError for
+    offsets that are gone, KafkaError, and TimeoutError when nothing comes for ``poll_timeout_ms``.
+    """
+    place = each.topic_partition
+    settings = FetchSettings(
+        max_bytes=rules.kafka.fetch_max_bytes,
+        max_partition_bytes=rules.kafka.fetch_max_bytes,
+        read_committed=rules.kafka.read_committed,
+    )
+    with connect(rules.kafka) as cluster:
+        fetcher = Fetcher(cluster, {place: each.start}, settings)
+        try:
+            for fetched in _fetch(fetcher, each, rules, cluster):
+                columns = _decode(fetched, each, rules)
+                if len(columns):
+                    batch = columns.to_record_batch(
+                        schema, topic=place.topic, partition=place.partition
+                    )
+                    yield from _in_pieces(batch, columns)
+        finally:
+            fetcher.close()
+
+
+def _fetch(
+    fetcher: Fetcher, each: OffsetRange, rules: ReadRules, cluster: Cluster
+) -> Iterator[Fetched]:
+    """Yield what the broker has of the range; before it does so the next request is out."""
+    place = each.topic_partition
+    progress = time.monotonic()
+    fetcher.request()
+    while True:
+        try:
+            received = fetcher.receive()
+        except OffsetOutOfRangeError as error:
+            fetcher.positions[place] = _after_loss(error, each, rules, cluster)
+            received = []
+        position = fetcher.positions[place]
+        if position < each.end:
+            fetcher.request()
+        if received and len(received[0].data):
+            progress = time.monotonic()
+            yield received[0]
+        elif position < each.end and time.monotonic() - progress > rules.poll_timeout_ms / 1000:
+            raise TimeoutError(
+                f"nothing came from offset {position} of {place} on for {rules.poll_timeout_ms} ms "
+                "(option kafkaConsumer.pollTimeoutMs)"
+            )
+        if position >= each.end:
+            return
+
+
+def _after_loss(
+    error: OffsetOutOfRangeError, each: OffsetRange, rules: ReadRules, cluster: Cluster
+) -> Offset:
+    """Return where to go on after offsets have gone; DataLossError unless that is allowed."""
+    place = each.topic_partition
+    earliest = end_offsets(cluster, [place], which=EARLIEST)[place]
+    # An offset that is out of range although the log starts before it: the log was cut at its end.
+    next_offset = min(earliest, each.end) if earliest > error.offset else each.end
+    text = f"offsets [{error.offset}, {next_offset}) of {place} are not in the log any more"
+    if rules.fail_on_data_loss:
+        raise DataLossError(f"{text} (option failOnDataLoss=false reads what is there)") from None
+    log.warning("%s", text)
+    return next_offset
+
+
+def _decode(fetched: Fetched, each: OffsetRange, rules: ReadRules) -> RecordColumns:
+    keep: Callable[[Batch], bool] | None = None
+    if fetched.aborted_transactions:
+        visible = {batch.base_offset for batch in fetched.batches()}
+        keep = lambda batch: batch.base_offset in visible  # noqa: E731
+    return decode_columns(
+        [fetched.data],
+        start_offset=fetched.fetch_offset,
+        end_offset=each.end,
+        keep=keep,
+        check_crcs=rules.kafka.check_crcs,
+    )
+
+
+def _in_pieces(batch: pa.RecordBatch, columns: RecordColumns) -> Iterator[pa.RecordBatch]:
+    """Cut a batch that grew when it was decompressed; nothing is copied."""
+    pieces = max(len(columns.arena) // ARROW_BATCH_BYTES, 1)
+    rows = -(-batch.num_rows // pieces)
+    for first in range(0, batch.num_rows, rows):
+        yield batch.slice(first, rows)

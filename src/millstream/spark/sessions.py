@@ -1,0 +1,49 @@
+"""Starts a SparkSession on whatever machine this is: Java, Python and sockets put right first."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from millstream.spark.java import java_home
+
+DEFAULT_SETTINGS: Final[Mapping[str, str]] = {
+    # JVM and Python workers are on one machine: a Unix socket costs less than TCP.
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+LOCAL_SETTINGS: Final[Mapping[str, str]] = {
+    # The machine's own name need not resolve.
+    "spark.driver.host": "localhost",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def start_session(app_name: str, *, master: str, settings: Mapping[str, str]) -> SparkSession:
+    """Return the active session, or a new one; see :func:`millstream.spark.session`."""
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    prepare_environment()
+    chosen = dict(DEFAULT_SETTINGS)
+    if master.startswith("local"):
+        chosen |= LOCAL_SETTINGS
+    chosen |= settings
+    builder = SparkSession.builder.appName(app_name).master(master)
+    for name, value in chosen.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def prepare_environment() -> None:
+    """Set JAVA_HOME and PYSPARK_PYTHON for this process and those it starts.
+
+    JAVA_HOME is replaced when it names no Java that Spark can run on. Workers run this very
+    Python unless PYSPARK_PYTHON says otherwise.
+    """
+    os.environ["JAVA_HOME"] = str(java_home(os.environ))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
