@@ -119,6 +119,7 @@ class JoinRules:
             self._rebalances.end_session(group, request.member_id)
             group.remove(request.member_id)
             joining.answer(join_refused(ErrorCode.GROUP_MAX_SIZE_REACHED))
+            self._rebalances.complete_if_all_joined(group, now, joining.result)
         elif is_unknown:
             self._join_new(group, joining)
         else:
@@ -182,10 +183,10 @@ class JoinRules:
             return
         if request.member_id in group.pending_join:
             if request.group_instance_id is not None:
-                raise KafkaError(
-                    ErrorCode.UNKNOWN_SERVER_ERROR, "a pending member cannot become a static one"
-                )
-            self._add(group, joining, request.member_id)
+                # Ids are given out to dynamic members only; Kafka fails just so.
+                joining.answer(join_refused(ErrorCode.UNKNOWN_SERVER_ERROR))
+            else:
+                self._add(group, joining, request.member_id)
             return
         try:
             member = group.validate_member(request.member_id, request.group_instance_id)
