@@ -52,6 +52,9 @@ class Peer:
     port: int
 
 
+OpenSession = Callable[[Peer], Callable[[memoryview], Served]]
+
+
 class _Tracked:
     """A connection and how many sweeps it, or the frame it is in, has stood still."""
 
@@ -76,10 +79,7 @@ class _Tracked:
 
 
 class Listener:
-    """Accepts on one address and owns the connections that come of it.
-
-    ``open_session(peer)`` answers the function that serves that peer's frames.
-    """
+    """Accepts on one address and owns the connections that come of it."""
 
     _ids = itertools.count(1)
 
@@ -89,7 +89,6 @@ class Listener:
         *,
         loop: AbstractEventLoop,
         limits: ConnectionLimits,
-        open_session: Callable[[Peer], Callable[[memoryview], Served]],
         budget: ReceiveBudget,
         policy: ConnectionPolicy,
     ) -> None:
@@ -97,7 +96,7 @@ class Listener:
         self._loop = loop
         self._limits = limits
         self._per_ip = dict(limits.max_connections_per_ip_overrides)
-        self._open_session = open_session
+        self._open_session: OpenSession | None = None
         self._budget = budget
         self._policy = policy
         self._accepted_this_second = 0
@@ -127,8 +126,9 @@ class Listener:
             sock.setblocking(False)
         return port
 
-    def start(self) -> None:
-        """Begin to accept."""
+    def start(self, open_session: OpenSession) -> None:
+        """Begin to accept; ``open_session(peer)`` answers what serves that peer's frames."""
+        self._open_session = open_session
         for sock in self._sockets:
             self._loop.add_reader(sock.fileno(), self._accept, sock)
         self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
@@ -183,6 +183,7 @@ class Listener:
 
     def _open(self, sock: socket.socket, host: str, port: int) -> None:
         limits = self._limits
+        assert self._open_session is not None
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -132,6 +132,12 @@ class Partitions:
             on_storage_error=self.storage_failed,
         )
 
+    def stop(self) -> None:
+        """Answer everybody who waits: this broker leads no more."""
+        error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        for partition in self:
+            partition.fail(error)
+
     def storage_failed(self, error: StorageError) -> None:
         """Take a log directory offline: what lies there is led by nobody until it comes back."""
         log.error("log directory offline: %s", error)

@@ -1,4 +1,4 @@
-"""One entry of ``log.dirs``: its lock, its checkpoints, its clean-shutdown marker, its partitions."""
+"""One entry of ``log.dirs``: lock, checkpoints, clean-shutdown marker, partitions."""
 
 from __future__ import annotations
 
@@ -57,8 +57,11 @@ class LogDirectory:
     def open(self) -> None:
         """Make the directory if need be, lock it, read its checkpoints, take its marker away.
 
-        Raises ConfigError when ``meta.properties`` cannot be read.
+        Done once; asked again, nothing happens. Raises ConfigError when ``meta.properties`` cannot
+        be read.
         """
+        if self._lock is not None:
+            return
         try:
             self._file_system.make_directory(self.path)
             self._lock = self._file_system.lock(self._file(LOCK_FILE))

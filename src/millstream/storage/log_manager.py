@@ -61,6 +61,14 @@ class LogManager:
 
     # Start
 
+    def lock(self) -> None:
+        """Make and lock the directories before anybody else looks into them.
+
+        Raises like :meth:`start`, which does it otherwise.
+        """
+        for directory in list(self._directories.values()):
+            self._guarded(directory, directory.open)
+
     def start(
         self,
         *,
@@ -72,17 +80,26 @@ class LogManager:
         A directory whose disk fails goes offline; StorageError when none is left or when another
         process holds one. Raises ConfigError when a directory belongs to another cluster or node.
         """
+        self.lock()
         for directory in list(self._directories.values()):
-            try:
-                directory.open()
-                self._load(directory, config_of, now_ms)
-            except StorageError as error:
-                if isinstance(error.__cause__, BlockingIOError) or len(self._directories) == 1:
-                    self._release()
-                    raise
-                _log.exception("log directory %s is offline", directory.path)
-                self.directory_failed(directory.path)
+            self._guarded(directory, lambda: self._load(directory, config_of, now_ms))  # noqa: B023
         self._check_identity()
+
+    def _guarded(self, directory: LogDirectory, step: Callable[[], None]) -> None:
+        """Go on without a directory whose disk fails, unless it is the last one."""
+        try:
+            step()
+        except StorageError as error:
+            if isinstance(error.__cause__, BlockingIOError) or len(self._directories) == 1:
+                self._release()
+                raise
+            _log.exception("log directory %s is offline", directory.path)
+            self.directory_failed(directory.path)
+
+    @property
+    def had_clean_shutdown(self) -> bool:
+        """True when every directory was closed cleanly by whoever wrote it last."""
+        return all(directory.had_clean_shutdown for directory in self._directories.values())
 
     def _load(
         self,
@@ -98,8 +115,9 @@ class LogManager:
                 _log.warning("%s belongs to no topic and is left alone", place.path)
                 self._stray.append(place)
             else:
-                config = config_of(topic_partition, self._read_topic_id(place))
-                log = self._open(directory, place, config, now_ms)
+                topic_id = self._read_topic_id(place)
+                config = config_of(topic_partition, topic_id)
+                log = self._open(place, config, _options(directory, place, topic_id, now_ms))
                 if log is not None:
                     self._add(log, kind)
 
@@ -113,16 +131,8 @@ class LogManager:
         return parse_partition_metadata(data.decode("utf-8", "replace"))
 
     def _open(
-        self, directory: LogDirectory, place: PartitionDirectory, config: TopicConfig, now_ms: int
+        self, place: PartitionDirectory, config: TopicConfig, options: LoadOptions
     ) -> Log | None:
-        topic_partition = place.topic_partition
-        options = LoadOptions(
-            now_ms=now_ms,
-            had_clean_shutdown=directory.had_clean_shutdown,
-            recovery_point=directory.recovery_points.get(topic_partition, 0),
-            log_start_offset=directory.log_start_offsets.get(topic_partition, 0),
-            high_watermark=directory.high_watermarks.get(topic_partition, 0),
-        )
         try:
             return Log.open(self._environment, place, config, options)
         except StorageError:
@@ -397,3 +407,17 @@ class LogManager:
     def _release(self) -> None:
         for directory in self._directories.values():
             directory.release()
+
+
+def _options(
+    directory: LogDirectory, place: PartitionDirectory, topic_id: TopicId | None, now_ms: int
+) -> LoadOptions:
+    topic_partition = place.topic_partition
+    return LoadOptions(
+        now_ms=now_ms,
+        had_clean_shutdown=directory.had_clean_shutdown,
+        recovery_point=directory.recovery_points.get(topic_partition, 0),
+        log_start_offset=directory.log_start_offsets.get(topic_partition, 0),
+        high_watermark=directory.high_watermarks.get(topic_partition, 0),
+        topic_id=topic_id,
+    )

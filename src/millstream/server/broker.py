@@ -1,0 +1,263 @@
+"""One broker: every part is made and joined here, and nowhere else."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import uuid
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+from millstream.config import listeners as config_listeners
+from millstream.config.broker import BrokerConfig
+from millstream.config.dynamic import DynamicConfig
+from millstream.config.topic import TopicConfig
+from millstream.controller.adoption import Adoption, FoundLog
+from millstream.handlers.routes import PIPELINED
+from millstream.model.broker import BrokerNode, Endpoint
+from millstream.model.deferred import Deferred
+from millstream.model.errors import StorageError
+from millstream.model.topic import TopicId, TopicPartition
+from millstream.net.connection import ConnectionPolicy
+from millstream.net.listener import ConnectionLimits, Listener
+from millstream.net.receive_budget import ReceiveBudget
+from millstream.runtime.clock import LoopClock
+from millstream.runtime.controller_runtime import ControllerRuntime
+from millstream.runtime.coordinator_runtime import GroupCoordinatorRuntime
+from millstream.runtime.fetch_sessions import FetchSessions
+from millstream.runtime.log_maintenance import LogMaintenance
+from millstream.runtime.metadata_cache import MetadataCache, TopicImage
+from millstream.runtime.offload import ThreadOffload
+from millstream.runtime.partitions import Partitions
+from millstream.runtime.producer_ids import ProducerIds
+from millstream.runtime.services import Services
+from millstream.server.dispatch import Dispatcher
+from millstream.sqlite.metadata_store import SqliteMetadataStore
+from millstream.storage.environment import broker_environment
+from millstream.storage.log_manager import LogManager
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_SESSION_EVICTION_MS: Final = 120_000
+
+
+class Broker:
+    """A broker on its own: logs, metadata in SQLite, listeners. ``on_fatal`` ends the process."""
+
+    def __init__(
+        self, config: BrokerConfig, loop: AbstractEventLoop, *, on_fatal: Callable[[], None]
+    ) -> None:
+        self._config = config
+        self._loop = loop
+        self._on_fatal = on_fatal
+        self.failed = False
+        """True once no log directory is left to serve from."""
+        self.bound: tuple[str, int] = ("", 0)
+        """Host and port of the first listener, once started."""
+        self._listeners: list[Listener] = []
+        self._clock = LoopClock(loop)
+        self._offload = ThreadOffload(loop.call_soon_threadsafe)
+        self._dynamic = DynamicConfig(config)
+        self._metadata = MetadataCache("")
+        self._log_manager = LogManager(
+            config.log_directories,
+            broker_environment(producer_id_expiration_ms=config.producer_id_expiration_ms),
+            broker_id=config.broker,
+        )
+        self._partitions = Partitions(
+            config.broker,
+            clock=self._clock,
+            offload=self._offload,
+            log_manager=self._log_manager,
+            metadata=self._metadata,
+            on_directory_failed=self._directory_failed,
+        )
+        self._groups = GroupCoordinatorRuntime(
+            config,
+            clock=self._clock,
+            offload=self._offload,
+            partitions=self._partitions,
+            metadata=self._metadata,
+            new_id=lambda: str(uuid.uuid4()),
+        )
+        self._maintenance = LogMaintenance(
+            self._clock, self._offload, self._dynamic, self._log_manager, self._partitions
+        )
+        self._store: SqliteMetadataStore | None = None
+
+    def start(self) -> None:
+        """Read the data directories, listen, take over every partition, accept.
+
+        Clients that connect early wait in the backlog. Raises StorageError, ConfigError, KafkaError
+        or OSError when it cannot be.
+        """
+        config = self._config
+        advertised = config.advertised()
+        self._log_manager.lock()
+        store = SqliteMetadataStore(self._offload, Path(self._log_manager.directories[0]))
+        self._store = store
+        controller = ControllerRuntime(
+            store=store,
+            metadata=self._metadata,
+            config=self._dynamic,
+            clock=self._clock,
+            random_bytes=os.urandom,
+            on_store_failed=self._partitions.storage_failed,
+        )
+        self._wait(controller.load())
+        self._log_manager.start(config_of=self._config_of, now_ms=self._clock.now_ms())
+        node = self._bind(advertised)
+        adoption = self._wait(
+            controller.start(
+                node,
+                _LocalBroker(self._partitions, self._groups),
+                found={
+                    log.topic_partition: FoundLog(log.topic_id, log.latest_epoch)
+                    for log in self._log_manager.logs()
+                },
+                clean_shutdown=self._log_manager.had_clean_shutdown,
+                cluster_id=self._log_manager.cluster_id,
+            )
+        )
+        self._settle_adoption(adoption)
+        self._log_manager.assign_cluster_id(self._metadata.cluster_id)
+        self._groups.start()
+        self._maintenance.start()
+        self._serve(
+            Services(
+                node=node,
+                clock=self._clock,
+                offload=self._offload,
+                config=self._dynamic,
+                metadata=self._metadata,
+                log_manager=self._log_manager,
+                partitions=self._partitions,
+                controller=controller,
+                groups=self._groups,
+                fetch_sessions=FetchSessions(
+                    slots=config.max_incremental_fetch_session_cache_slots,
+                    evict_after_ms=_SESSION_EVICTION_MS,
+                    random_id=lambda: secrets.randbelow(2**31),
+                ),
+                producer_ids=ProducerIds(store, config.broker, self._partitions.storage_failed),
+            )
+        )
+
+    def stop(self) -> None:
+        """Accept nothing more, bring everything to disk, and mark the shutdown as clean."""
+        for listener in self._listeners:
+            listener.close()
+        self._maintenance.stop()
+        self._groups.stop()
+        self._partitions.stop()
+        if self._store is not None:
+            try:
+                self._wait(self._store.close())
+            except StorageError:
+                log.exception("the metadata store was not closed cleanly")
+        self._offload.close()
+        try:
+            self._log_manager.close()
+        except StorageError:
+            log.exception("the logs were not closed cleanly")
+            self.failed = True
+
+    def _config_of(self, topic_partition: TopicPartition, topic_id: TopicId | None) -> TopicConfig:
+        image = self._metadata.topic(topic_partition.topic)
+        if image is None or topic_id not in (None, image.topic_id):
+            return self._dynamic.current.topic_defaults
+        return image.config
+
+    def _bind(self, advertised: tuple[config_listeners.Listener, ...]) -> BrokerNode:
+        """Listen, and return what clients are told about this broker."""
+        config = self._config
+        budget = ReceiveBudget(config.queued_max_request_bytes)
+        policy = ConnectionPolicy(PIPELINED, config.socket_unsent_max_bytes)
+        limits = _connection_limits(config)
+        endpoints = []
+        for listening, told in zip(config.listening(), advertised, strict=True):
+            listener = Listener(
+                listening.name, loop=self._loop, limits=limits, budget=budget, policy=policy
+            )
+            self._listeners.append(listener)
+            port = listener.bind(listening.host, listening.port)
+            if not self.bound[0]:
+                self.bound = (listening.host or "0.0.0.0", port)
+            host = told.host or listening.host or socket.getfqdn()
+            endpoints.append(Endpoint(told.name, host, told.port or port))
+        return BrokerNode(config.broker, tuple(endpoints), config.broker_rack)
+
+    def _settle_adoption(self, adoption: Adoption) -> None:
+        """Say what was found in the directories, and put aside what belongs to nobody."""
+        if adoption.topics:
+            log.info(
+                "adopted from the log directories: %s",
+                ", ".join(f"{t.name} ({len(t.partitions)} partitions)" for t, _ in adoption.topics),
+            )
+        now_ms = self._clock.now_ms()
+        for topic_partition in adoption.deleted:
+            self._log_manager.delete(topic_partition, now_ms=now_ms)
+        for topic_partition in adoption.strays:
+            log.warning("%s belongs to no topic here: put aside as stray", topic_partition)
+            self._log_manager.mark_stray(topic_partition)
+
+    def _serve(self, services: Services) -> None:
+        dispatcher = Dispatcher(services)
+        for listener in self._listeners:
+            listener.start(dispatcher.open_session)
+
+    def _wait(self, outcome: Deferred[T]) -> T:
+        """Run the loop until a step of the start or the stop is done."""
+        if not outcome.done:
+            outcome.on_done(lambda _: self._loop.stop())
+            self._loop.run_forever()
+        return outcome.result()
+
+    def _directory_failed(self, directory: str) -> None:
+        if not self._log_manager.directories and not self.failed:
+            log.critical("no log directory is left: stopping")
+            self.failed = True
+            self._on_fatal()
+
+
+class _LocalBroker:
+    """Carries the controller's decisions to what this broker keeps."""
+
+    def __init__(self, partitions: Partitions, groups: GroupCoordinatorRuntime) -> None:
+        self._partitions = partitions
+        self._groups = groups
+
+    def topic_changed(self, image: TopicImage, *, created: bool) -> None:
+        self._partitions.topic_changed(image, created=created)
+
+    def topic_deleted(self, image: TopicImage) -> None:
+        self._partitions.topic_deleted(image)
+        self._groups.topic_deleted(image)
+
+    def config_changed(self, image: TopicImage) -> None:
+        self._partitions.config_changed(image)
+
+
+def _connection_limits(config: BrokerConfig) -> ConnectionLimits:
+    overrides = (
+        pair.rpartition(":") for pair in config.max_connections_per_ip_overrides.split(",") if pair
+    )
+    return ConnectionLimits(
+        max_frame_bytes=config.socket_request_max_bytes,
+        max_connections=config.max_connections,
+        max_connections_per_ip=config.max_connections_per_ip,
+        max_connections_per_ip_overrides=tuple(
+            (host.strip(), int(count)) for host, _, count in overrides
+        ),
+        max_creation_rate=config.max_connection_creation_rate,
+        idle_ms=config.connections_max_idle_ms,
+        frame_deadline_ms=config.socket_request_read_timeout_ms,
+        send_buffer_bytes=config.socket_send_buffer_bytes,
+        receive_buffer_bytes=config.socket_receive_buffer_bytes,
+    )
