@@ -13,6 +13,7 @@ from millstream.model.errors import ProtocolError
 from millstream.protocol.api import APIS, ApiKey, request_class, response_class
 from millstream.protocol.compile import decode, encode
 from millstream.protocol.encoding import MessageError
+from millstream.protocol.fields import Buffer
 from millstream.protocol.headers import (
     MAX_HEADER_TAGS,
     RequestHeader,
@@ -21,9 +22,8 @@ from millstream.protocol.headers import (
     response_header_is_flexible,
 )
 from millstream.protocol.message import Request, Response
-from millstream.protocol.outgoing import Outgoing, Records
+from millstream.protocol.outgoing import IN_MEMORY, Outgoing, Records
 from millstream.protocol.primitives import skip_tags
-from millstream.protocol.schema import Buffer
 
 __all__ = [
     "MessageError",
@@ -77,7 +77,7 @@ def _framed(head: bytearray, message: Request | Response, version: int) -> Outgo
         pieces.append(last)
     size = 0
     for piece in pieces:
-        size += len(piece) if isinstance(piece, bytes | bytearray | memoryview) else piece.size
+        size += len(piece) if isinstance(piece, IN_MEMORY) else piece.size
     _SIZE.pack_into(head, 0, size - 4)
     return Outgoing(pieces, size)
 

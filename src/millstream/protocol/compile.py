@@ -11,9 +11,9 @@ from millstream.protocol.decoding import compile_decoder
 from millstream.protocol.encoding import MessageError, compile_encoder
 
 if TYPE_CHECKING:
+    from millstream.protocol.fields import Buffer
     from millstream.protocol.message import Message
     from millstream.protocol.outgoing import Records
-    from millstream.protocol.schema import Buffer
 
 MAX_ELEMENTS: Final = 1 << 20
 """How many array elements and tagged fields a message may hold unless the caller says less."""

@@ -12,8 +12,9 @@ from struct import Struct as Format
 from typing import Any, Final, NoReturn
 
 from millstream.model.errors import ProtocolError
+from millstream.protocol.fields import Field
 from millstream.protocol.primitives import decode_uvarint, skip_tags
-from millstream.protocol.schema import Field, Struct, StructMeta
+from millstream.protocol.schema import Struct, StructMeta
 from millstream.protocol.source import FORMATS, MAX_STRING_BYTES, NUMBERS, WIDTHS, Source
 
 

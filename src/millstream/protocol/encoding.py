@@ -12,9 +12,10 @@ from struct import Struct as Format
 from typing import Any, Final, NoReturn
 
 from millstream.model.errors import MillstreamError
-from millstream.protocol.outgoing import MERGE_BELOW_BYTES
+from millstream.protocol.fields import Field
+from millstream.protocol.outgoing import IN_MEMORY, MERGE_BELOW_BYTES
 from millstream.protocol.primitives import encode_uvarint
-from millstream.protocol.schema import Field, Struct, StructMeta
+from millstream.protocol.schema import Struct, StructMeta
 from millstream.protocol.source import FORMATS, MAX_STRING_BYTES, NUMBERS, Source
 
 
@@ -135,8 +136,8 @@ class _EncoderWriter:
         source = self.source
         data, count = source.name("d"), source.name("n")
         encoded = f"{data}.encode()" if field.kind == "string" else data
-        source.line(f"{data} = {value}")
         if field.nullable_in(self.version):
+            source.line(f"{data} = {value}")
             with source.block(f"if {data} is None:"):
                 source.line(f"{data} = b''")
                 source.line(f"{count} = -1")
@@ -144,7 +145,7 @@ class _EncoderWriter:
                 source.line(f"{data} = {encoded}")
                 source.line(f"{count} = len({data})")
         else:
-            source.line(f"{data} = {encoded}")
+            source.line(f"{data} = {value}{'.encode()' if field.kind == 'string' else ''}")
             source.line(f"{count} = len({data})")
         self.length(field, count)
         source.line(f"{self.out} += {data}")
@@ -253,5 +254,5 @@ _NAMES: Final[dict[str, object]] = {
     "uvarint": encode_uvarint,
     "refuse": _refuse,
     "refuse_long": _refuse_long,
-    "IN_MEMORY": (bytes, bytearray, memoryview),
+    "IN_MEMORY": IN_MEMORY,
 }

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import ClassVar, Self, cast
 
 from millstream.protocol.compile import decode, encode
+from millstream.protocol.fields import Buffer, parse_versions
 from millstream.protocol.outgoing import Records
-from millstream.protocol.schema import Buffer, Struct, parse_versions
+from millstream.protocol.schema import Struct
 
 
 class Message(Struct):

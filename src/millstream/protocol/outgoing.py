@@ -29,6 +29,9 @@ class Payload(Protocol):
 Records: TypeAlias = bytes | bytearray | memoryview | Payload
 """The value of a ``records`` field to be sent."""
 
+IN_MEMORY: Final = (bytes, bytearray, memoryview)
+"""The types of records that are no payload, for ``isinstance``."""
+
 
 class Outgoing:
     """One framed message as an ordered list of pieces."""

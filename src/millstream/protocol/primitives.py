@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.model.errors import ProtocolError
-from millstream.protocol.schema import Buffer
+from millstream.protocol.fields import Buffer
 
 
 def encode_uvarint(value: int) -> bytes:

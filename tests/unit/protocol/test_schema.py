@@ -3,11 +3,9 @@ from __future__ import annotations
 import pytest
 
 from millstream.protocol.encoding import MessageError
-from millstream.protocol.message import Message
-from millstream.protocol.schema import (
+from millstream.protocol.fields import (
     LAST_VERSION,
     NEVER,
-    Struct,
     array,
     bool_,
     bytes_,
@@ -19,6 +17,8 @@ from millstream.protocol.schema import (
     uint32,
     uuid,
 )
+from millstream.protocol.message import Message
+from millstream.protocol.schema import Struct
 
 
 class Point(Struct):

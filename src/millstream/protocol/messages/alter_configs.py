@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from millstream.protocol.fields import array, bool_, int8, int16, int32, string
 from millstream.protocol.message import Request, Response
-from millstream.protocol.schema import Struct, array, bool_, int8, int16, int32, string
+from millstream.protocol.schema import Struct
 
 
 class AlterableConfig(Struct):

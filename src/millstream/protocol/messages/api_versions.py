@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from millstream.protocol.fields import array, bool_, int16, int32, int64, string
 from millstream.protocol.message import Request, Response
-from millstream.protocol.schema import Struct, array, bool_, int16, int32, int64, string
+from millstream.protocol.schema import Struct
 
 
 class ApiVersionsRequest(Request, key=18, versions="0-4", flexible="3+"):

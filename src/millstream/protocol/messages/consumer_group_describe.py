@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from millstream.model.topic import TopicId
+from millstream.protocol.fields import array, bool_, int8, int16, int32, string, struct, topic_id_
 from millstream.protocol.message import Request, Response
-from millstream.protocol.schema import (
-    Struct,
-    array,
-    bool_,
-    int8,
-    int16,
-    int32,
-    string,
-    struct,
-    topic_id_,
-)
+from millstream.protocol.schema import Struct
 
 
 class ConsumerGroupDescribeRequest(Request, key=69, versions="0-1", flexible="0+"):

@@ -5,8 +5,9 @@ On the wire an int16 with the version stands in front; the caller writes and rea
 
 from __future__ import annotations
 
+from millstream.protocol.fields import array, bytes_, int32, string
 from millstream.protocol.message import Message
-from millstream.protocol.schema import Struct, array, bytes_, int32, string
+from millstream.protocol.schema import Struct
 
 
 class TopicPartition(Struct):

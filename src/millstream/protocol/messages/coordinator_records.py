@@ -8,18 +8,9 @@ group, and in the other topic 0 the state of a transactional id.
 from __future__ import annotations
 
 from millstream.model.topic import ZERO_TOPIC_ID, TopicId
+from millstream.protocol.fields import array, bytes_, int8, int16, int32, int64, string, topic_id_
 from millstream.protocol.message import Message
-from millstream.protocol.schema import (
-    Struct,
-    array,
-    bytes_,
-    int8,
-    int16,
-    int32,
-    int64,
-    string,
-    topic_id_,
-)
+from millstream.protocol.schema import Struct
 
 
 class OffsetCommitKey(Message, versions="0", flexible="none"):

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
+from millstream.protocol.fields import NO_UUID, array, int16, int32, int64, string, uint16, uuid
 from millstream.protocol.message import Request, Response
-from millstream.protocol.schema import (
-    NO_UUID,
-    Struct,
-    array,
-    int16,
-    int32,
-    int64,
-    string,
-    uint16,
-    uuid,
-)
+from millstream.protocol.schema import Struct
 
 
 class PartitionData(Struct):

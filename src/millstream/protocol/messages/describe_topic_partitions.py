@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from millstream.model.topic import TopicId
+from millstream.protocol.fields import array, bool_, int16, int32, string, struct, topic_id_
 from millstream.protocol.message import Request, Response
-from millstream.protocol.schema import Struct, array, bool_, int16, int32, string, struct, topic_id_
+from millstream.protocol.schema import Struct
 
 
 class TopicRequest(Struct):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from millstream.protocol.fields import array, int16, int32, int64, string
 from millstream.protocol.message import Request, Response
-from millstream.protocol.schema import Struct, array, int16, int32, int64, string
+from millstream.protocol.schema import Struct
 
 
 class DescribeTransactionsRequest(Request, key=65, versions="0", flexible="0+"):

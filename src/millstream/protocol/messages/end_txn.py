@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from millstream.protocol.fields import bool_, int16, int32, int64, string
 from millstream.protocol.message import Request, Response
-from millstream.protocol.schema import bool_, int16, int32, int64, string
 
 
 class EndTxnRequest(Request, key=26, versions="0-5", flexible="3+"):

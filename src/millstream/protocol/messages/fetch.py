@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from millstream.model.topic import ZERO_TOPIC_ID, TopicId
-from millstream.protocol.message import Request, Response
-from millstream.protocol.outgoing import Records
-from millstream.protocol.schema import (
+from millstream.protocol.fields import (
     NO_UUID,
-    Struct,
     array,
     int8,
     int16,
@@ -19,6 +16,9 @@ from millstream.protocol.schema import (
     topic_id_,
     uuid,
 )
+from millstream.protocol.message import Request, Response
+from millstream.protocol.outgoing import Records
+from millstream.protocol.schema import Struct
 
 
 class ReplicaState(Struct):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from millstream.protocol.fields import int16, int32, string
 from millstream.protocol.message import Request, Response
-from millstream.protocol.schema import int16, int32, string
 
 
 class HeartbeatRequest(Request, key=12, versions="0-4", flexible="4+"):

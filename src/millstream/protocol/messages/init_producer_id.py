@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from millstream.protocol.fields import int16, int32, int64, string
 from millstream.protocol.message import Request, Response
-from millstream.protocol.schema import int16, int32, int64, string
 
 
 class InitProducerIdRequest(Request, key=22, versions="0-5", flexible="2+"):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from millstream.model.topic import ZERO_TOPIC_ID, TopicId
+from millstream.protocol.fields import array, int16, int32, int64, string, topic_id_
 from millstream.protocol.message import Request, Response
-from millstream.protocol.schema import Struct, array, int16, int32, int64, string, topic_id_
+from millstream.protocol.schema import Struct
 
 
 class OffsetCommitRequestPartition(Struct):

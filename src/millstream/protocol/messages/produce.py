@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from millstream.model.topic import ZERO_TOPIC_ID, TopicId
-from millstream.protocol.message import Request, Response
-from millstream.protocol.schema import (
+from millstream.protocol.fields import (
     Buffer,
-    Struct,
     array,
     int16,
     int32,
@@ -16,6 +14,8 @@ from millstream.protocol.schema import (
     struct,
     topic_id_,
 )
+from millstream.protocol.message import Request, Response
+from millstream.protocol.schema import Struct
 
 
 class PartitionProduceData(Struct):

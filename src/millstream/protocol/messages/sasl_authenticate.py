@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from millstream.protocol.fields import bytes_, int16, int64, string
 from millstream.protocol.message import Request, Response
-from millstream.protocol.schema import bytes_, int16, int64, string
 
 
 class SaslAuthenticateRequest(Request, key=36, versions="0-2", flexible="2+"):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from millstream.protocol.fields import array, int16, string
 from millstream.protocol.message import Request, Response
-from millstream.protocol.schema import array, int16, string
 
 
 class SaslHandshakeRequest(Request, key=17, versions="0-1", flexible="none"):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from millstream.model.topic import TopicId
-from millstream.protocol.message import Request, Response
-from millstream.protocol.schema import (
-    Struct,
+from millstream.protocol.fields import (
     array,
     bool_,
     int8,
@@ -16,6 +14,8 @@ from millstream.protocol.schema import (
     struct,
     topic_id_,
 )
+from millstream.protocol.message import Request, Response
+from millstream.protocol.schema import Struct
 
 
 class AcknowledgementBatch(Struct):

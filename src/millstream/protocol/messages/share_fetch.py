@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from millstream.model.topic import TopicId
-from millstream.protocol.message import Request, Response
-from millstream.protocol.outgoing import Records
-from millstream.protocol.schema import (
-    Struct,
+from millstream.protocol.fields import (
     array,
     bool_,
     int8,
@@ -18,6 +15,9 @@ from millstream.protocol.schema import (
     struct,
     topic_id_,
 )
+from millstream.protocol.message import Request, Response
+from millstream.protocol.outgoing import Records
+from millstream.protocol.schema import Struct
 
 
 class AcknowledgementBatch(Struct):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from millstream.model.topic import TopicId
+from millstream.protocol.fields import array, int16, int32, string, struct, topic_id_
 from millstream.protocol.message import Request, Response
-from millstream.protocol.schema import Struct, array, int16, int32, string, struct, topic_id_
+from millstream.protocol.schema import Struct
 
 
 class ShareGroupHeartbeatRequest(Request, key=76, versions="1", flexible="0+"):
