@@ -1,5 +1,133 @@
-"""`millstream demo`."""
+"""`millstream demo`: the main job on one machine, from a web server's log to a Parquet table.
+
+A broker process of its own on a port that the system picks, a stock client that produces, a group
+of two stock consumers, PySpark that loads the topic. Every count is compared with the input's.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from millstream.cli.access_log import generate_lines
+from millstream.cli.demo_broker import DemoBroker
+from millstream.cli.demo_clients import GroupReport, consume_as_group, produce_lines
+from millstream.cli.demo_report import Report
+from millstream.cli.failures import FAILED, CommandFailedError
+from millstream.client.cluster import Cluster
+from millstream.client.topics import NewTopic, create_topics, raise_first
+
+TOPIC: Final = "access-log"
+PARTITIONS: Final = 4
+GROUP: Final = "demo"
+SEGMENT_BYTES: Final = 1024 * 1024
+"""Small segments, so that there are several of them to look at."""
 
 
-def demo() -> None:
-    """Demo."""
+def demo(
+    log: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Your own access log; else made-up lines."),
+    ] = None,
+    lines: Annotated[int, typer.Option(min=1, help="How many lines to make up.")] = 100_000,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same lines.")] = 1,
+    directory: Annotated[
+        Path | None,
+        typer.Option("--dir", help="Work here and leave everything; by default a temporary place."),
+    ] = None,
+) -> None:
+    """Run the main job: access log, topic, consumer group, Spark, Parquet, and what each took."""
+    report = Report()
+    with ExitStack() as stack:
+        home = stack.enter_context(_home(directory))
+        with report.step("take the lines"):
+            source = home / "access.log" if log is None else log
+            if log is None:
+                source.write_text("".join(f"{line}\n" for line in generate_lines(lines, seed)))
+            counted = count_statuses(source)
+        report.say(f"{sum(counted.values()):,} lines of {source}")
+        with report.step("start the broker"):
+            broker = stack.enter_context(DemoBroker(home))
+        report.say(broker.first_line)
+        _run(report, home, source, broker, counted)
+    report.times()
+    if report.differences:
+        raise typer.Exit(FAILED)
+
+
+def _run(
+    report: Report, home: Path, source: Path, broker: DemoBroker, counted: Counter[str]
+) -> None:
+    with Cluster.at(broker.bootstrap) as cluster:
+        configs = {"segment.bytes": str(SEGMENT_BYTES)}
+        topic = NewTopic(TOPIC, PARTITIONS, 1, configs)
+        raise_first(create_topics(cluster, [topic]).values())
+    with report.step("produce with the C client (confluent-kafka)"):
+        produced = produce_lines(broker.bootstrap, TOPIC, source)
+    report.check("records produced", produced, sum(counted.values()))
+    with report.step("consume as a group of two"):
+        group = consume_as_group(broker.bootstrap, TOPIC, GROUP, produced)
+    _report_group(report, group, produced)
+    from millstream.cli.demo_spark import load_to_parquet, spark_session
+
+    with ExitStack() as stack:
+        with report.step("start Spark"):
+            session = stack.enter_context(spark_session(home))
+        with report.step("load the topic into Parquet"):
+            statuses = load_to_parquet(session, broker.bootstrap, TOPIC, home / "parquet")
+    report.statuses(statuses)
+    report.check("rows in Parquet", sum(statuses.values()), produced)
+    report.check("hits by status", dict(statuses), dict(counted))
+    report.segments(broker.data_directory, TOPIC)
+
+
+def _report_group(report: Report, group: GroupReport, produced: int) -> None:
+    for stage, assignment in group.assignments:
+        report.say(f"{stage}: {assignment}")
+    shares = ", ".join(f"{name} {count:,}" for name, count in group.consumed.items())
+    report.say(f"records consumed: {shares}")
+    report.check("records consumed", sum(group.consumed.values()), produced)
+
+
+@contextmanager
+def _home(directory: Path | None) -> Iterator[Path]:
+    """Give the place to work in; a temporary one is removed."""
+    if directory is not None:
+        if directory.exists() and any(directory.iterdir()):
+            raise CommandFailedError(f"{directory} is not empty: the demo wants a place of its own")
+        directory.mkdir(parents=True, exist_ok=True)
+        yield directory.resolve()
+        return
+    temporary = Path(tempfile.mkdtemp(prefix="millstream-demo-"))
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def count_statuses(source: Path) -> Counter[str]:
+    """Count the status codes of a log with nothing but Python, to compare with what Spark says."""
+    counts: Counter[str] = Counter()
+    with source.open("rb") as lines:
+        for line in lines:
+            counts[status_of(line)] += 1
+    return counts
+
+
+def status_of(line: bytes) -> str:
+    """Return the status code of a line in common or combined format, "" when it has none."""
+    _, _, rest = line.partition(b'"')
+    # A quote inside the request is written as \\" by the server.
+    while b'"' in rest:
+        request, _, rest = rest.partition(b'"')
+        if not request.endswith(b"\\"):
+            break
+    code = rest.split(maxsplit=1)[:1]
+    return code[0].decode() if code and code[0].isdigit() and len(code[0]) == 3 else ""
