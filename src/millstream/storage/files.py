@@ -8,13 +8,16 @@ directory turns them into StorageError.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
 import resource
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from functools import cache
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
 """Bytes to look at; a mapping pages them in from the file."""
@@ -51,8 +54,7 @@ class Lock(Protocol):
         """Let go."""
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryEntry:
+class DirectoryEntry(NamedTuple):
     """A name in a directory. Size and time are those of a file, and 0 for a directory."""
 
     name: str
@@ -98,6 +100,9 @@ class FileSystem(Protocol):
 
     def sync_directory(self, path: str) -> None:
         """Wait until the names in a directory are on disk. Any thread."""
+
+    def sync_all(self, directory: str) -> None:
+        """Wait until everything written to the directory's volume is on disk. Any thread."""
 
     def lock(self, path: str) -> Lock:
         """Lock a file, made if need be. BlockingIOError when another process holds it."""
@@ -265,6 +270,15 @@ class LocalFileSystem:
         finally:
             os.close(descriptor)
 
+    def sync_all(self, directory: str) -> None:
+        """Flush the volume in one call (``syncfs``), which beats many flushes of single files."""
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if _syncfs()(descriptor):
+                raise OSError(errno.EIO, "the volume could not be flushed", directory)
+        finally:
+            os.close(descriptor)
+
     def lock(self, path: str) -> Lock:
         """Lock a file."""
         return LocalLock(path)
@@ -273,6 +287,14 @@ class LocalFileSystem:
         """Ask the volume; usable is what this user may take."""
         status = os.statvfs(directory)
         return Space(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
+
+
+@cache
+def _syncfs() -> Callable[[int], int]:
+    import ctypes
+
+    function: Callable[[int], int] = ctypes.CDLL(None).syncfs
+    return function
 
 
 def raise_open_file_limit() -> int:

@@ -30,7 +30,6 @@ from millstream.storage.directory import (
     LEADER_EPOCH_CHECKPOINT,
     LOG,
     OFFSET_INDEX,
-    PARTITION_METADATA,
     PRODUCER_SNAPSHOT,
     SEGMENT_EXTENSIONS,
     SWAP,
@@ -44,7 +43,6 @@ from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import DirectoryEntry, read_file
 from millstream.storage.leader_epochs import LeaderEpochs, write_leader_epochs
 from millstream.storage.log_offsets import LogOffsets
-from millstream.storage.partition_metadata import parse_partition_metadata
 from millstream.storage.producer_recovery import replay_batch, replay_log, restore_snapshot
 from millstream.storage.producer_snapshot import ProducerSnapshots
 from millstream.storage.producer_state import ProducerStateManager
@@ -66,6 +64,8 @@ class LoadOptions:
     recovery_point: Offset = 0
     log_start_offset: Offset = 0
     high_watermark: Offset = 0
+    topic_id: TopicId | None = None
+    """Id in ``partition.metadata``."""
 
 
 @dataclass(slots=True)
@@ -148,7 +148,7 @@ class Loader:
             self._producers,
             self._snapshots,
             self._epochs,
-            self._read_topic_id(files),
+            self._options.topic_id,
             self._report,
         )
 
@@ -223,12 +223,6 @@ class Loader:
             if missing and self._options.had_clean_shutdown:
                 _log.warning("%s: an index is missing and is rebuilt", segment.records.path)
                 segment.indexes.rebuild()
-
-    def _read_topic_id(self, files: _Files) -> TopicId | None:
-        if PARTITION_METADATA not in files.others:
-            return None
-        data = read_file(self._environment.file_system, self._directory.file(PARTITION_METADATA))
-        return parse_partition_metadata(data.decode("utf-8", "replace"))
 
     def _read_epochs(self, files: _Files) -> None:
         if LEADER_EPOCH_CHECKPOINT in files.others:

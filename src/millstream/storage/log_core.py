@@ -185,10 +185,17 @@ class LogCore:
         Transactions whose marker lies below it are decided, so the last stable offset may follow.
         """
         offsets = self._offsets
-        high_watermark = min(max(offset, offsets.log_start_offset), offsets.log_end_offset)
-        self._producers.committed_up_to(high_watermark)
-        self._set_offsets(offsets.log_start_offset, high_watermark, offsets.log_end_offset)
-        return high_watermark
+        if offset > offsets.log_end_offset:
+            offset = offsets.log_end_offset
+        elif offset < offsets.log_start_offset:
+            offset = offsets.log_start_offset
+        producers = self._producers
+        if producers.has_undecided:
+            producers.committed_up_to(offset)
+            self._set_offsets(offsets.log_start_offset, offset, offsets.log_end_offset)
+        else:
+            offsets.commit(offset)
+        return offset
 
     def _set_offsets(
         self, log_start_offset: Offset, high_watermark: Offset, log_end_offset: Offset

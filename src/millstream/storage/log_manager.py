@@ -10,6 +10,8 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeAlias
 
 from millstream.config.topic import TopicConfig
 from millstream.model.errors import (
@@ -19,6 +21,7 @@ from millstream.model.errors import (
     MillstreamError,
     StorageError,
 )
+from millstream.model.offsets import Offset
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.storage.directory import (
     PARTITION_METADATA,
@@ -28,11 +31,14 @@ from millstream.storage.directory import (
 )
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import Space, read_file
+from millstream.storage.flush import run_together
 from millstream.storage.loader import LoadOptions
 from millstream.storage.log import Log
 from millstream.storage.log_directory import LogDirectory
 from millstream.storage.meta_properties import MetaProperties
 from millstream.storage.partition_metadata import parse_partition_metadata
+
+_Offsets: TypeAlias = dict[TopicPartition, Offset]
 
 _log = logging.getLogger(__name__)
 
@@ -62,12 +68,14 @@ class LogManager:
     # Start
 
     def lock(self) -> None:
-        """Make and lock the directories before anybody else looks into them.
+        """Lock the log directories, read their checkpoints, take the clean-shutdown markers away.
 
-        Raises like :meth:`start`, which does it otherwise.
+        A directory whose disk fails goes offline; StorageError when none is left or when another
+        process holds one. Raises ConfigError when a directory belongs to another cluster or node.
         """
         for directory in list(self._directories.values()):
-            self._guarded(directory, directory.open)
+            self._attempt(directory, directory.open)
+        self._check_identity()
 
     def start(
         self,
@@ -75,18 +83,11 @@ class LogManager:
         config_of: Callable[[TopicPartition, TopicId | None], TopicConfig],
         now_ms: int,
     ) -> None:
-        """Lock the directories, read checkpoints and the clean-shutdown marker, load every log.
-
-        A directory whose disk fails goes offline; StorageError when none is left or when another
-        process holds one. Raises ConfigError when a directory belongs to another cluster or node.
-        """
-        self.lock()
+        """Load every log of the directories that are locked. Failures as in :meth:`lock`."""
         for directory in list(self._directories.values()):
-            self._guarded(directory, lambda: self._load(directory, config_of, now_ms))  # noqa: B023
-        self._check_identity()
+            self._attempt(directory, partial(self._load, directory, config_of, now_ms))
 
-    def _guarded(self, directory: LogDirectory, step: Callable[[], None]) -> None:
-        """Go on without a directory whose disk fails, unless it is the last one."""
+    def _attempt(self, directory: LogDirectory, step: Callable[[], None]) -> None:
         try:
             step()
         except StorageError as error:
@@ -98,7 +99,7 @@ class LogManager:
 
     @property
     def had_clean_shutdown(self) -> bool:
-        """True when every directory was closed cleanly by whoever wrote it last."""
+        """True when every directory was closed cleanly by the one who wrote there last."""
         return all(directory.had_clean_shutdown for directory in self._directories.values())
 
     def _load(
@@ -263,6 +264,8 @@ class LogManager:
         return log
 
     def _emptiest_directory(self) -> str:
+        if len(self._directories) == 1:
+            return next(iter(self._directories))
         counts = Counter(log.log_directory for log in self._logs.values())
         return min(self._directories, key=lambda path: counts[path])
 
@@ -331,21 +334,11 @@ class LogManager:
         """Return a function, safe on another thread, that writes the recovery points, log starts
         and high watermarks of this moment. Raises StorageError.
         """
-        jobs = []
-        for path, directory in self._directories.items():
-            logs = [log for log in self._logs.values() if log.log_directory == path]
-            recovery_points = {log.topic_partition: log.recovery_point for log in logs}
-            starts = {
-                log.topic_partition: log.log_start_offset
-                for log in logs
-                if log.starts_inside_segment
-            }
-            high_watermarks = {log.topic_partition: log.high_watermark for log in logs}
-            jobs.append((directory, recovery_points, starts, high_watermarks))
+        jobs = [(d, self._checkpoints(d)) for d in self._directories.values()]
 
         def write() -> None:
-            for directory, recovery_points, starts, high_watermarks in jobs:
-                directory.write_checkpoints(recovery_points, starts, high_watermarks)
+            for directory, checkpoints in jobs:
+                directory.write_checkpoints(*checkpoints)
 
         return write
 
@@ -353,13 +346,28 @@ class LogManager:
         """Write the checkpoints now. Raises StorageError."""
         self.checkpoint_plan()()
 
+    def _checkpoints(self, directory: LogDirectory) -> tuple[_Offsets, _Offsets, _Offsets]:
+        logs = self._logs_in(directory.path)
+        return (
+            {log.topic_partition: log.recovery_point for log in logs},
+            {
+                log.topic_partition: log.log_start_offset
+                for log in logs
+                if log.starts_inside_segment
+            },
+            {log.topic_partition: log.high_watermark for log in logs},
+        )
+
+    def _logs_in(self, directory: str) -> list[Log]:
+        return [log for log in self._logs.values() if log.log_directory == directory]
+
     def directory_failed(self, directory: str) -> list[TopicPartition]:
         """Take a log directory offline; return the partitions that are gone with it."""
         failed = self._directories.pop(directory, None)
         if failed is None:
             return []
         self._offline.append(directory)
-        gone = [log for log in self._logs.values() if log.log_directory == directory]
+        gone = self._logs_in(directory)
         for log in gone:
             del self._logs[log.topic_partition]
             log.abandon()
@@ -386,21 +394,15 @@ class LogManager:
             raise failure
 
     def _close_directory(self, directory: LogDirectory) -> None:
-        logs = [log for log in self._logs.values() if log.log_directory == directory.path]
-        for log in logs:
-            plan = log.close()
-            if plan is not None:
-                plan.run()
-                log.flushed(plan)
-        directory.write_checkpoints(
-            {log.topic_partition: log.recovery_point for log in logs},
-            {
-                log.topic_partition: log.log_start_offset
-                for log in logs
-                if log.starts_inside_segment
-            },
-            {log.topic_partition: log.high_watermark for log in logs},
-        )
+        plans = [
+            (log, plan)
+            for log in self._logs_in(directory.path)
+            if (plan := log.close()) is not None
+        ]
+        run_together([plan for _, plan in plans])
+        for log, plan in plans:
+            log.flushed(plan)
+        directory.write_checkpoints(*self._checkpoints(directory))
         if not any(path.startswith(directory.path) for path in self._unreadable):
             directory.write_clean_marker()
 

@@ -50,3 +50,8 @@ class LogOffsets:
         """Move the log end alone, which only ever goes up by itself."""
         assert offset >= self.log_end_offset
         self.log_end_offset = offset
+
+    def commit(self, high_watermark: Offset) -> None:
+        """Set the high watermark, and the last stable offset with it: nothing is undecided."""
+        assert self.log_start_offset <= high_watermark <= self.log_end_offset
+        self.high_watermark = self.last_stable_offset = high_watermark

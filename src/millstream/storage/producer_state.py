@@ -208,6 +208,11 @@ class ProducerStateManager:
         return AbortedEntry(VERSION, producer_id, first_offset, offset, last_stable_offset)
 
     @property
+    def has_undecided(self) -> bool:
+        """True when the last stable offset may lie below the high watermark."""
+        return bool(self._open or self._completed)
+
+    @property
     def first_unstable_offset(self) -> Offset | None:
         """First offset of the oldest transaction that is open, or whose marker lies at or beyond
         the high watermark; None if there is none.
