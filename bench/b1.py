@@ -16,6 +16,7 @@ CONDITIONS = (
     "fetched bytes are dropped by the kernel (MSG_TRUNC), except in the row marked read",
     "C client: librdkafka, one producer or consumer, 4 partitions, linger.ms=5, values of random "
     "bytes, otherwise its defaults; consumer queued.min.messages=1000000, fetch backoff 5 ms",
+    "all subjects stay up for the whole run and take turns; medians, ratios pair by pair",
     "raw limit: a loop that receives and writes to one file; a loop that sends a file by sendfile",
 )
 

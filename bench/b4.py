@@ -12,7 +12,7 @@ from bench.install_size import kafka_bytes, millstream_bytes
 from bench.many_partitions import many_partitions
 from bench.options import MB
 from bench.pairs import KAFKA, MILLSTREAM
-from bench.process import resident_bytes
+from bench.process import cpu_seconds, resident_bytes
 from bench.session import Session
 from bench.solo import Spawn, attempt, running, spawns
 from bench.stage import Broker
@@ -29,7 +29,8 @@ CONDITIONS = (
     "start: from the spawn of the process to the answer of a produce with acks=all to a topic that "
     "CreateTopics made, then to the first record fetched; connecting is tried every 2 ms; Kafka's "
     "directory is formatted before its clock starts, Millstream's does not exist",
-    f"memory: resident set, {IDLE_S:.0f} s after the start, and after 1 GB produced and fetched",
+    f"memory: resident set, {IDLE_S:.0f} s after the start, and after 1 GB produced and fetched; "
+    "CPU while idle: user and system time over these seconds",
     "size: Kafka's jars; Millstream with the packages it requires, no extras; the runtimes of Java "
     "and Python on their own lines",
     "partitions: spread over topics of 1,000, one record in each, clean stop; from the spawn until "
@@ -83,14 +84,21 @@ def _starts(session: Session) -> list[Figure]:
 def _memory(session: Session) -> list[Figure]:
     quick = session.options.quick
     idle = Figure("resident memory, idle", "MB", at_most=50)
+    idle_cpu = Figure("CPU while idle", "% of a core", 2)
     loaded = Figure("resident memory after load", "MB")
+    figures = [idle, idle_cpu, loaded]
+    idle_s = QUICK_IDLE_S if quick else IDLE_S
     directory = session.stage.directory / "memory"
 
     def sample(subject: str, spawn: Spawn) -> None:
         with running(spawn, directory) as node:
             with connect_when_up(node):
                 pass
-            time.sleep(QUICK_IDLE_S if quick else IDLE_S)
+            # The first second still belongs to the start.
+            time.sleep(1.0)
+            cpu_before = cpu_seconds(node.pid)
+            time.sleep(idle_s)
+            idle_cpu.add(subject, (cpu_seconds(node.pid) - cpu_before) / idle_s * 100)
             idle.add(subject, resident_bytes(node.pid) / MB)
             scaled = session.options.scaled
             broker = Broker(node)
@@ -101,8 +109,8 @@ def _memory(session: Session) -> list[Figure]:
 
     for _ in range(QUICK_MEMORY_SAMPLES if quick else MEMORY_SAMPLES):
         for subject, spawn in spawns(session).items():
-            attempt([idle, loaded], subject, partial(sample, subject, spawn))
-    return [idle, loaded]
+            attempt(figures, subject, partial(sample, subject, spawn))
+    return figures
 
 
 def _sizes(session: Session) -> list[Figure]:

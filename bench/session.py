@@ -6,8 +6,10 @@ import time
 
 from rich.console import Console
 
+from bench.admin import BrokerAnswerError
 from bench.options import MB, Options
 from bench.pairs import KAFKA, MILLSTREAM, Row, RowResult, run_row
+from bench.peers.subject import SubjectFailedError
 from bench.rows import raw_fetch_rows, raw_produce_rows
 from bench.stage import Stage
 from bench.work import warm_up
@@ -62,6 +64,12 @@ class Session:
             (KAFKA, self.stage.kafka()),
             (MILLSTREAM, self.stage.millstream()),
         ):
-            if broker:
+            if broker is None:
+                continue
+            try:
                 moved = warm_up(self.stage, broker)
+            except (OSError, BrokerAnswerError, SubjectFailedError) as error:
+                # Its rows will say what fails; the other subjects still have theirs.
+                self.say(f"{name} did not warm up: {error}")
+            else:
                 self.say(f"{name} warmed up with {moved / MB:.0f} MB")
