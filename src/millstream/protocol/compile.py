@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from millstream.protocol.message import Message
     from millstream.protocol.outgoing import Records
 
-MAX_ELEMENTS: Final = 1 << 20
+MAX_ELEMENTS: Final = 1 << 24
 """How many array elements and tagged fields a message may hold unless the caller says less."""
 
 _decoders: dict[tuple[type[Message], int], Callable[..., Any]] = {}
