@@ -1,8 +1,7 @@
 """Producer ids: unique in the cluster, handed out from blocks that are reserved in the store.
 
 A broker reserves a thousand ids at a time by one versioned write of `/latest_producer_id_block`
-(Kafka: ``ZkProducerIdManager``). Ids that were reserved and not handed out when the broker stops are
-never used.
+(Kafka: ``ZkProducerIdManager``). Ids that are left over when the broker stops are never used.
 """
 
 from __future__ import annotations
@@ -60,11 +59,11 @@ class ProducerIds:
     async def _reserve_and_take(self) -> int:
         while self._next >= self._end:
             # All who come while a block is being reserved wait for the same one.
-            if self._reserving is None:
-                self._reserving = spawn(self._reserve())
-                self._reserving.on_done(lambda _: self._forget_reservation())
-            if self._reserving is not None:
-                await self._reserving
+            reserving = self._reserving
+            if reserving is None:
+                reserving = self._reserving = spawn(self._reserve())
+                reserving.on_done(lambda _: self._forget_reservation())
+            await reserving
         return self._take()
 
     def _forget_reservation(self) -> None:
