@@ -74,6 +74,7 @@ offset delta, base timestamp, max timestamp, producer id, producer epoch, base s
 
 _INT32 = struct.Struct(">i")
 _OFFSET_LENGTH_EPOCH = struct.Struct(">qii")
+_MAX_OFFSET: Final = 2**63 - 1
 _INT64 = struct.Struct(">q")
 _INT16 = struct.Struct(">h")
 
@@ -274,7 +275,11 @@ def _check_header(batch: Batch, position: int) -> None:
         raise CorruptLogError(f"magic {batch.magic} at position {position}")
     if batch.length < HEADER_SIZE - LENGTH_OVERHEAD:
         raise CorruptLogError(f"batch length {batch.length} at position {position}")
-    if batch.last_offset_delta < 0 or batch.base_offset < 0 or batch.count < 0:
+    if (
+        batch.last_offset_delta < 0
+        or batch.count < 0
+        or not 0 <= batch.base_offset <= _MAX_OFFSET - batch.last_offset_delta
+    ):
         raise CorruptLogError(
             f"offsets [{batch.base_offset}, {batch.last_offset}] and count {batch.count} "
             f"at position {position}"

@@ -192,6 +192,8 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> Buffer:
         return _decompress_snappy_block(view, max_bytes)
     parts: list[Buffer] = []
     position = len(_XERIAL_HEADER)
+    if len(view) < position:
+        raise CorruptLogError("a snappy stream ends inside its header")
     while position < len(view):
         if len(view) - position < _BLOCK_LENGTH.size:
             raise CorruptLogError("a snappy stream ends inside a block length")
