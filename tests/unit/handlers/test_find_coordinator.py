@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+from tests.unit.handlers.group_calls import Calls
+
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+
+def find(
+    calls: Calls, *keys: str, version: int = 6, key_type: int = 0, **options: object
+) -> FindCoordinatorResponse:
+    if version >= 4:
+        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=list(keys))
+    elif version >= 1:
+        request = FindCoordinatorRequest(key=keys[0], key_type=key_type)
+    else:
+        request = FindCoordinatorRequest(key=keys[0])
+    return calls.call(request, version, FindCoordinatorResponse, **options)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_one_key(calls: Calls, version: int) -> None:
+    response = find(calls, "g", version=version)
+    assert response.error_code == 0
+    assert (response.node_id, response.host, response.port) == (1, "broker.example", 9092)
+    if version >= 1:
+        assert response.error_message == "NONE"
+
+
+@pytest.mark.parametrize("version", [4, 5, 6])
+def test_several_keys(calls: Calls, version: int) -> None:
+    found = find(calls, "g", "", "h", version=version).coordinators
+    assert [(c.key, c.node_id, c.port, c.error_code) for c in found] == [
+        ("g", 1, 9092, 0),
+        ("", 1, 9092, 0),
+        ("h", 1, 9092, 0),
+    ]
+
+
+def test_the_listener_decides_the_address(calls: Calls) -> None:
+    assert find(calls, "g", listener="OTHER").coordinators[0].host == "inner"
+
+
+def test_the_first_question_makes_the_topic(calls_without_topic: Calls) -> None:
+    calls = calls_without_topic
+    assert find(calls, "g").coordinators[0].node_id == 1
+    image = calls.site.metadata.topic("__consumer_offsets")
+    assert image is not None
+    assert len(image.partitions) == 50
+
+
+def test_a_topic_that_cannot_be_made_leaves_no_coordinator(calls_without_topic: Calls) -> None:
+    calls = calls_without_topic
+    calls.controller.refusal = KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "too few brokers")
+    found = find(calls, "g").coordinators[0]
+    assert (found.error_code, found.node_id, found.host, found.port) == (15, -1, "", -1)
+    assert found.error_message == "too few brokers"
+
+
+@pytest.mark.parametrize("version", [1, 3, 4, 6])
+@pytest.mark.parametrize("key_type", [1, 2, 7])
+def test_other_coordinators_are_not_here(calls: Calls, version: int, key_type: int) -> None:
+    response = find(calls, "k", version=version, key_type=key_type)
+    found = response.coordinators[0] if version >= 4 else response
+    assert (found.error_code, found.node_id, found.port) == (42, -1, -1)
+    assert found.error_message
