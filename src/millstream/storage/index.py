@@ -2,26 +2,25 @@
 halves.
 
 The index of a closed segment is mapped and read where it lies. The index of the active segment is
-kept in memory, and its entries go to the file in groups; the file has its full size
-(``segment.index.bytes``) from the start, zeros after the entries, and is cut to the entries when
-the segment closes. So a file that was left untrimmed ends in zeros. Nothing here is trusted: an
-index that is out of order, cut inside an entry, or zero where it must not be raises
-CorruptIndexError, and its segment rebuilds it from the log. Kafka: ``AbstractIndex``.
+kept in memory, and each entry is written to the file at once; the file has its full size
+(``segment.index.bytes``) from the first entry on, zeros after the entries, and is cut to them when
+the segment closes. So a file that was left untrimmed ends in zeros. It is written and not mapped
+then, because a full disk is an error on a write and a signal on a mapping.
+
+Nothing here is trusted: an index that is out of order, cut inside an entry, or zero where it must
+not be raises CorruptIndexError, and its segment rebuilds it from the log. Kafka: ``AbstractIndex``.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from millstream.model.errors import CorruptIndexError
 from millstream.model.offsets import Offset
 from millstream.storage.directory import SegmentLocation
 from millstream.storage.environment import LogEnvironment
-from millstream.storage.files import Buffer, read_file
-
-PERSIST_ENTRIES: Final = 512
-"""How many entries may wait in memory before they go to the file."""
+from millstream.storage.files import Buffer, File, read_file
 
 
 class SegmentIndex:
@@ -33,8 +32,8 @@ class SegmentIndex:
     __slots__ = (
         "_data",
         "_environment",
+        "_file",
         "_location",
-        "_persisted_bytes",
         "_preallocated",
         "count",
         "max_bytes",
@@ -46,7 +45,7 @@ class SegmentIndex:
         self._environment = environment
         self._location = location
         self._data: Buffer | None = None
-        self._persisted_bytes = 0
+        self._file: File | None = None
         self._preallocated = False
         self.count = 0
         """Entries; known once the index was loaded or created."""
@@ -82,11 +81,10 @@ class SegmentIndex:
         self.close()
         self._data = bytearray()
         self.count = 0
-        self._persisted_bytes = 0
-        file = self._environment.file_system.open(self.path, create=True)
+        self._preallocated = False
+        file = self._open_file(create=True)
         file.truncate(0)
-        file.truncate(self.max_entries * self.entry.size)
-        self._preallocated = True
+        self._preallocate(file)
 
     def load(self, *, to_append: bool) -> None:
         """Bring in the entries: mapped, or into memory when more are ``to_append``.
@@ -108,7 +106,6 @@ class SegmentIndex:
         self.check(data)
         self._data = data
         self.count = size // self.entry.size
-        self._persisted_bytes = size
         self._preallocated = False
         if not to_append:
             self._environment.open_files.opened(self)
@@ -132,57 +129,58 @@ class SegmentIndex:
         raise NotImplementedError
 
     def release(self) -> None:
-        """Let go of the mapping; entries that wait in memory stay."""
+        """Let go of the open file or of the mapping; entries in memory stay."""
+        self._file = None
         if not isinstance(self._data, bytearray):
             self._data = None
 
     def close(self) -> None:
         """Let go of everything; trim first."""
-        if self._data is not None and not isinstance(self._data, bytearray):
-            self._environment.open_files.closed(self)
+        self._environment.open_files.closed(self)
+        self._file = None
         self._data = None
 
-    def persist(self) -> None:
-        """Write the entries that the file lacks."""
-        data = self._data
-        if not isinstance(data, bytearray) or len(data) == self._persisted_bytes:
-            return
-        file = self._environment.file_system.open(self.path, create=True)
-        if not self._preallocated:
-            file.truncate(max(self.max_entries * self.entry.size, len(data)))
-            self._preallocated = True
-        file.write_at(self._persisted_bytes, data[self._persisted_bytes :])
-        self._persisted_bytes = len(data)
-
     def trim(self) -> None:
-        """Write what is left and cut the file to its entries."""
-        self.persist()
+        """Cut the file to its entries."""
         if self._preallocated:
-            file = self._environment.file_system.open(self.path)
-            file.truncate(self._persisted_bytes)
+            assert self._data is not None
+            self._open_file().truncate(len(self._data))
             self._preallocated = False
 
     def _push(self, packed: bytes) -> None:
         data = self._data
         assert isinstance(data, bytearray), "entries are appended to the active segment"
+        file = self._file
+        if file is None:
+            file = self._open_file()
+        if not self._preallocated:
+            self._preallocate(file)
+        file.write_at(len(data), packed)
         data += packed
         self.count += 1
-        if len(data) - self._persisted_bytes >= PERSIST_ENTRIES * len(packed):
-            self.persist()
 
     def _cut(self, count: int) -> None:
         data = self._data
         assert isinstance(data, bytearray), "the active segment is truncated"
         size = count * self.entry.size
+        if size == len(data):
+            return
+        file = self._open_file()
+        file.truncate(size)
+        self._preallocate(file)
         del data[size:]
         self.count = count
-        if self._persisted_bytes > size:
-            # Entries beyond the end would be found again after a clean restart: zeros replace them.
-            self._persisted_bytes = size
-            file = self._environment.file_system.open(self.path, create=True)
-            file.truncate(size)
-            file.truncate(self.max_entries * self.entry.size)
-            self._preallocated = True
+
+    def _open_file(self, *, create: bool = False) -> File:
+        file = self._file
+        if file is None:
+            file = self._file = self._environment.file_system.open(self.path, create=create)
+            self._environment.open_files.opened(self)
+        return file
+
+    def _preallocate(self, file: File) -> None:
+        file.truncate(self.max_entries * self.entry.size)
+        self._preallocated = True
 
     def _corrupt(self, reason: str) -> CorruptIndexError:
         return CorruptIndexError(f"{self.path}: {reason}")

@@ -279,6 +279,8 @@ class Loader:
         replay_log(self._producers, self._segments, start, first_offset)
         next_offset = first_offset
         for number, segment in enumerate(segments):
+            if number:
+                self._snapshots.write(segment.base_offset, self._producers.producers.values())
             next_offset, cut = self._recover_segment(segment)
             if cut:
                 self._drop(segments[number + 1 :])

@@ -141,8 +141,12 @@ class Segment:
         records = self.records
         position = records.size
         records.append(data, size)
-        if self.indexes.add(position, size, last_offset, max_timestamp):
-            self.roll_size = -1
+        try:
+            if self.indexes.add(position, size, last_offset, max_timestamp):
+                self.roll_size = -1
+        except OSError:
+            records.truncate(position)
+            raise
         if position == 0:
             self._first_timestamp = max_timestamp
             self._set_roll_limits()
@@ -154,9 +158,14 @@ class Segment:
         records.append(data, len(data))
         if position == 0:
             self._first_timestamp = batches[0].max_timestamp
-        for batch in batches:
-            self.indexes.add(position, batch.size, batch.last_offset, batch.max_timestamp)
-            position += batch.size
+        try:
+            start = position
+            for batch in batches:
+                self.indexes.add(start, batch.size, batch.last_offset, batch.max_timestamp)
+                start += batch.size
+        except OSError:
+            records.truncate(position)
+            raise
         self._set_roll_limits()
 
     def _set_roll_limits(self) -> None:

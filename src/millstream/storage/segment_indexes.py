@@ -106,11 +106,6 @@ class SegmentIndexes:
         self.time_index.close()
         self.to_append = False
 
-    def persist(self) -> None:
-        """Write the entries that the files lack."""
-        self.offset_index.persist()
-        self.time_index.persist()
-
     def truncate_to(self, offset: Offset) -> None:
         """Drop the entries from ``offset`` on; the log has been cut already."""
         self.offset_index.truncate_to(offset)
