@@ -93,7 +93,9 @@ class JoinRules:
 
         ``new_id`` is a unique text out of which a new member's id is made.
         """
-        prefix = request.group_instance_id or caller.client_id
+        prefix = request.group_instance_id
+        if prefix is None:
+            prefix = caller.client_id
         joining = Joining(
             request=request,
             protocols=protocols_by_name(request.protocols),
