@@ -1,13 +1,28 @@
-"""Made-up lines of a web server's access log ("combined" format), the same for the same seed."""
+"""A web server's access log in the "combined" format: made-up lines, and the parts of a line."""
 
 from __future__ import annotations
 
 import random
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final, TypeVar
 
 T = TypeVar("T")
+
+LINE: Final = (
+    r'^(\S+) \S+ \S+ \[([^\]]*)\] "((?:[^"\\]|\\.)*)" (\d{3}) (\d+|-)'
+    r'(?: "((?:[^"\\]|\\.)*)" "((?:[^"\\]|\\.)*)")?'
+)
+"""The start of a line in common or combined format, for Python and for Java; a quoted text may hold
+``\\"``."""
+
+FIELDS: Final = ("client", "time", "request", "status", "bytes", "referrer", "agent")
+"""The groups of ``LINE``."""
+
+_LINE = re.compile(LINE)
 
 _START: Final = datetime(2026, 5, 17, 10, 5, 3, tzinfo=UTC)
 _HITS_PER_SECOND: Final = 4
@@ -72,3 +87,15 @@ def generate_lines(count: int, seed: int) -> Iterator[str]:
 
 def _draw(rng: random.Random, weighted: Mapping[T, int], count: int) -> list[T]:
     return rng.choices(list(weighted), list(weighted.values()), k=count)
+
+
+def count_statuses(source: Path) -> Counter[str]:
+    """Count the status codes of a log file with Python alone."""
+    with source.open("rb") as lines:
+        return Counter(status_of(line) for line in lines)
+
+
+def status_of(line: bytes) -> str:
+    """Return the status code of a line, "" when it has none."""
+    match = _LINE.match(line.decode(errors="replace"))
+    return match[FIELDS.index("status") + 1] if match else ""

@@ -16,7 +16,7 @@ from typing import Annotated, Final
 
 import typer
 
-from millstream.cli.access_log import generate_lines
+from millstream.cli.access_log import count_statuses, generate_lines
 from millstream.cli.demo_broker import DemoBroker
 from millstream.cli.demo_clients import GroupReport, consume_as_group, produce_lines
 from millstream.cli.demo_report import Report
@@ -110,24 +110,3 @@ def _home(directory: Path | None) -> Iterator[Path]:
         yield temporary
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def count_statuses(source: Path) -> Counter[str]:
-    """Count the status codes of a log with nothing but Python, to compare with what Spark says."""
-    counts: Counter[str] = Counter()
-    with source.open("rb") as lines:
-        for line in lines:
-            counts[status_of(line)] += 1
-    return counts
-
-
-def status_of(line: bytes) -> str:
-    """Return the status code of a line in common or combined format, "" when it has none."""
-    _, _, rest = line.partition(b'"')
-    # A quote inside the request is written as \\" by the server.
-    while b'"' in rest:
-        request, _, rest = rest.partition(b'"')
-        if not request.endswith(b"\\"):
-            break
-    code = rest.split(maxsplit=1)[:1]
-    return code[0].decode() if code and code[0].isdigit() and len(code[0]) == 3 else ""

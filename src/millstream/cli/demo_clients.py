@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 DELIVERY_TIMEOUT_S: Final = 120.0
+_BATCH_BYTES: Final = 64 * 1024
 _POLL_RECORDS: Final = 10_000
 _POLL_TIMEOUT_S: Final = 0.05
 
@@ -29,7 +30,9 @@ class GroupReport:
 
 def produce_lines(bootstrap: str, topic: str, source: Path) -> int:
     """Produce each line, keyed by its first word, the client's address; return how many."""
-    producer = _stock().Producer({"bootstrap.servers": bootstrap, "linger.ms": 50})
+    producer = _stock().Producer(
+        {"bootstrap.servers": bootstrap, "linger.ms": 20, "batch.size": _BATCH_BYTES}
+    )
     failures: list[str] = []
 
     def delivered(error: KafkaError | None, _message: Message) -> None:
@@ -102,6 +105,8 @@ class Member:
         self._consumer.close()
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        # Only what is assigned can be paused, and librdkafka assigns after this call at the latest.
+        consumer.assign(partitions)
         if not self._is_reading:
             consumer.pause(partitions)
 

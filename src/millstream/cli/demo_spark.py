@@ -8,19 +8,13 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from millstream.cli.access_log import FIELDS, LINE
 from millstream.cli.failures import CommandFailedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-# Fields of the combined log format. A quoted text may hold \" .
-_LINE: Final = (
-    r'^(\S+) \S+ \S+ \[([^\]]*)\] "((?:[^"\\]|\\.)*)" (\d{3}) (\d+|-)'
-    r'(?: "((?:[^"\\]|\\.)*)" "((?:[^"\\]|\\.)*)")?'
-)
-_FIELDS: Final = ("client", "time", "request", "status", "bytes", "referrer", "agent")
 
 
 @contextmanager
@@ -78,8 +72,8 @@ def load_to_parquet(
     )
     line = records.value.cast("string")
     fields = [
-        sql.regexp_extract(line, _LINE, number).alias(name)
-        for number, name in enumerate(_FIELDS, start=1)
+        sql.regexp_extract(line, LINE, number).alias(name)
+        for number, name in enumerate(FIELDS, start=1)
     ]
     records.select("partition", "offset", "timestamp", line.alias("line"), *fields).write.parquet(
         str(directory)

@@ -185,7 +185,7 @@ class Cluster:
         """
         deadline = time.monotonic() + self.settings.request_timeout_ms / 1000
         while True:
-            reached = any(connection.is_open for connection in self._connections.values())
+            reached = bool(self._connections)
             try:
                 return operation()
             except ConnectionFailedError:

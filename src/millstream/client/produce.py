@@ -62,12 +62,13 @@ class Identity(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """A batch on its way: ``offset`` is −1 until it is acknowledged, and with acks=0 for good."""
+    """A batch on its way; ``offset`` is −1 until the broker tells it, with acks=0 for good."""
 
     topic_partition: TopicPartition
     batch: bytes
     count: int
     offset: Offset = -1
+    is_acknowledged: bool = False
 
 
 Acknowledge: TypeAlias = Callable[[Sent], None]
@@ -94,6 +95,7 @@ class BatchSender:
         self._on_acknowledged = on_acknowledged
         self._producer: tuple[int, int] | None = None
         self._sequences: dict[TopicPartition, int] = {}
+        self._begun: set[TopicPartition] = set()
         self._connections: dict[int, Connection] = {}
         self._in_flight: dict[int, deque[Sent]] = {}
 
@@ -116,7 +118,10 @@ class BatchSender:
         try:
             leader = self._cluster.partition(topic_partition).leader
             waiting = self._in_flight.setdefault(leader, deque())
-            if len(waiting) >= MAX_IN_FLIGHT:
+            # A broker that does not know the producer takes any sequence as the first one, so the
+            # second batch of a partition waits until the first one is in.
+            most = MAX_IN_FLIGHT if topic_partition in self._begun else 1
+            while len(waiting) >= most:
                 self._settle_oldest(leader)
             self._transmit(leader, sent)
         except (ConnectionFailedError, KafkaError) as error:
@@ -186,6 +191,8 @@ class BatchSender:
         _raise_refusal(row, sent)
         self._in_flight[leader].popleft()
         sent.offset = row.base_offset
+        sent.is_acknowledged = True
+        self._begun.add(sent.topic_partition)
         self._on_acknowledged(sent)
 
     def _recover(self, error: ConnectionFailedError | KafkaError, unsent: Sent | None) -> None:
@@ -203,7 +210,7 @@ class BatchSender:
             self._resend(sent, deadline)
 
     def _resend(self, sent: Sent, deadline: float) -> None:
-        while sent.offset < 0:
+        while not sent.is_acknowledged:
             self._cluster.forget()
             time.sleep(self._cluster.settings.retry_backoff_ms / 1000)
             try:

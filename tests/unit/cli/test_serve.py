@@ -1,0 +1,81 @@
+"""`serve`: its command line, and the order in which settings count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+
+from millstream.cli.app import build
+from millstream.cli.serve import broker_config
+from millstream.cli.serve_arguments import (
+    OPTION_HELP,
+    ServeArguments,
+    UsageError,
+    parse_arguments,
+    settings_from_arguments,
+)
+
+
+def test_every_form_of_the_command_line() -> None:
+    assert parse_arguments([]) == ServeArguments()
+    assert parse_arguments(
+        ["server.properties", "--override", "a=1", "--override=b=x=y", "--data-dir", "d"]
+    ) == ServeArguments("server.properties", (("a", "1"), ("b", "x=y")), "d")
+    assert parse_arguments(["--host", "::1", "--port=0"]) == ServeArguments(host="::1", port=0)
+
+
+@pytest.mark.parametrize("words", [["--port", "-1"], ["--override", "=1"], ["--data-dir"], ["-x"]])
+def test_what_is_refused(words: list[str]) -> None:
+    with pytest.raises(UsageError):
+        parse_arguments(words)
+
+
+def test_the_help_shows_exactly_the_options_that_the_parser_takes() -> None:
+    command = typer.main.get_command(build(["serve"]))
+    options = {
+        name
+        for parameter in command.commands["serve"].params  # type: ignore[attr-defined]
+        for name in parameter.opts
+        if name.startswith("--") and name != "--help"
+    }
+    assert options == set(OPTION_HELP)
+
+
+def test_a_broker_without_settings_is_for_this_machine() -> None:
+    settings = settings_from_arguments(ServeArguments(), {})
+    assert settings == {
+        "log.dirs": "millstream-data",
+        "listeners": "PLAINTEXT://127.0.0.1:9092",
+    }
+
+
+def test_a_properties_file_is_taken_as_it_is() -> None:
+    known = {"log.dirs": "/var/kafka"}
+    assert settings_from_arguments(ServeArguments("server.properties"), known) == {}
+    assert settings_from_arguments(ServeArguments(), {"listeners": "PLAINTEXT://:1"}) == {
+        "log.dirs": "millstream-data"
+    }
+
+
+def test_host_and_port_replace_the_listeners() -> None:
+    arguments = ServeArguments("server.properties", host="::1", port=0)
+    known = {"listeners": "PLAINTEXT://:1", "log.dir": "d"}
+    assert settings_from_arguments(arguments, known) == {"listeners": "PLAINTEXT://[::1]:0"}
+
+
+def test_options_count_more_than_variables_and_these_more_than_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=2\nlog.retention.ms=3\nlog.segment.bytes=20000000\n")
+    environment = {
+        "MILLSTREAM_LOG_RETENTION_MS": "4",
+        "MILLSTREAM_NUM_PARTITIONS": "5",
+        "MILLSTREAM_ACCESS_LOG": "not a setting",
+        "PATH": "/bin",
+    }
+    arguments = parse_arguments([str(file), "--override", "num.partitions=6"])
+    config = broker_config(arguments, environment)
+    assert config.overrides["num.partitions"] == "6"
+    assert config.overrides["log.retention.ms"] == "4"
+    assert config.overrides["log.segment.bytes"] == "20000000"

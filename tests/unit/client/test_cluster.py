@@ -1,0 +1,239 @@
+"""Connections, leaders and trying again, against a broker that does as it is told."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from tests.unit.client.scripted_broker import TOPIC, CutConnectionError, Interceptor, ScriptedBroker
+
+from millstream.client.cluster import Cluster
+from millstream.client.errors import ConnectionFailedError, TimedOutError, UnsupportedVersionError
+from millstream.client.fetch import Fetcher, FetchSettings
+from millstream.client.lines import LineEncoder
+from millstream.client.offsets import EARLIEST, LATEST, end_offsets
+from millstream.client.produce import BatchSender, Sent
+from millstream.client.settings import ClientSettings, parse_bootstrap_servers
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.topic import TopicPartition
+from millstream.protocol.message import Request, Response
+from millstream.protocol.messages.fetch import FetchRequest
+from millstream.protocol.messages.metadata import MetadataRequest
+from millstream.protocol.messages.produce import ProduceRequest
+from millstream.records.builder import BatchOptions
+from millstream.records.record import read_records
+
+PLACE = TopicPartition(TOPIC, 0)
+
+
+@pytest.fixture
+def broker() -> Iterator[ScriptedBroker]:
+    with ScriptedBroker() as started:
+        yield started
+
+
+def cluster_of(bootstrap: str, **settings: int) -> Cluster:
+    return Cluster(
+        ClientSettings(
+            bootstrap_servers=parse_bootstrap_servers(bootstrap),
+            **{"retry_backoff_ms": 1, "request_timeout_ms": 5_000, **settings},
+        )
+    )
+
+
+def times(count: int, kind: type[Request], answer: Response | None) -> Interceptor:
+    """Answer the first ``count`` requests of a kind so; None cuts the connection."""
+    left = count
+
+    def intercept(request: Request) -> Response | None:
+        nonlocal left
+        if not isinstance(request, kind) or not left:
+            return None
+        left -= 1
+        if answer is None:
+            raise CutConnectionError
+        return answer
+
+    return intercept
+
+
+def send(sender: BatchSender, *lines: bytes) -> Sent:
+    identity = sender.identity(PLACE, len(lines))
+    options = BatchOptions(
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        base_sequence=identity.base_sequence,
+    )
+    return sender.send(PLACE, LineEncoder().encode(lines, 0, options), len(lines))
+
+
+def read_all(cluster: Cluster, count: int, **settings: int) -> list[bytes | None]:
+    fetcher = Fetcher(cluster, {PLACE: 0}, FetchSettings(max_wait_ms=10, **settings))
+    values: list[bytes | None] = []
+    while len(values) < count:
+        for fetched in fetcher.poll():
+            for batch in fetched.batches():
+                values += [record.value for record in read_records(batch)]
+    fetcher.close()
+    return values
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with (
+        cluster_of(f"127.0.0.1:{port}") as cluster,
+        pytest.raises(ConnectionFailedError, match=f"127.0.0.1:{port}: connection refused"),
+    ):
+        cluster.metadata()
+
+
+def test_a_peer_that_speaks_another_protocol() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        cluster_of(f"127.0.0.1:{listener.getsockname()[1]}", connect_timeout_ms=200) as cluster,
+        pytest.raises(TimedOutError, match="no answer in time"),
+    ):
+        cluster.metadata()
+
+
+def test_a_second_bootstrap_server_is_asked_when_the_first_is_gone(broker: ScriptedBroker) -> None:
+    with cluster_of(f"127.0.0.1:1,{broker.bootstrap}") as cluster:
+        assert cluster.topic(TOPIC).name == TOPIC
+
+
+def test_an_unknown_topic_is_told_at_once(broker: ScriptedBroker) -> None:
+    broker.intercept.append(times(99, MetadataRequest, broker.metadata(error=3)))
+    with cluster_of(broker.bootstrap) as cluster, pytest.raises(KafkaError) as raised:
+        cluster.topic(TOPIC)
+    assert raised.value.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert sum(isinstance(request, MetadataRequest) for request in broker.requests) == 1
+
+
+def test_a_leader_that_is_being_elected_is_waited_for(broker: ScriptedBroker) -> None:
+    broker.intercept.append(times(3, MetadataRequest, broker.metadata(leader=-1)))
+    with cluster_of(broker.bootstrap) as cluster:
+        assert cluster.partition(PLACE).leader == 1
+
+
+def test_a_partition_that_does_not_exist(broker: ScriptedBroker) -> None:
+    with cluster_of(broker.bootstrap) as cluster, pytest.raises(KafkaError, match="no partition 5"):
+        cluster.partition(TopicPartition(TOPIC, 5))
+
+
+def test_a_connection_that_breaks_is_made_again(broker: ScriptedBroker) -> None:
+    with cluster_of(broker.bootstrap) as cluster:
+        cluster.topic(TOPIC)
+        cluster.forget()
+        broker.intercept.append(times(2, MetadataRequest, None))
+        assert cluster.topic(TOPIC).name == TOPIC
+
+
+def test_an_api_that_the_broker_lacks(broker: ScriptedBroker) -> None:
+    del broker.versions[2]
+    with (
+        cluster_of(broker.bootstrap) as cluster,
+        pytest.raises(UnsupportedVersionError, match="ListOffsets"),
+    ):
+        end_offsets(cluster, [PLACE], which=LATEST)
+
+
+def test_what_is_sent_is_read_back(broker: ScriptedBroker) -> None:
+    with cluster_of(broker.bootstrap) as cluster:
+        sender = BatchSender(cluster)
+        sent = [send(sender, b"%d" % number) for number in range(20)]
+        sender.flush()
+        sender.close()
+        assert [each.offset for each in sent] == list(range(20))
+        assert read_all(cluster, 20) == [b"%d" % number for number in range(20)]
+        assert read_all(cluster, 20, max_partition_bytes=1) == read_all(cluster, 20)
+        assert end_offsets(cluster, [PLACE], which=LATEST) == {PLACE: 20}
+        assert end_offsets(cluster, [PLACE], which=EARLIEST) == {PLACE: 0}
+
+
+def test_batches_of_one_producer_carry_one_sequence_after_the_other(broker: ScriptedBroker) -> None:
+    with cluster_of(broker.bootstrap) as cluster:
+        sender = BatchSender(cluster)
+        assert sender.identity(PLACE, 10) == (77, 0, 0)
+        assert sender.identity(PLACE, 5) == (77, 0, 10)
+        assert sender.identity(TopicPartition(TOPIC, 1), 5) == (77, 0, 0)
+        assert sender.identity(PLACE, 5) == (77, 0, 15)
+
+
+@pytest.mark.parametrize("failing", [1, 2, 7])
+def test_batches_are_sent_again_after_a_cut_and_written_once(
+    broker: ScriptedBroker, failing: int
+) -> None:
+    """The answer is lost after the append: the broker has the batch, the client cannot know."""
+    left = failing
+
+    def append_and_cut(request: Request) -> None:
+        nonlocal left
+        if isinstance(request, ProduceRequest) and left:
+            left -= 1
+            records = request.topic_data[0].partition_data[0].records
+            assert records is not None
+            broker.append(bytes(records))
+            raise CutConnectionError
+
+    broker.intercept.append(append_and_cut)
+    acknowledged: list[Sent] = []
+    with cluster_of(broker.bootstrap) as cluster:
+        sender = BatchSender(cluster, on_acknowledged=acknowledged.append)
+        for number in range(12):
+            send(sender, b"%d" % number)
+        sender.flush()
+        sender.close()
+        assert [each.offset for each in acknowledged] == list(range(12))
+        assert read_all(cluster, 12) == [b"%d" % number for number in range(12)]
+
+
+def test_another_leader_is_looked_for(broker: ScriptedBroker) -> None:
+    broker.intercept.append(times(3, ProduceRequest, broker.produced(6)))
+    with cluster_of(broker.bootstrap) as cluster:
+        sender = BatchSender(cluster)
+        for number in range(8):
+            send(sender, b"%d" % number)
+        sender.flush()
+        sender.close()
+        assert read_all(cluster, 8) == [b"%d" % number for number in range(8)]
+
+
+def test_a_refusal_that_does_not_pass_is_raised(broker: ScriptedBroker) -> None:
+    broker.intercept.append(times(1, ProduceRequest, broker.produced(10)))
+    with cluster_of(broker.bootstrap) as cluster:
+        sender = BatchSender(cluster)
+        send(sender, b"too large")
+        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+            sender.flush()
+
+
+def test_without_idempotence_nothing_is_sent_twice(broker: ScriptedBroker) -> None:
+    broker.intercept.append(times(1, ProduceRequest, None))
+    with cluster_of(broker.bootstrap) as cluster:
+        sender = BatchSender(cluster, acks=1)
+        assert sender.identity(PLACE, 1) == (-1, -1, -1)
+        send(sender, b"once")
+        with pytest.raises(ConnectionFailedError):
+            sender.flush()
+
+
+def test_a_fetch_goes_on_after_cuts_and_changes_of_leader(broker: ScriptedBroker) -> None:
+    with cluster_of(broker.bootstrap) as cluster:
+        sender = BatchSender(cluster)
+        for number in range(6):
+            send(sender, b"%d" % number)
+        sender.flush()
+        sender.close()
+        broker.intercept.append(times(2, FetchRequest, None))
+        broker.intercept.append(times(2, FetchRequest, broker.fetched(6)))
+        assert read_all(cluster, 6, max_partition_bytes=1) == [b"%d" % n for n in range(6)]
+
+
+def test_an_offset_that_is_gone(broker: ScriptedBroker) -> None:
+    with cluster_of(broker.bootstrap) as cluster:
+        fetcher = Fetcher(cluster, {PLACE: 5})
+        with pytest.raises(KafkaError, match="offset 5 of t-0 is not in the log"):
+            fetcher.poll()
+        fetcher.close()

@@ -1,0 +1,54 @@
+"""Ranges are cut into tasks without a gap, an overlap or an empty part."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.model.topic import TopicPartition
+from millstream.spark.ranges import OffsetRange, split
+
+
+def ranges_of(*sizes: int) -> list[OffsetRange]:
+    return [
+        OffsetRange(TopicPartition("t", number), 100, 100 + size)
+        for number, size in enumerate(sizes)
+    ]
+
+
+def sizes(parts: list[OffsetRange]) -> list[int]:
+    return [part.size for part in parts]
+
+
+def test_one_task_for_each_partition_that_has_something() -> None:
+    assert split(ranges_of(5, 0, 7)) == [*ranges_of(5), ranges_of(0, 0, 7)[2]]
+    assert split(ranges_of(0, 0), min_partitions=8) == []
+
+
+def test_a_limit_on_records() -> None:
+    assert sizes(split(ranges_of(10, 3), max_records=4)) == [3, 3, 4, 3]
+
+
+def test_large_ranges_are_cut_in_proportion_and_small_ones_stay_whole() -> None:
+    assert sizes(split(ranges_of(100, 300), min_partitions=4)) == [100, 100, 100, 100]
+    assert sizes(split(ranges_of(1, 1000), min_partitions=3)) == [1, 500, 500]
+    assert sizes(split(ranges_of(1), min_partitions=5)) == [1]
+
+
+@given(
+    st.lists(st.integers(0, 10_000), max_size=6),
+    st.none() | st.integers(1, 40),
+    st.none() | st.integers(1, 5_000),
+)
+def test_the_parts_are_the_whole(
+    lengths: list[int], min_partitions: int | None, max_records: int | None
+) -> None:
+    whole = ranges_of(*lengths)
+    parts = split(whole, min_partitions=min_partitions, max_records=max_records)
+    for each in whole:
+        own = [part for part in parts if part.topic_partition == each.topic_partition]
+        assert all(part.size > 0 for part in own)
+        assert max_records is None or all(part.size <= max_records for part in own)
+        ends = [each.start, *(part.end for part in own)]
+        assert [part.start for part in own] == ends[:-1]
+        assert ends[-1] == each.end
