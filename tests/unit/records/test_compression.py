@@ -123,7 +123,7 @@ def test_a_bomb_costs_no_more_than_the_cap(codec: Codec) -> None:
 
 def test_a_declared_size_allocates_nothing() -> None:
     lies = [
-        (Codec.SNAPPY, b"\xff\xff\xff\x7f" + b"\x00" * 20),
+        (Codec.SNAPPY, b"\x80\x80\x80\x30" + b"\x00" * 20),
         (Codec.GZIP, gzip.compress(b"small")[:-4] + b"\xff\xff\xff\x7f"),
         (Codec.ZSTD, bytes.fromhex("28b52ffda0000000") + b"\x07\x01\x00\x00"),
     ]

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from millstream.model.errors import CorruptLogError
 from millstream.records.batch import HEADER_SIZE, Batch
 from millstream.records.builder import BatchBuilder, BatchOptions, encode_batch, seal
-from millstream.records.record import Record, read_records
+from millstream.records.columns import decode_columns
+from millstream.records.record import Record, iter_records, read_records
+from millstream.records.record_checks import plain_timestamp_delta
 from millstream.records.varint import decode_varint, decode_varlong, encode_varint
 
 
@@ -40,6 +44,9 @@ def test_one_record_byte_by_byte() -> None:
     "payload",
     [
         b"",
+        record_of(b"\0", 5, 0, -1, 2, b"vv", 0, b"x"),
+        record_of(b"\0", 5, 0, -1, 2, b"vv", 1, 1, b"h", -1, b"x"),
+        encode_varint(9) + record_of(b"\0", 5, 0, -1, 2, b"vv", 0)[1:],
         GOOD + b"\0",
         GOOD[:-1],
         encode_varint(-1) + GOOD[1:],
@@ -55,8 +62,44 @@ def test_one_record_byte_by_byte() -> None:
     ],
 )
 def test_records_that_do_not_add_up(payload: bytes) -> None:
+    batch = batch_of(payload, 1)
     with pytest.raises(CorruptLogError):
-        read_records(batch_of(payload, 1))
+        read_records(batch)
+    with pytest.raises(CorruptLogError):
+        decode_columns([batch.buffer])
+    assert plain_timestamp_delta(batch.buffer, 1) is None
+
+
+def test_a_record_that_the_batch_cuts_off_is_not_yielded() -> None:
+    whole = record_of(b"\0", 5, 0, -1, -1, 1, 1, b"h", 4, b"1234")
+    with pytest.raises(CorruptLogError):
+        next(iter_records(batch_of(whole[:-3], 1)))
+
+
+def test_what_looks_plain_to_a_walk_that_trusts_too_much() -> None:
+    plain = record_of(b"\0", 5, 0, -1, 2, b"vv", 0)
+    assert plain_timestamp_delta(batch_of(plain, 1).buffer, 1) == 5
+    body = b"\0\x0a\0\x01"
+    for payload in (
+        bytes((plain[0] | 1,)) + plain[1:],  # a negative length
+        record_of(b"\0", 5, 0, -2, b"\x07", 0, 0),  # a key of a negative length, and a byte
+        record_of(b"\0", 5, 0, -1, -2, b"\x07", 0),
+        # Two bytes of a length that has three.
+        struct.pack("<BB", (2 * 8199) & 0x7F | 0x80, 2 * 8199 >> 7)
+        + body
+        + b"\x80\x80"
+        + bytes(8192)
+        + b"\0",
+    ):
+        assert plain_timestamp_delta(batch_of(payload, 1).buffer, 1) is None
+
+
+def test_bits_that_do_not_fit_are_dropped_as_kafka_drops_them() -> None:
+    assert decode_varint(b"\xfe\xff\xff\xff\x7f", 0) == (2**31 - 1, 5)
+    assert decode_varlong(b"\xfe" + b"\xff" * 8 + b"\x7f", 0) == (2**63 - 1, 10)
+    batch = batch_of(record_of(b"\0", 0, b"\x84\x80\x80\x80\x70", -1, -1, 0), 1)
+    assert [record.offset for record in read_records(batch)] == [2]
+    assert decode_columns([batch.buffer]).offset.tolist() == [2]
 
 
 def test_a_count_that_is_not_the_records() -> None:
