@@ -26,7 +26,7 @@ from millstream.config.validators import (
     one_of,
     throttled_replicas,
 )
-from millstream.config.value import MAX_LONG, Value, invalid
+from millstream.config.value import MAX_LONG, Value
 from millstream.model.errors import ConfigError
 
 HOUR_MS: Final = 3_600_000
@@ -382,20 +382,3 @@ def validate(config: TopicConfig) -> None:
             "Tiered Storage functionality is disabled in the broker. "
             "Topic cannot be configured with remote log storage."
         )
-    _validate_local_retention(config, "retention.bytes")
-    _validate_local_retention(config, "retention.ms")
-
-
-def _validate_local_retention(config: TopicConfig, name: str) -> None:
-    local_name = f"local.{name}"
-    total, local = config.value(name), config.value(local_name)
-    assert isinstance(total, int)
-    assert isinstance(local, int)
-    if total == -1 or local == -2:
-        return
-    if local == -1:
-        reason = f"Value must not be -1 as {name} value is set as {total}."
-        raise invalid(local_name, local, reason)
-    if local > total:
-        reason = f"Value must not be more than {name} property value: {total}"
-        raise invalid(local_name, local, reason)

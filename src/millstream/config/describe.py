@@ -1,0 +1,98 @@
+"""Settings as DescribeConfigs tells them: value, where it comes from, and what stands behind it.
+
+Kafka: ``ConfigHelper.createTopicConfigEntry`` and ``createBrokerConfigEntry``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from millstream.config.broker import BrokerConfig, all_broker_keys
+from millstream.config.definition import READ_ONLY, ConfigKey
+from millstream.config.dynamic import ConfigSource, DynamicConfig, SourcedValue
+from millstream.config.topic import TopicConfig
+from millstream.config.value import ConfigType, Value, format_value
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One setting. ``value`` is None for a sensitive setting and for null; the first of
+    ``synonyms`` is the value that counts.
+    """
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    sensitive: bool
+    synonyms: tuple[SourcedValue, ...]
+    type: ConfigType
+    doc: str
+
+
+def describe_topic(config: TopicConfig, dynamic: DynamicConfig) -> Iterator[ConfigEntry]:
+    """Yield a topic's settings; internal ones only where they were set."""
+    for key in TopicConfig.keys.values():
+        is_set = key.name in config.overrides
+        if key.internal and not is_set:
+            continue
+        value = format_value(config.value(key.name))
+        synonyms: tuple[SourcedValue, ...] = ()
+        if key.inherits:
+            synonyms = dynamic.values_of(key.inherits[0].name)
+        if is_set:
+            synonyms = (SourcedValue(key.name, value, ConfigSource.TOPIC_CONFIG), *synonyms)
+        yield _entry(key, value, synonyms, read_only=False)
+
+
+def describe_broker(dynamic: DynamicConfig) -> Iterator[ConfigEntry]:
+    """Yield the settings of this broker: all that Kafka has, and what else was set."""
+    keys = all_broker_keys()
+    overrides = {**dynamic.static.overrides, **dynamic.of_all_brokers, **dynamic.of_this_broker}
+    for key in keys.values():
+        if key.internal and key.name not in overrides:
+            continue
+        yield _broker_entry(key, _value_of(dynamic.current, key), dynamic)
+    for name, text in overrides.items():
+        if name not in keys:
+            unknown = ConfigKey(name, ConfigType.STRING, None, effective=False, kafka=False)
+            yield _broker_entry(unknown, text, dynamic)
+
+
+def describe_all_brokers(dynamic: DynamicConfig) -> Iterator[ConfigEntry]:
+    """Yield the dynamic settings that all brokers share."""
+    keys = all_broker_keys()
+    for name, text in dynamic.of_all_brokers.items():
+        key = keys.get(name) or ConfigKey(name, ConfigType.STRING, None)
+        value = None if key.is_sensitive else text
+        shared = SourcedValue(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+        yield _entry(key, value, (shared,), read_only=key.mode is READ_ONLY)
+
+
+def _broker_entry(key: ConfigKey, value: Value, dynamic: DynamicConfig) -> ConfigEntry:
+    synonyms = dynamic.values_of(key.name, sensitive=key.is_sensitive)
+    text = None if key.is_sensitive else format_value(value)
+    return _entry(key, text, synonyms, read_only=key.mode is READ_ONLY)
+
+
+def _value_of(config: BrokerConfig, key: ConfigKey) -> Value:
+    if key.effective:
+        return config.value(key.name)
+    text = config.overrides.get(key.name)
+    return key.default if text is None else key.parse(text)
+
+
+def _entry(
+    key: ConfigKey, value: str | None, synonyms: tuple[SourcedValue, ...], *, read_only: bool
+) -> ConfigEntry:
+    return ConfigEntry(
+        name=key.name,
+        value=value,
+        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+        read_only=read_only,
+        sensitive=key.is_sensitive,
+        synonyms=synonyms,
+        type=key.type,
+        doc=key.doc,
+    )

@@ -1,0 +1,112 @@
+"""CreateTopics (key 19), versions 2 to 7.
+
+=======  ====================================================================================
+version  what it brings
+=======  ====================================================================================
+4        −1 partitions or replicas: the broker's default (KIP-464); older versions may ask it too
+5        flexible; the answer tells sizes and settings (KIP-525)
+6        throttling by quota (KIP-599); this broker has no such quota
+7        topic ids (KIP-516)
+=======  ====================================================================================
+
+The answer leaves when the topics are stored and open. Every topic stands for itself, but a request
+for more than 10,000 partitions is refused as a whole. A time-out of 0 or less times out at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from millstream.config.describe import describe_topic
+from millstream.controller.topic_changes import NewTopic
+from millstream.handlers.request import RequestContext
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from millstream.runtime.metadata_cache import TopicImage
+from millstream.runtime.services import Services
+
+_CLUSTER_METADATA: Final = "__cluster_metadata"
+
+
+async def handle(
+    services: Services, context: RequestContext, request: CreateTopicsRequest
+) -> CreateTopicsResponse:
+    """Create topics, or say what would become of them."""
+    if request.timeout_ms <= 0:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+    counts = Counter(topic.name for topic in request.topics)
+    accepted: list[NewTopic] = []
+    refused: dict[str, CreatableTopicResult] = {}
+    for topic in request.topics:
+        reason = _refusal(topic.name, counts)
+        if reason is None:
+            accepted.append(_wanted(topic))
+        else:
+            error = KafkaError(ErrorCode.INVALID_REQUEST, reason)
+            refused[topic.name] = _failure(topic.name, error)
+    results = await services.controller.create_topics(accepted, validate_only=request.validate_only)
+    topics = [
+        _failure(wanted.name, result)
+        if isinstance(result, KafkaError)
+        else _success(services, result)
+        for wanted, result in zip(accepted, results, strict=True)
+    ]
+    return CreateTopicsResponse(topics=[*topics, *refused.values()])
+
+
+def failed(
+    context: RequestContext, request: CreateTopicsRequest, error: KafkaError
+) -> CreateTopicsResponse:
+    """Refuse every topic."""
+    return CreateTopicsResponse(topics=[_failure(topic.name, error) for topic in request.topics])
+
+
+def _refusal(name: str, counts: Counter[str]) -> str | None:
+    if counts[name] > 1:
+        return "Duplicate topic name."
+    if name == _CLUSTER_METADATA:
+        return f"Creation of internal topic {name} is prohibited."
+    return None
+
+
+def _wanted(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        name=topic.name,
+        partition_count=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignments=[(each.partition_index, each.broker_ids) for each in topic.assignments],
+        configs={config.name: config.value for config in topic.configs},
+    )
+
+
+def _success(services: Services, image: TopicImage) -> CreatableTopicResult:
+    configs = [
+        CreatableTopicConfigs(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            config_source=entry.source.value,
+            is_sensitive=entry.sensitive,
+        )
+        for entry in describe_topic(image.config, services.config)
+    ]
+    return CreatableTopicResult(
+        name=image.name,
+        topic_id=image.topic_id,
+        error_code=ErrorCode.NONE.code,
+        error_message=None,
+        num_partitions=len(image.partitions),
+        replication_factor=len(image.partitions[0].replicas),
+        configs=sorted(configs, key=lambda config: config.name),
+    )
+
+
+def _failure(name: str, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error.error.code, error_message=error.message)

@@ -1,0 +1,224 @@
+"""Metadata (key 3), versions 0 to 13.
+
+=======  ====================================================================================
+version  what it brings
+=======  ====================================================================================
+0        an empty list of topics means all of them
+1        null means all, an empty list none; racks, the controller, internal topics
+2        cluster id
+4        the client says whether unknown topics are created
+5        offline replicas
+6        LISTENER_NOT_FOUND for a leader that does not listen where the client asks
+7        leader epochs
+8        authorized operations (KIP-430); those of the cluster left again in version 11
+9        flexible
+10       topic ids in answers; 10 and 11 have the field in requests and refuse it
+12       topics by id, with a null name (KIP-516)
+13       an error for the answer as a whole
+=======  ====================================================================================
+
+A topic that is created on the way is there, with its leaders, when the answer leaves, and an error
+of the creation is in the answer; Apache Kafka answers UNKNOWN_TOPIC_OR_PARTITION at once and lets
+the client ask again. Topics of one request are created in parallel to nothing: one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from millstream.handlers import authorized_operations
+from millstream.handlers.request import Reply, RequestContext
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.leadership import NO_LEADER, PartitionState
+from millstream.model.topic import (
+    INTERNAL_TOPICS,
+    ZERO_TOPIC_ID,
+    TopicId,
+    validate_topic_name,
+)
+from millstream.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from millstream.runtime.metadata_cache import MetadataCache, TopicImage
+from millstream.runtime.services import Services
+
+_FIRST_VERSION_WITH_IDS: Final = 12
+
+
+def handle(services: Services, context: RequestContext, request: MetadataRequest) -> Reply:
+    """Tell about topics, brokers and the controller; create topics where that is asked for."""
+    _check_ids(context, request)
+    metadata = services.metadata
+    view = _View(metadata, context)
+    if request.topics is None or (context.version == 0 and not request.topics):
+        topics = [view.topic(image) for image in metadata.topics()]
+        return _response(services, context, request, topics)
+    ids = {topic.topic_id for topic in request.topics if topic.topic_id != ZERO_TOPIC_ID}
+    if ids:
+        return _response(services, context, request, [view.topic_by_id(each) for each in ids])
+    # A name that is asked for twice is answered once.
+    names = list(dict.fromkeys(_name(topic.name) for topic in request.topics))
+    if request.allow_auto_topic_creation and services.config.current.auto_create_topics_enable:
+        missing = [name for name in names if metadata.topic(name) is None]
+        if missing:
+            return _create_and_answer(services, context, request, names)
+    return _response(services, context, request, [view.topic_by_name(name) for name in names])
+
+
+def failed(
+    context: RequestContext, request: MetadataRequest, error: KafkaError
+) -> MetadataResponse:
+    """Refuse every topic that was named."""
+    return MetadataResponse(
+        brokers=[],
+        topics=[
+            MetadataResponseTopic(
+                error_code=error.error.code,
+                name=topic.name or "",
+                topic_id=topic.topic_id,
+                partitions=[],
+            )
+            for topic in request.topics or ()
+        ],
+        error_code=error.error.code,
+    )
+
+
+def _check_ids(context: RequestContext, request: MetadataRequest) -> None:
+    if context.version >= _FIRST_VERSION_WITH_IDS:
+        return
+    for topic in request.topics or ():
+        if topic.name is None:
+            reason = f"Topic name can not be null for version {context.version}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+        if topic.topic_id != ZERO_TOPIC_ID:
+            reason = f"Topic IDs are not supported in requests for version {context.version}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+
+
+def _name(name: str | None) -> str:
+    if name is None:
+        # Neither an id nor a name: Apache Kafka stumbles and answers the same.
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a topic has neither a name nor an id")
+    return name
+
+
+async def _create_and_answer(
+    services: Services, context: RequestContext, request: MetadataRequest, names: Iterable[str]
+) -> MetadataResponse:
+    topics = []
+    for name in names:
+        try:
+            image = services.metadata.topic(name) or await _create(services, name)
+        except KafkaError as error:
+            topics.append(_no_topic(name, error.error))
+        else:
+            topics.append(_View(services.metadata, context).topic(image))
+    return _response(services, context, request, topics)
+
+
+async def _create(services: Services, name: str) -> TopicImage:
+    validate_topic_name(name)
+    return await services.controller.ensure_topic(name)
+
+
+def _response(
+    services: Services,
+    context: RequestContext,
+    request: MetadataRequest,
+    topics: list[MetadataResponseTopic],
+) -> MetadataResponse:
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            if topic.name is not None:
+                topic.topic_authorized_operations = authorized_operations.TOPIC
+    cluster_operations = authorized_operations.NOT_ASKED
+    if request.include_cluster_authorized_operations:
+        cluster_operations = authorized_operations.CLUSTER
+    metadata = services.metadata
+    brokers = []
+    for broker in metadata.brokers.values():
+        endpoint = broker.endpoint(context.connection.listener)
+        brokers.append(
+            MetadataResponseBroker(
+                node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+            )
+        )
+    return MetadataResponse(
+        brokers=brokers,
+        cluster_id=metadata.cluster_id,
+        controller_id=metadata.controller_id,
+        topics=topics,
+        cluster_authorized_operations=cluster_operations,
+    )
+
+
+class _View:
+    """What one request may see of the cluster."""
+
+    def __init__(self, metadata: MetadataCache, context: RequestContext) -> None:
+        self._metadata = metadata
+        self._live = metadata.brokers
+        self._version = context.version
+
+    def topic_by_name(self, name: str) -> MetadataResponseTopic:
+        image = self._metadata.topic(name)
+        if image is not None:
+            return self.topic(image)
+        try:
+            validate_topic_name(name)
+        except KafkaError as error:
+            return _no_topic(name, error.error)
+        return _no_topic(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def topic_by_id(self, topic_id: TopicId) -> MetadataResponseTopic:
+        image = self._metadata.topic_by_id(topic_id)
+        if image is not None:
+            return self.topic(image)
+        return MetadataResponseTopic(
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID.code, name=None, topic_id=topic_id, partitions=[]
+        )
+
+    def topic(self, image: TopicImage) -> MetadataResponseTopic:
+        return MetadataResponseTopic(
+            error_code=ErrorCode.NONE.code,
+            name=image.name,
+            topic_id=image.topic_id,
+            is_internal=image.is_internal,
+            partitions=[
+                self._partition(index, state) for index, state in enumerate(image.partitions)
+            ],
+        )
+
+    def _partition(self, index: int, state: PartitionState) -> MetadataResponsePartition:
+        live = self._live
+        leader, error = state.leader, ErrorCode.NONE
+        if leader not in live:
+            leader, error = NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE
+        replicas, isr = state.replicas, state.isr
+        offline: list[int] = [each for each in replicas if each not in live]
+        if offline and self._version == 0:
+            replicas = tuple(each for each in replicas if each in live)
+            isr = tuple(each for each in isr if each in live)
+            if error is ErrorCode.NONE:
+                error = ErrorCode.REPLICA_NOT_AVAILABLE
+        return MetadataResponsePartition(
+            error_code=error.code,
+            partition_index=index,
+            leader_id=leader,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=list(replicas),
+            isr_nodes=list(isr),
+            offline_replicas=offline,
+        )
+
+
+def _no_topic(name: str, error: ErrorCode) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=error.code, name=name, is_internal=name in INTERNAL_TOPICS, partitions=[]
+    )
