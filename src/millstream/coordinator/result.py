@@ -35,9 +35,9 @@ class Instant:
     monotonic_ms: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CoordinatorRecord:
-    """A key and what it now stands for; ``value`` None is a tombstone.
+    """A key and what it now stands for; ``value`` None is a tombstone. Not to be changed.
 
     ``key_type`` is the int16 before the key, ``value_version`` the one before the value.
     """
@@ -46,14 +46,26 @@ class CoordinatorRecord:
     key: Message
     value_version: int = 0
     value: Message | None = None
+    _encoded: tuple[bytes, bytes | None] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     def encode(self) -> tuple[bytes, bytes | None]:
         """Return the bytes of the record's key and value as they stand in the log."""
-        key = self.key_type.to_bytes(_TYPE_BYTES, "big") + self.key.encode_body(0)
-        if self.value is None:
-            return key, None
-        version = self.value_version
-        return key, version.to_bytes(_TYPE_BYTES, "big") + self.value.encode_body(version)
+        if self._encoded is None:
+            key = self.key_type.to_bytes(_TYPE_BYTES, "big") + self.key.encode_body(0)
+            value = None
+            if self.value is not None:
+                version = self.value_version
+                value = version.to_bytes(_TYPE_BYTES, "big") + self.value.encode_body(version)
+            self._encoded = key, value
+        return self._encoded
+
+    @property
+    def size(self) -> int:
+        """Bytes of key and value."""
+        key, value = self.encode()
+        return len(key) + len(value or b"")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,7 @@ from millstream.coordinator.group.group import ClassicGroup
 from millstream.coordinator.group.groups import Groups
 from millstream.coordinator.group.member import Member, protocols_by_name
 from millstream.coordinator.group.rebalance import Rebalances
-from millstream.coordinator.group.records import (
-    assignments_of,
-    group_record,
-    new_group_record,
-    stored_bytes,
-)
+from millstream.coordinator.group.records import assignments_of, group_record, new_group_record
 from millstream.coordinator.group.responses import (
     NO_MEMBER_ID,
     join_refused,
@@ -256,7 +251,7 @@ class JoinRules:
         """
         old_leader_id = group.leader_id
         stable = group.state is GroupState.STABLE
-        if stable and stored_bytes(group, joining.protocols) > self._settings.max_batch_bytes:
+        if stable and not self._fits(group, joining):
             joining.answer(join_refused(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
         self._fence(group, old, joining)
@@ -272,6 +267,13 @@ class JoinRules:
             self._rebalances.prepare(group, joining.now, joining.result)
         else:
             self._rebalances.prepare_or_complete(group, joining.now, joining.result)
+
+    def _fits(self, group: ClassicGroup, joining: Joining) -> bool:
+        """True when the group's record still fits after the request, whatever it changes."""
+        texts = joining.new_member_id, joining.caller.client_id, joining.caller.client_host
+        more = sum(map(len, joining.protocols.values())) + sum(len(t.encode()) for t in texts)
+        present = group_record(group, assignments_of(group)).size
+        return present + more <= self._settings.max_record_bytes
 
     def _present_generation(
         self, group: ClassicGroup, member: Member, old_leader_id: str | None, caller: Caller

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from millstream.coordinator.group.group import ClassicGroup
 from millstream.coordinator.group.groups import Groups
-from millstream.coordinator.group.member import Member
+from millstream.coordinator.group.member import NO_ASSIGNMENT, Member
 from millstream.coordinator.group.rebalance import Rebalances
-from millstream.coordinator.group.records import stored_bytes
+from millstream.coordinator.group.records import group_record
 from millstream.coordinator.group.responses import NO_MEMBER_ID, assigned, sync_refused
 from millstream.coordinator.group.settings import GroupSettings
 from millstream.coordinator.group.states import GroupState
@@ -76,12 +76,15 @@ class Membership:
         now: Instant,
         result: Result[SyncGroupResponse],
     ) -> None:
-        assignments = {part.member_id: bytes(part.assignment) for part in request.assignments}
-        if stored_bytes(group, assignments) > self._settings.max_batch_bytes:
+        assigned_parts = {part.member_id: bytes(part.assignment) for part in request.assignments}
+        assignments = {m: assigned_parts.get(m, NO_ASSIGNMENT) for m in group.members}
+        record = group_record(group, assignments)
+        if record.size > self._settings.max_record_bytes:
             self._rebalances.abandon_sync(group, ErrorCode.UNKNOWN_SERVER_ERROR, now, result)
             self._rebalances.prepare_or_complete(group, now, result)
         else:
             self._rebalances.finish_sync(group, assignments, now, result)
+            result.settled(record)
 
     # Heartbeat
 

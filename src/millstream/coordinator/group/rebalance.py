@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 
 from millstream.coordinator.group.group import ClassicGroup
 from millstream.coordinator.group.member import NO_ASSIGNMENT, Member
-from millstream.coordinator.group.records import assignments_of, group_record
+from millstream.coordinator.group.records import group_record
 from millstream.coordinator.group.responses import (
     assigned,
     join_refused,
@@ -197,11 +197,12 @@ class Rebalances:
         now: Instant,
         result: Result[R],
     ) -> None:
-        """Store the leader's assignment and give every member that waits its part."""
+        """Give every member that waits its part of the leader's assignment; the group is stable
+        now.
+        """
         for member in group.members.values():
-            member.assignment = assignments.get(member.member_id, NO_ASSIGNMENT)
+            member.assignment = assignments[member.member_id]
         group.transition_to(GroupState.STABLE, now)
-        result.settled(group_record(group, assignments_of(group)))
         self._answer_sync(group, lambda member: assigned(group, member), now, result)
 
     def abandon_sync(

@@ -30,14 +30,9 @@ from millstream.protocol.messages.coordinator_records import (
     OffsetCommitValue,
 )
 
-BATCH_OVERHEAD_BYTES: Final = 128
-"""More than the headers around one record, or the numbers of one member, take."""
-
 OFFSET_COMMIT_KEY_TYPES: Final = (0, 1)
 OFFSET_COMMIT: Final = 1
 GROUP_METADATA: Final = 2
-
-_UTF8_MAX_BYTES: Final = 4
 
 V = TypeVar("V", bound=Message)
 
@@ -118,18 +113,6 @@ def group_record(group: ClassicGroup, assignments: Mapping[str, bytes]) -> Coord
 def assignments_of(group: ClassicGroup) -> dict[str, bytes]:
     """Return what each member of the present generation got."""
     return {member.member_id: member.assignment for member in group.members.values()}
-
-
-def stored_bytes(group: ClassicGroup, more: Mapping[str, bytes]) -> int:
-    """Return a bound for the size of the group's record with ``more`` metadata or assignments."""
-    name = group.protocol_name or ""
-    size = BATCH_OVERHEAD_BYTES + sum(map(len, more.values()))
-    texts = [group.group_id, group.protocol_type or "", name, group.leader_id or ""]
-    for member in group.members.values():
-        texts += (member.member_id, member.client_id, member.client_host, member.instance_id or "")
-        size += BATCH_OVERHEAD_BYTES
-        size += len(member.protocols.get(name, b"")) + len(member.assignment)
-    return size + _UTF8_MAX_BYTES * sum(map(len, texts))
 
 
 def group_from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:

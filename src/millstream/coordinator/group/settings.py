@@ -11,6 +11,9 @@ MAX_GROUPS_PER_SHARD: Final = 100_000
 MAX_MEMBERS: Final = 100_000
 """Members, joined or about to, of one group whatever ``group.max.size`` says; not in Kafka."""
 
+BATCH_OVERHEAD_BYTES: Final = 128
+"""More than what stands around key and value in a batch of one record."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
@@ -32,6 +35,11 @@ class GroupSettings:
     """``offsets.retention.minutes`` in milliseconds"""
     max_batch_bytes: int = 1_048_588
     """``max.message.bytes`` of ``__consumer_offsets``: what one record of a group may take."""
+
+    @property
+    def max_record_bytes(self) -> int:
+        """Return what key and value of one record may take."""
+        return self.max_batch_bytes - BATCH_OVERHEAD_BYTES
 
     @property
     def member_limit(self) -> int:
