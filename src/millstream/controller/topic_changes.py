@@ -183,10 +183,7 @@ def plan_partitions(
     """Return the topic with more partitions, or raise the KafkaError that says why not."""
     topic = context.topics.get(wanted.topic)
     if topic is None:
-        raise KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            "This server does not host this topic-partition.",
-        )
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     count = len(topic.partitions)
     _check_growth(wanted, count)
     additional = wanted.total - count
