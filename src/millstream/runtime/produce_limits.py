@@ -23,4 +23,18 @@ def produce_limits(config: TopicConfig) -> ProduceLimits:
         timestamp_before_max_ms=config.message_timestamp_before_max_ms,
         timestamp_after_max_ms=config.message_timestamp_after_max_ms,
         codec=codec,
+        level=_level(config, codec),
     )
+
+
+def _level(config: TopicConfig, codec: Codec | None) -> int | None:
+    """Return the compression level that the topic sets for its codec."""
+    match codec:
+        case Codec.GZIP:
+            return config.compression_gzip_level
+        case Codec.LZ4:
+            return config.compression_lz4_level
+        case Codec.ZSTD:
+            return config.compression_zstd_level
+        case _:
+            return None
