@@ -24,7 +24,7 @@ from typing import Final
 
 from millstream.handlers.request import RequestContext
 from millstream.model.errors import ErrorCode, KafkaError
-from millstream.model.offsets import NO_OFFSET, NO_TIMESTAMP
+from millstream.model.offsets import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from millstream.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -42,6 +42,7 @@ EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 
+_FIRST_VERSION_WITH_EPOCHS: Final = 4
 _SINCE_VERSION: Final = {
     LATEST: 1,
     EARLIEST: 1,
@@ -72,6 +73,8 @@ def handle(
                 answer = _refused(wanted, error)
             if asked[topic.name, wanted.partition_index] > 1:
                 answer = _refused(wanted, KafkaError(ErrorCode.INVALID_REQUEST))
+            if context.version < _FIRST_VERSION_WITH_EPOCHS:
+                answer.leader_epoch = NO_LEADER_EPOCH
             answers.append(answer)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)

@@ -216,6 +216,7 @@ class Broker:
         """Run the loop until a step of the start or the stop is done."""
         if not outcome.done:
             outcome.on_done(lambda _: self._loop.stop())
+        while not outcome.done:
             self._loop.run_forever()
         return outcome.result()
 

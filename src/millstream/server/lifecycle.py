@@ -32,14 +32,14 @@ def run(config: BrokerConfig, announce: Announce) -> int:
     loop = _new_event_loop()
     stopped = False
 
-    def stop() -> None:
+    def stop(*_: object) -> None:
         nonlocal stopped
-        if not stopped:
-            stopped = True
-            loop.stop()
+        stopped = True
+        loop.call_soon_threadsafe(loop.stop)
 
+    # Not by the loop: it would lose a signal that comes while it does not run, as during start-up.
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
+        signal.signal(number, stop)
     try:
         broker = Broker(config, loop, on_fatal=stop)
         try:
@@ -47,7 +47,7 @@ def run(config: BrokerConfig, announce: Announce) -> int:
             host, port = broker.bound
             announce(host, port, list(config.log_directories))
             _settle_memory()
-            if not stopped:
+            while not stopped:
                 loop.run_forever()
         finally:
             broker.stop()
