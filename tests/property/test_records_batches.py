@@ -158,6 +158,9 @@ def test_the_quick_walk_agrees_with_the_full_one(
 def test_the_quick_walk_takes_ordinary_batches() -> None:
     ordinary = [Record(i, NOW + i * 50, b"key" if i % 2 else None, bytes(i * 99)) for i in range(8)]
     assert plain_timestamp_delta(encode_batch(ordinary), 8) == 350
+    for size in (8_180, 8_192, 1_000_000):
+        large = [Record(0, NOW, b"key", bytes(size)), Record(0, NOW + 7, None, bytes(size))]
+        assert plain_timestamp_delta(encode_batch(large), 2) == 7
 
 
 @given(st.integers(-(2**63), 2**63 - 1))

@@ -90,7 +90,9 @@ def settle_timestamps(
     return rewrite_timestamps(batch, max_timestamp=wanted, log_append_time=limits.log_append_time)
 
 
-def plain_timestamp_delta(data: Buffer, count: int) -> int | None:
+def plain_timestamp_delta(  # noqa: C901  (inlined: it runs for every small batch)
+    data: Buffer, count: int
+) -> int | None:
     """Walk the records of an uncompressed batch; return the largest timestamp delta.
 
     None says that something about the batch is not plain, right or wrong: headers, a number of
@@ -103,7 +105,11 @@ def plain_timestamp_delta(data: Buffer, count: int) -> int | None:
             length = data[position]
             if length > 0x7F:
                 position += 1
-                length = length & 0x7F | data[position] << 7
+                byte = data[position]
+                length = length & 0x7F | byte << 7
+                if byte > 0x7F:
+                    position += 1
+                    length = length & 0x3FFF | data[position] << 14
             end = position + 1 + (length >> 1)
             delta = data[position + 2]
             position += 3
@@ -118,12 +124,17 @@ def plain_timestamp_delta(data: Buffer, count: int) -> int | None:
             value = data[position]
             if value > 0x7F:
                 position += 1
-                value = value & 0x7F | data[position] << 7
+                byte = data[position]
+                value = value & 0x7F | byte << 7
+                if byte > 0x7F:
+                    position += 1
+                    value = value & 0x3FFF | data[position] << 14
             position += 1 + (value >> 1)
             if (
                 data[position]  # headers
                 or position + 1 != end
-                or (length | delta | value) > 0x3FFF  # a third byte
+                or delta > 0x3FFF  # a third byte
+                or (length | value) > 0x1FFFFF  # a fourth
                 or length & 1  # negative; a field may be 1, null
                 or (key & 1 and key != 1)
                 or (value & 1 and value != 1)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import struct
-
 import pytest
 
 from millstream.model.errors import CorruptLogError
@@ -76,6 +74,11 @@ def test_a_record_that_the_batch_cuts_off_is_not_yielded() -> None:
         next(iter_records(batch_of(whole[:-3], 1)))
 
 
+def three_bytes_of_more(length: int) -> bytes:
+    doubled = 2 * length
+    return bytes((doubled & 0x7F | 0x80, doubled >> 7 & 0x7F | 0x80, doubled >> 14))
+
+
 def test_what_looks_plain_to_a_walk_that_trusts_too_much() -> None:
     plain = record_of(b"\0", 5, 0, -1, 2, b"vv", 0)
     assert plain_timestamp_delta(batch_of(plain, 1).buffer, 1) == 5
@@ -84,12 +87,9 @@ def test_what_looks_plain_to_a_walk_that_trusts_too_much() -> None:
         bytes((plain[0] | 1,)) + plain[1:],  # a negative length
         record_of(b"\0", 5, 0, -2, b"\x07", 0, 0),  # a key of a negative length, and a byte
         record_of(b"\0", 5, 0, -1, -2, b"\x07", 0),
-        # Two bytes of a length that has three.
-        struct.pack("<BB", (2 * 8199) & 0x7F | 0x80, 2 * 8199 >> 7)
-        + body
-        + b"\x80\x80"
-        + bytes(8192)
-        + b"\0",
+        # Three bytes of a length that has four.
+        three_bytes_of_more(1_048_584) + body + b"\x80\x80\x80" + bytes(1 << 20) + b"\0",
+        record_of(b"\0", b"\x80\x80", -1, -1, 0),  # two bytes of a delta that has three
     ):
         assert plain_timestamp_delta(batch_of(payload, 1).buffer, 1) is None
 
