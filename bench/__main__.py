@@ -14,14 +14,14 @@ from rich.console import Console
 from bench import b1, b4, b6, machine
 from bench.options import QUICK_FRACTION, Options
 from bench.process import raise_open_file_limit
-from bench.results import results_path, write
+from bench.results import RESULTS, results_path, write
 from bench.session import Session
 from bench.stage import Stage
 from bench.tables import JsonValue, Tally
 
 BENCHMARKS = {"b1": b1, "b4": b4, "b6": b6}
 QUICK_PAIRS = 2
-PIPE_WIDTH = 170
+PIPE_WIDTH = 180
 
 
 def main(
@@ -33,6 +33,7 @@ def main(
     data_dir: Annotated[
         Path, typer.Option(help="Where data lies during the run: an ordinary disk.")
     ] = Path("/var/tmp"),
+    results_dir: Annotated[Path, typer.Option(help="Where the results file goes.")] = RESULTS,
 ) -> None:
     """Measure Millstream beside Apache Kafka and the raw limits of this machine."""
     chosen = names or list(BENCHMARKS)
@@ -50,12 +51,12 @@ def main(
         only=only,
     )
     width = None if sys.stdout.isatty() else PIPE_WIDTH
-    _run(chosen, options, Console(width=width))
+    path = results_path(quick=quick, directory=results_dir)
+    _run(chosen, options, Console(width=width), path)
 
 
-def _run(chosen: list[str], options: Options, console: Console) -> None:
+def _run(chosen: list[str], options: Options, console: Console, path: Path) -> None:
     """Run the chosen benchmarks, print each as it ends, and keep the file up to date."""
-    path = results_path(quick=options.quick)
     results: dict[str, JsonValue] = {}
     tally = Tally()
     with Stage(options) as stage:

@@ -112,7 +112,11 @@ def _verdict(target: Target, ratio: float) -> str:
     wanted = f"({'≤' if target.at_most else '≥'} {target.bound:g})"
     if target.met_by(ratio):
         return f"[green]{wanted} met[/green]"
-    return f"[red]{wanted} missed by {target.missed_by(ratio):.0%}[/red]"
+    return f"[red]{wanted} missed by {_percent(target.missed_by(ratio))}[/red]"
+
+
+def _percent(fraction: float) -> str:
+    return f"{fraction:.0%}" if fraction >= 0.01 else f"{fraction:.1%}"
 
 
 def _row_data(result: RowResult, metric: Metric, targets: tuple[Target, ...]) -> JsonValue:
@@ -167,7 +171,7 @@ def figures_table(title: str, figures: list[Figure]) -> Section:
                 verdict = (
                     f"[green]{verdict} met[/green]"
                     if ours <= figure.at_most
-                    else f"[red]{verdict} missed by {ours / figure.at_most - 1:.0%}[/red]"
+                    else f"[red]{verdict} missed by {_percent(ours / figure.at_most - 1)}[/red]"
                 )
         table.add_row(
             figure.name,
