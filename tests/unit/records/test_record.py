@@ -89,7 +89,7 @@ def test_what_looks_plain_to_a_walk_that_trusts_too_much() -> None:
         record_of(b"\0", 5, 0, -1, -2, b"\x07", 0),
         # Three bytes of a length that has four.
         three_bytes_of_more(1_048_584) + body + b"\x80\x80\x80" + bytes(1 << 20) + b"\0",
-        record_of(b"\0", b"\x80\x80", -1, -1, 0),  # two bytes of a delta that has three
+        record_of(b"\0", b"\x80\x80", 0, -1, -1, 0),  # two bytes of a delta that has three
     ):
         assert plain_timestamp_delta(batch_of(payload, 1).buffer, 1) is None
 
