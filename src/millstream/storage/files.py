@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
 """Bytes to look at; a mapping pages them in from the file."""
@@ -189,19 +189,29 @@ class LocalFile:
 
 
 class LocalLock:
-    """A lock that other processes see, Java's among them (POSIX record lock), and this one too."""
+    """A POSIX record lock, the kind that Java takes, so Kafka and Millstream exclude each other.
+
+    Such a lock belongs to the process and goes when *any* descriptor of the file is closed. So
+    a file that this process has locked is not opened again.
+    """
+
+    _held: ClassVar[set[str]] = set()
 
     def __init__(self, path: str) -> None:
+        self._path = os.path.realpath(path)
+        if self._path in self._held:
+            raise BlockingIOError(errno.EAGAIN, "locked by this process", path)
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except OSError:
             os.close(self._descriptor)
-            raise BlockingIOError(error.errno, "locked by another process", path) from None
+            raise BlockingIOError(errno.EAGAIN, "locked by another process", path) from None
+        self._held.add(self._path)
 
     def release(self) -> None:
         """Let go."""
+        self._held.discard(self._path)
         os.close(self._descriptor)
 
 
