@@ -1,0 +1,72 @@
+"""AlterConfigs (key 33), versions 0 to 2.
+
+=======  ====================================================================================
+version  what it brings
+=======  ====================================================================================
+1        throttled after the answer
+2        flexible
+=======  ====================================================================================
+
+The settings given replace all that a topic or a broker has of its own: what is not named goes back
+to its default. A broker is named by its id; no name means all brokers. Loggers and other kinds of
+resource are INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from millstream.handlers.config_resources import ResourceChange, alter
+from millstream.handlers.request import RequestContext
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+from millstream.runtime.services import Services
+
+
+async def handle(
+    services: Services, context: RequestContext, request: AlterConfigsRequest
+) -> AlterConfigsResponse:
+    """Replace the settings of resources, each for itself."""
+    wishes = [_wish(resource) for resource in request.resources]
+    outcomes = await alter(services, wishes, validate_only=request.validate_only)
+    return AlterConfigsResponse(
+        responses=[
+            _result(resource, outcome)
+            for resource, outcome in zip(request.resources, outcomes, strict=True)
+        ]
+    )
+
+
+def failed(
+    context: RequestContext, request: AlterConfigsRequest, error: KafkaError
+) -> AlterConfigsResponse:
+    """Refuse every resource."""
+    return AlterConfigsResponse(
+        responses=[_result(resource, error) for resource in request.resources]
+    )
+
+
+def _wish(resource: AlterConfigsResource) -> ResourceChange:
+    texts = {config.name: config.value for config in resource.configs if config.value is not None}
+    return ResourceChange(
+        type_code=resource.resource_type,
+        name=resource.resource_name,
+        setting_names=[config.name for config in resource.configs],
+        null_names=[config.name for config in resource.configs if config.value is None],
+        check=lambda _: None,
+        change=lambda _, __: texts,
+    )
+
+
+def _result(
+    resource: AlterConfigsResource, error: KafkaError | None
+) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=(ErrorCode.NONE if error is None else error.error).code,
+        error_message=None if error is None else error.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

@@ -1,0 +1,63 @@
+"""ListConfigResources (key 74), versions 0 and 1 (KIP-714, KIP-1142).
+
+=======  ====================================================================================
+version  what it brings
+=======  ====================================================================================
+0        the resources of client metrics: there are none here
+1        topics 2, brokers 4, broker loggers 8, client metrics 16, groups 32; no type means all
+=======  ====================================================================================
+
+A type that nobody knows refuses the whole request with UNSUPPORTED_VERSION. Groups and client
+metrics have no settings here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millstream.controller.config_changes import ResourceType
+from millstream.handlers.request import RequestContext
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from millstream.runtime.services import Services
+
+_FIRST_VERSION_WITH_TYPES: Final = 1
+_ALL: Final = tuple(each for each in ResourceType if each is not ResourceType.UNKNOWN)
+
+
+def handle(
+    services: Services, context: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    """List what may have settings."""
+    if context.version < _FIRST_VERSION_WITH_TYPES:
+        kinds = {ResourceType.CLIENT_METRICS}
+    else:
+        kinds = {ResourceType.of(code) for code in request.resource_types} or set(_ALL)
+    if ResourceType.UNKNOWN in kinds:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    resources = [
+        ConfigResource(resource_name=name, resource_type=kind.value)
+        for kind in _ALL
+        if kind in kinds
+        for name in _names(services, kind)
+    ]
+    return ListConfigResourcesResponse(error_code=ErrorCode.NONE.code, config_resources=resources)
+
+
+def failed(
+    context: RequestContext, request: ListConfigResourcesRequest, error: KafkaError
+) -> ListConfigResourcesResponse:
+    """Refuse the request."""
+    return ListConfigResourcesResponse(error_code=error.error.code, config_resources=[])
+
+
+def _names(services: Services, kind: ResourceType) -> list[str]:
+    if kind is ResourceType.TOPIC:
+        return [image.name for image in services.metadata.topics()]
+    if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        return [str(broker_id) for broker_id in services.metadata.brokers]
+    return []
