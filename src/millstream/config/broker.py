@@ -53,7 +53,7 @@ class BrokerConfig(
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         """Read texts by Kafka's names; ConfigError names the setting that is wrong or unknown."""
-        settings = dict(settings or {})
+        settings = _with_both_ids(settings or {})
         values = {key.attribute: key.default for key in self.keys.values()}
         for name, text in settings.items():
             key = self.keys.get(name)
@@ -106,19 +106,31 @@ class BrokerConfig(
         return tuple(told.get(listener.name, listener) for listener in listening)
 
     def _parse(self, setting: str, items: tuple[str, ...]) -> tuple[Listener, ...]:
-        controller = {name.upper() for name in self.controller_listener_names}
+        controller = {name.upper() for name in self.controller_listener_names or ()}
         served = [item for item in items if item.partition("://")[0].upper() not in controller]
         return parse_listeners(
             setting, served, parse_protocol_map(self.listener_security_protocol_map)
         )
 
 
+def _with_both_ids(settings: Mapping[str, str]) -> dict[str, str]:
+    """Give each of `node.id` and its older name the text of the other where one of them is set
+    (Kafka: ``KafkaConfig.populateSynonyms``).
+    """
+    completed = dict(settings)
+    if "node.id" in settings:
+        completed.setdefault("broker.id", settings["node.id"])
+    elif "broker.id" in settings:
+        completed["node.id"] = settings["broker.id"]
+    return completed
+
+
 def _agree_on_node_id(values: dict[str, Value]) -> None:
-    """Let `node.id` and its older name `broker.id` have one value (Kafka: ``KafkaConfig``)."""
-    node_id, broker_id = values["node_id"], values["broker_id"]
-    if node_id is None:
-        node_id = DEFAULT_NODE_ID if broker_id == -1 else broker_id
-    elif broker_id not in (-1, node_id):
+    """Let `node.id` and its older name `broker.id` have one value."""
+    node_id = values["node_id"]
+    if node_id in (None, -1):
+        node_id = values["broker_id"] = DEFAULT_NODE_ID
+    if node_id != values["broker_id"]:
         raise ConfigError("You must set `node.id` to the same value as `broker.id`.")
     assert isinstance(node_id, int)
     if node_id < 0:
@@ -128,8 +140,7 @@ def _agree_on_node_id(values: dict[str, Value]) -> None:
 
 def _check_roles(values: Mapping[str, Value]) -> None:
     roles = values["process_roles"]
-    assert isinstance(roles, tuple)
-    if roles and "broker" not in roles:
+    if isinstance(roles, tuple) and "broker" not in roles:
         raise ConfigError(
             "process.roles: Millstream has no process that is only a controller; add broker"
         )

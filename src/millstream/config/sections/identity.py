@@ -21,9 +21,9 @@ class IdentitySettings(Config):
         None,
         "Older name of `node.id`.",
     )
-    process_roles: tuple[str, ...] = texts(
+    process_roles: tuple[str, ...] | None = texts(
         "process.roles",
-        (),
+        None,
         each_of("broker", "controller"),
         "Roles of a KRaft node; Millstream has no controller of its own, so the list must "
         "contain `broker`.",
@@ -34,9 +34,9 @@ class IdentitySettings(Config):
         None,
         "Rack or zone of the broker, told to clients so that they can fetch nearby.",
     )
-    controller_listener_names: tuple[str, ...] = texts(
+    controller_listener_names: tuple[str, ...] | None = texts(
         "controller.listener.names",
-        (),
+        None,
         None,
         "Names of the listeners that a KRaft controller would open; listeners of these names "
         "are not opened.",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from millstream.config.definition import (
     CLUSTER_WIDE,
-    PER_BROKER,
     Config,
     int32,
     int64,
@@ -23,8 +22,8 @@ class NetworkSettings(Config):
         ("PLAINTEXT://:9092",),
         None,
         "Where the broker listens: `NAME://host:port`, separated by commas; port 0 lets the "
-        "system choose, an empty host means every address.",
-        mode=PER_BROKER,
+        "system choose, an empty host means every address. They do not change while the broker "
+        "runs.",
     )
     advertised_listeners: tuple[str, ...] | None = texts(
         "advertised.listeners",
@@ -37,7 +36,6 @@ class NetworkSettings(Config):
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         None,
         "The security protocol of each listener name.",
-        mode=PER_BROKER,
     )
     inter_broker_listener_name: str | None = string(
         "inter.broker.listener.name",
