@@ -20,5 +20,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 def new_topic(request: pytest.FixtureRequest) -> Callable[[], str]:
     """Make topic names that no other test uses."""
     counter = itertools.count()
-    stem = "".join(c if c.isalnum() else "-" for c in request.node.name)[:80].strip("-")
+    name = f"{request.node.path.stem}-{request.node.name}".replace("test_", "")
+    stem = "".join(c if c.isalnum() else "-" for c in name)[:100].strip("-")
     return lambda: f"{stem}-{next(counter)}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-
-from millstream.client.cluster import Cluster
-from millstream.client.topics import NewTopic, create_topics
 from tests.broker_process import BrokerProcess
 from tests.interop.clients.access_log import access_log_lines
 from tests.interop.clients.carriers import CARRIERS, Carrier, Lines
+
+from millstream.client.cluster import Cluster
+from millstream.client.topics import NewTopic, create_topics
 
 PARTITIONS = 4
 
