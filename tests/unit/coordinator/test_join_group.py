@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.coordinator.scene import SETTINGS, Scene, subscription
 
+from millstream.coordinator.group import join_group
 from millstream.coordinator.group.settings import GroupSettings
 
 RANGE = {"range": subscription("t")}
@@ -319,6 +320,24 @@ def test_a_limit_that_was_lowered_sends_away_the_last_to_come_back() -> None:
 def test_metadata_that_no_record_could_hold_is_refused() -> None:
     scene = Scene(GroupSettings(max_batch_bytes=1_000))
     assert scene.join(protocols={"range": bytes(1_001)}).result().error_code == 42
+
+
+def test_members_cannot_fill_the_memory_with_metadata() -> None:
+    scene = Scene(GroupSettings(max_batch_bytes=1_000))
+    for _ in range(4):
+        scene.join(protocols={"range": bytes(800)}, version=3)
+    assert scene.join(protocols={"range": bytes(801)}, version=3).result().error_code == 81
+    assert not scene.join(protocols={"range": bytes(800)}, version=3).done
+
+
+def test_a_shard_has_so_many_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join_group, "MAX_SESSIONS_PER_SHARD", 3)
+    scene = Scene()
+    for _ in range(3):
+        assert scene.join().result().error_code == 79
+    assert scene.join().result().error_code == 81
+    scene.advance(10_000)
+    assert scene.join().result().error_code == 79
 
 
 def test_a_group_of_another_type_keeps_its_type() -> None:

@@ -151,6 +151,16 @@ def test_a_rebalance_that_no_static_member_joins_goes_on() -> None:
     assert scene.group.generation_id == 1
 
 
+def test_members_without_a_rebalance_timeout_do_not_keep_the_coordinator_busy() -> None:
+    scene = Scene()
+    leader, absent = static_group(scene, "a", "b")
+    scene.group.members[absent].rebalance_timeout_ms = 0
+    scene.leave((leader, "a"))
+    scene.advance(9_000)
+    assert scene.state == "PreparingRebalance"
+    assert list(scene.group.members) == [absent]
+
+
 def test_a_static_member_expires_like_any_other() -> None:
     scene = Scene()
     static_group(scene, "a")

@@ -199,7 +199,7 @@ class GroupCoordinator:
         for group in self.groups:
             for member in group.members.values():
                 self._rebalances.renew_session(group, member, now)
-            if len(group.members) > self._settings.member_limit:
+            if len(group.members) > self._settings.max_size:
                 # The limit was lowered meanwhile. A rebalance lets members commit before some go.
                 self._rebalances.prepare(group, now, result)
         return result

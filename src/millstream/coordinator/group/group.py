@@ -5,7 +5,8 @@ is what a group is at any moment. The rules that hold at all times:
 
 * ``leader_id`` is a member, or None when there are no members;
 * ``static_members`` maps the instance id of each static member to its member id, and no other;
-* ``protocol_support`` counts, per protocol, the members that speak it;
+* ``protocol_support`` counts, per protocol, the members that speak it, and ``metadata_bytes`` what
+  they say about all of them;
 * ``awaiting_join`` counts the members whose JoinGroup waits;
 * in COMPLETING_REBALANCE and STABLE every member speaks ``protocol_name``.
 """
@@ -34,7 +35,7 @@ class ClassicGroup:
     def __init__(self, group_id: str, *, state_timestamp_ms: int) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
-        self.previous_state = GroupState.DEAD
+        self.previous_state: GroupState | None = None
         self.state_timestamp_ms = state_timestamp_ms
         self.generation_id = 0
         self.protocol_type: str | None = None
@@ -48,6 +49,7 @@ class ClassicGroup:
         """Members of this generation that have not asked for their assignment yet."""
         self.awaiting_join = 0
         self.protocol_support: Counter[str] = Counter()
+        self.metadata_bytes = 0
         self.subscribed_topics: frozenset[str] | None = None
         """None when nobody knows: another protocol type, or metadata that cannot be read."""
         self.new_member_added = False
@@ -103,7 +105,7 @@ class ClassicGroup:
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
-        self.protocol_support.update(member.protocols.keys())
+        self._count_protocols(member)
         self.pending_join.discard(member.member_id)
         self.park_join(member, reply)
 
@@ -124,7 +126,7 @@ class ClassicGroup:
         """Note what a member speaks from now on."""
         self._forget_protocols(member)
         member.protocols = protocols
-        self.protocol_support.update(protocols.keys())
+        self._count_protocols(member)
 
     def park_join(self, member: Member, reply: Deferred[JoinGroupResponse] | None) -> None:
         """Make ``reply`` what the member waits for; None when it waits no more."""
@@ -192,7 +194,12 @@ class ClassicGroup:
         # Kafka takes the first in the order of its hash map, so a tie ends the same way here.
         return min((name for name, count in votes.items() if count == most), key=_java_map_bucket)
 
+    def _count_protocols(self, member: Member) -> None:
+        self.protocol_support.update(member.protocols.keys())
+        self.metadata_bytes += member.metadata_bytes
+
     def _forget_protocols(self, member: Member) -> None:
+        self.metadata_bytes -= member.metadata_bytes
         for name in member.protocols:
             self.protocol_support[name] -= 1
             if not self.protocol_support[name]:

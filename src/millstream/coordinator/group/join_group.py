@@ -20,7 +20,7 @@ from millstream.coordinator.group.responses import (
     joined,
     sync_refused,
 )
-from millstream.coordinator.group.settings import GroupSettings
+from millstream.coordinator.group.settings import MAX_SESSIONS_PER_SHARD, GroupSettings
 from millstream.coordinator.group.states import GroupState
 from millstream.coordinator.result import Instant, Result
 from millstream.model.deferred import Deferred
@@ -53,6 +53,11 @@ class Joining:
     reply: Deferred[JoinGroupResponse]
     now: Instant
     result: Result[JoinGroupResponse]
+
+    @property
+    def metadata_bytes(self) -> int:
+        """Bytes of the metadata for all protocols."""
+        return sum(map(len, self.protocols.values()))
 
     def answer(self, response: JoinGroupResponse) -> None:
         """Answer this request, now or once the records are committed."""
@@ -112,7 +117,7 @@ class JoinRules:
         is_new_group = group is None
         if group is None:
             group = self._groups.create(request.group_id, now)
-        if not self._accepts(group, request.member_id):
+        if not self._accepts(group, joining):
             self._rebalances.end_session(group, request.member_id)
             group.remove(request.member_id)
             joining.answer(join_refused(ErrorCode.GROUP_MAX_SIZE_REACHED))
@@ -132,15 +137,21 @@ class JoinRules:
         lowest_ms, highest_ms = settings.min_session_timeout_ms, settings.max_session_timeout_ms
         if not lowest_ms <= joining.request.session_timeout_ms <= highest_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT
-        if sum(map(len, joining.protocols.values())) > settings.max_batch_bytes:
+        if joining.metadata_bytes > settings.max_record_bytes:
             # Not a rule of Kafka: such a member could never be stored, but would take memory.
             return ErrorCode.INVALID_REQUEST
         return None
 
-    def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
+    def _accepts(self, group: ClassicGroup, joining: Joining) -> bool:
         """True when the group has room; a member that is in already always has."""
-        limit = self._settings.member_limit
-        member = group.members.get(member_id)
+        settings = self._settings
+        if joining.request.member_id == NO_MEMBER_ID and (
+            self._rebalances.session_count >= MAX_SESSIONS_PER_SHARD
+            or group.metadata_bytes + joining.metadata_bytes > settings.max_metadata_bytes
+        ):
+            return False
+        limit = settings.max_size
+        member = group.members.get(joining.request.member_id)
         match group.state:
             case GroupState.PREPARING_REBALANCE:
                 # Those who wait count, not the members: when the limit was lowered, the last to
@@ -164,8 +175,6 @@ class JoinRules:
                 self._replace_static(group, group.members[old_id], joining)
         elif joining.caller.version < FIRST_VERSION_WITH_MEMBER_ID_REQUIRED:
             self._add(group, joining, joining.new_member_id)
-        elif len(group.pending_join) >= self._settings.member_limit:
-            joining.answer(join_refused(ErrorCode.GROUP_MAX_SIZE_REACHED))
         else:
             group.pending_join.add(joining.new_member_id)
             self._rebalances.start_session(
@@ -271,7 +280,7 @@ class JoinRules:
     def _fits(self, group: ClassicGroup, joining: Joining) -> bool:
         """True when the group's record still fits after the request, whatever it changes."""
         texts = joining.new_member_id, joining.caller.client_id, joining.caller.client_host
-        more = sum(map(len, joining.protocols.values())) + sum(len(t.encode()) for t in texts)
+        more = joining.metadata_bytes + sum(len(text.encode()) for text in texts)
         present = group_record(group, assignments_of(group)).size
         return present + more <= self._settings.max_record_bytes
 

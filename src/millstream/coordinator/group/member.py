@@ -47,6 +47,11 @@ class Member:
         """True for a member that keeps its place when it restarts."""
         return self.instance_id is not None
 
+    @property
+    def metadata_bytes(self) -> int:
+        """Bytes of the metadata for all protocols."""
+        return sum(map(len, self.protocols.values()))
+
     def matches(self, protocols: dict[str, bytes]) -> bool:
         """True when these are the member's protocols: same names, order and metadata."""
         return list(self.protocols.items()) == list(protocols.items())

@@ -13,6 +13,7 @@ written. Kafka: the ``classicGroup...`` methods of ``GroupMetadataManager``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from millstream.coordinator.group.group import ClassicGroup
 from millstream.coordinator.group.member import NO_ASSIGNMENT, Member
@@ -32,6 +33,8 @@ from millstream.model.errors import ErrorCode
 from millstream.protocol.messages.join_group import JoinGroupResponse
 from millstream.protocol.messages.sync_group import SyncGroupResponse
 
+SHORTEST_SECOND_WAIT_MS: Final = 1_000
+
 
 class Rebalances:
     """Drives the groups of one shard through their generations."""
@@ -39,6 +42,13 @@ class Rebalances:
     def __init__(self, settings: GroupSettings, deadlines: GroupDeadlines) -> None:
         self._settings = settings
         self._deadlines = deadlines
+
+    @property
+    def session_count(self) -> int:
+        """Members, joined or about to, of all groups; nearly, for a group's own deadlines count
+        too.
+        """
+        return len(self._deadlines)
 
     # Members come
 
@@ -124,7 +134,7 @@ class Rebalances:
         elif group.has_all_members_joined():
             self.complete_join(group, now, result)
         else:
-            self._wait_for_members(group, now)
+            self._wait_for_members(group, now, group.rebalance_timeout_ms())
 
     def complete_if_all_joined(self, group: ClassicGroup, now: Instant, result: Result[R]) -> None:
         """End the join phase when all have joined; the initial one always lasts its delay."""
@@ -158,7 +168,9 @@ class Rebalances:
             if member.awaiting_join is None and not member.is_static:
                 self.drop_member(group, member, result)
         if group.members and not group.elect_leader_among_joined():
-            self._wait_for_members(group, now)
+            # Not at once again, whatever time-out the members ask for.
+            timeout_ms = max(group.rebalance_timeout_ms(), SHORTEST_SECOND_WAIT_MS)
+            self._wait_for_members(group, now, timeout_ms)
             return
         group.start_next_generation(now)
         if group.state is GroupState.EMPTY:
@@ -175,10 +187,8 @@ class Rebalances:
             TimerKey(Timer.SYNC, group.group_id), now.monotonic_ms + group.rebalance_timeout_ms()
         )
 
-    def _wait_for_members(self, group: ClassicGroup, now: Instant) -> None:
-        self._deadlines.set(
-            TimerKey(Timer.JOIN, group.group_id), now.monotonic_ms + group.rebalance_timeout_ms()
-        )
+    def _wait_for_members(self, group: ClassicGroup, now: Instant, timeout_ms: int) -> None:
+        self._deadlines.set(TimerKey(Timer.JOIN, group.group_id), now.monotonic_ms + timeout_ms)
 
     def _wait_for_first_members(
         self, group: ClassicGroup, now: Instant, delay_ms: int, remaining_ms: int

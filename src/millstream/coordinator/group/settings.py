@@ -5,11 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-MAX_GROUPS_PER_SHARD: Final = 100_000
-"""Groups that one partition of ``__consumer_offsets`` takes; a guard for memory, not in Kafka."""
+# Guards for memory that Kafka does not have.
 
-MAX_MEMBERS: Final = 100_000
-"""Members, joined or about to, of one group whatever ``group.max.size`` says; not in Kafka."""
+MAX_GROUPS_PER_SHARD: Final = 20_000
+"""Groups that one partition of ``__consumer_offsets`` takes."""
+
+MAX_SESSIONS_PER_SHARD: Final = 200_000
+"""Members, joined or about to, of all groups in one partition of ``__consumer_offsets``."""
+
+MAX_METADATA_RECORDS: Final = 4
+"""What the members of a group may say about all their protocols, in records of the largest size;
+what they say about the selected one must fit into a single record.
+"""
 
 BATCH_OVERHEAD_BYTES: Final = 128
 """More than what stands around key and value in a batch of one record."""
@@ -42,6 +49,6 @@ class GroupSettings:
         return self.max_batch_bytes - BATCH_OVERHEAD_BYTES
 
     @property
-    def member_limit(self) -> int:
-        """Return how many members a group may have."""
-        return min(self.max_size, MAX_MEMBERS)
+    def max_metadata_bytes(self) -> int:
+        """Return what the members of a group may say about all their protocols."""
+        return MAX_METADATA_RECORDS * self.max_batch_bytes

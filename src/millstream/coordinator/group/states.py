@@ -8,8 +8,8 @@
                                 └──────────join, leave, expiry───────────────────────────┘
 
 EMPTY holds offsets, or a generation whose members all left; PREPARING_REBALANCE waits for every
-member to join again; COMPLETING_REBALANCE waits for the leader's assignment; any state goes to DEAD
-when the group is deleted or this broker stops leading it.
+member to join again; COMPLETING_REBALANCE waits for the leader's assignment. DEAD is what a
+group is called that nobody knows.
 """
 
 from __future__ import annotations
@@ -35,5 +35,4 @@ VALID_PREVIOUS_STATES: Final[dict[GroupState, frozenset[GroupState]]] = {
     ),
     GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
     GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
-    GroupState.DEAD: frozenset(GroupState),
 }
