@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.handlers import authorized_operations
 from millstream.handlers.request import RequestContext
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
@@ -29,8 +30,6 @@ from millstream.protocol.messages.describe_groups import (
 from millstream.runtime.services import Services
 
 _FIRST_VERSION_WITH_AUTHORIZED_OPERATIONS: Final = 3
-_ALL_GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-"""Read, delete, describe, describe configs, alter configs."""
 
 
 async def handle(
@@ -48,7 +47,7 @@ async def handle(
     ):
         for group in groups:
             if group.error_code == ErrorCode.NONE.code:
-                group.authorized_operations = _ALL_GROUP_OPERATIONS
+                group.authorized_operations = authorized_operations.GROUP
     return DescribeGroupsResponse(groups=groups)
 
 
