@@ -70,14 +70,17 @@ class CoordinatorRecord:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response to a request that waits, and the cell that its handler waits on."""
+    """What a request gets, a response or a KafkaError, and the cell that its handler waits on."""
 
     reply: Deferred[object]
     response: object
 
     def send(self) -> None:
         """Give the response to the handler."""
-        self.reply.complete(self.response)
+        if isinstance(self.response, KafkaError):
+            self.reply.fail(self.response)
+        else:
+            self.reply.complete(self.response)
 
     def refuse(self, error: KafkaError) -> None:
         """Give the handler an error in place of the response."""
@@ -102,6 +105,10 @@ class Result(Generic[R]):
     def answer(self, reply: Deferred[A], response: A) -> None:
         """Add the response to a request that waits."""
         self.answers.append(Answer(cast("Deferred[object]", reply), response))
+
+    def refuse(self, reply: Deferred[A], error: KafkaError) -> None:
+        """Add an error as the answer to a request."""
+        self.answers.append(Answer(cast("Deferred[object]", reply), error))
 
     def settled(self, record: CoordinatorRecord) -> None:
         """Add a record of what memory already holds."""

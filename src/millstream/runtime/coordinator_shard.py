@@ -18,20 +18,18 @@ Kafka: ``CoordinatorRuntime.CoordinatorContext``.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, Generic, Protocol, TypeVar
 
-from millstream.coordinator.result import Answer, CoordinatorRecord, Instant, Result
+from millstream.coordinator.result import CoordinatorRecord, Instant, Result
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
 from millstream.model.offsets import Offset
-from millstream.records.batch import HEADER_SIZE
-from millstream.records.builder import BatchBuilder, BatchOptions
+from millstream.records.builder import BatchOptions
 from millstream.runtime.coordinator_loader import load
+from millstream.runtime.coordinator_writes import CoordinatorWrites
 from millstream.runtime.offload import Offload
 from millstream.runtime.partition import Partition
 
@@ -97,24 +95,12 @@ def coordinator_error(error: KafkaError) -> KafkaError:
     return KafkaError(COORDINATOR_ERRORS.get(error.error, error.error), error.message)
 
 
-_RECORD_BYTES: Final = 32
-"""More than the lengths and deltas of one record take."""
-
-
 class State(Enum):
     """See the table above."""
 
     LOADING = auto()
     ACTIVE = auto()
     CLOSED = auto()
-
-
-@dataclass(slots=True)
-class _Write:
-    """A batch on its way, and the answers that wait for it."""
-
-    builder: BatchBuilder
-    answers: list[Answer] = field(default_factory=list)
 
 
 class ShardDriver(Generic[S]):
@@ -134,17 +120,17 @@ class ShardDriver(Generic[S]):
         self.partition = partition
         self._new_shard = new_shard
         self._shard = new_shard()
-        self._options = options
         self._clock = clock
         self._offload = offload
-        self._commit_timeout_ms = commit_timeout_ms
         self._next_record_offset = 0
         """Numbers records as they are applied: above every loaded one, growing as offsets do."""
-        self._in_flight: _Write | None = None
-        self._queue: deque[_Write] = deque()
-        self._flush_scheduled = False
-        self._is_stuck = False
-        """A write was not committed in time; nothing is begun until it is."""
+        self._writes = CoordinatorWrites(
+            partition,
+            options,
+            clock=clock,
+            commit_timeout_ms=commit_timeout_ms,
+            on_failed=self._restart,
+        )
         self._timer: TimerHandle | None = None
         self._timer_ms = 0.0
         self._once_loaded: list[Callable[[S, Instant], Result[None]]] = []
@@ -168,8 +154,8 @@ class ShardDriver(Generic[S]):
         try:
             result = operation(self._shard, self._now())
         except KafkaError as error:
-            reply.fail(error)
-            return reply
+            result = Result()
+            result.refuse(reply, error)
         if result.response is not None:
             result.answer(reply, result.response)
         self._carry_out(result)
@@ -189,97 +175,31 @@ class ShardDriver(Generic[S]):
             case State.CLOSED:
                 return KafkaError(ErrorCode.NOT_COORDINATOR)
             case State.ACTIVE:
-                stuck = self._is_stuck
+                stuck = self._writes.is_stuck
                 return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) if stuck else None
 
     def _carry_out(self, result: Result[R]) -> None:
-        """Apply a result's records, queue them, and send its answers or let them wait."""
-        if result.records and not self._enqueue(result):
-            too_large = KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE, "the records fill more than a batch"
-            )
-            for answer in result.answers:
-                answer.refuse(coordinator_error(too_large))
-            if not result.replay:
-                self._restart(too_large)
+        """Apply a result's records, queue them, and send its answers when they are committed."""
+        encoded = [record.encode() for record in result.records]
+        if result.atomic and not self._writes.fits(encoded):
+            self._refuse_large(result)
             return
+        for part in [encoded] if result.atomic else [[each] for each in encoded]:
+            if part:
+                self._writes.add(part)
+        for record in result.records:
+            if result.replay:
+                self._shard.replay(record, record_offset=self._next_record_offset)
+            self._next_record_offset += 1
         self._arm_timer()
-        last = self._queue[-1] if self._queue else self._in_flight
-        if last is not None:
-            last.answers += result.answers
-            return
+        self._writes.send(result.answers)
+
+    def _refuse_large(self, result: Result[R]) -> None:
+        error = KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "the records fill more than a batch")
         for answer in result.answers:
-            answer.send()
-
-    # Writes
-
-    def _enqueue(self, result: Result[R]) -> bool:
-        """Put the records into batches and apply them; False when they do not fit in one."""
-        limit = self.partition.log.config.max_message_bytes
-        pairs = [(record, record.encode()) for record in result.records]
-        parts = [pairs] if result.atomic else [[pair] for pair in pairs]
-        if result.atomic and _size(pairs) > limit:
-            return False
-        wall_ms = self._clock.now_ms()
-        for part in parts:
-            write = self._write_with_room(_size(part), limit)
-            for record, (key, value) in part:
-                write.builder.append(wall_ms, key, value)
-                if result.replay:
-                    self._shard.replay(record, record_offset=self._next_record_offset)
-                self._next_record_offset += 1
-        if not self._flush_scheduled and self._in_flight is None:
-            self._flush_scheduled = True
-            self._clock.call_soon(self._flush)
-        return True
-
-    def _write_with_room(self, size: int, limit: int) -> _Write:
-        if not self._queue or self._queue[-1].builder.size + size > limit:
-            self._queue.append(_Write(BatchBuilder(self._options)))
-        return self._queue[-1]
-
-    def _flush(self) -> None:
-        """Append the oldest batch, unless one is on its way."""
-        self._flush_scheduled = False
-        if self._in_flight is not None or not self._queue or self.state is not State.ACTIVE:
-            return
-        write = self._in_flight = self._queue.popleft()
-        appended = self.partition.append_internal(write.builder.build())
-        if not appended.done:
-            self._watch(write)
-        appended.on_done(lambda outcome: self._on_appended(write, outcome))
-
-    def _watch(self, write: _Write) -> None:
-        def on_timeout() -> None:
-            if self._in_flight is write:
-                self._is_stuck = True
-                error = KafkaError(
-                    ErrorCode.COORDINATOR_NOT_AVAILABLE, "the write is not committed"
-                )
-                self._refuse_waiting(error)
-
-        self._clock.call_later(self._commit_timeout_ms, on_timeout)
-
-    def _on_appended(self, write: _Write, outcome: Deferred[Offset]) -> None:
-        if self._in_flight is not write:
-            return  # the shard was closed or loaded again meanwhile
-        try:
-            outcome.result()
-        except KafkaError as error:
+            answer.refuse(coordinator_error(error))
+        if not result.replay:
             self._restart(error)
-            return
-        self._is_stuck = False
-        self._in_flight = None
-        self._flush()
-        for answer in write.answers:
-            answer.send()
-
-    def _refuse_waiting(self, error: KafkaError) -> None:
-        for write in (self._in_flight, *self._queue):
-            if write is not None:
-                answers, write.answers = write.answers, []
-                for answer in answers:
-                    answer.refuse(error)
 
     # Life
 
@@ -324,14 +244,7 @@ class ShardDriver(Generic[S]):
     def _activate(self, end: Offset) -> None:
         self.state = State.ACTIVE
         if self.partition.high_watermark < end:
-            # What was read last is not committed yet; answers that rest on it wait like others.
-            write = self._in_flight = _Write(BatchBuilder(self._options))
-            committed: Deferred[Offset] = Deferred()
-            committed.on_done(lambda outcome: self._on_appended(write, outcome))
-            self.partition.wait_for_commit(
-                end - 1,
-                lambda error: committed.fail(error) if error else committed.complete(end - 1),
-            )
+            self._writes.hold_until_committed(end)
         self._carry_out(self._shard.on_loaded(self._now()))
         operations, self._once_loaded = self._once_loaded, []
         for operation in operations:
@@ -350,10 +263,7 @@ class ShardDriver(Generic[S]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._is_stuck = False
-        self._refuse_waiting(error)
-        self._in_flight = None
-        self._queue.clear()
+        self._writes.abandon(error)
         for answer in self._shard.on_unloaded().answers:
             answer.send()
 
@@ -376,10 +286,3 @@ class ShardDriver(Generic[S]):
         self._timer = None
         if self.state is State.ACTIVE:
             self._carry_out(self._shard.expire(self._now()))
-
-
-def _size(pairs: list[tuple[CoordinatorRecord, tuple[bytes, bytes | None]]]) -> int:
-    """Return a bound for what records take in a batch, its header included."""
-    return HEADER_SIZE + sum(
-        _RECORD_BYTES + len(key) + len(value or b"") for _, (key, value) in pairs
-    )
