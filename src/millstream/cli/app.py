@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Annotated, Final, cast
+from typing import Annotated, Final
 
 import typer
 
 from millstream.cli import (
     serve_arguments,
 )
+from millstream.cli.arguments import UsageError
 from millstream.cli.failures import FAILED, INTERRUPTED, WRONG_USAGE, complain, sentence
 from millstream.model.errors import MillstreamError
 
-# typer carries its own copy of click in newer versions and uses the package in older ones; the base
-# of BadParameter is the one name for "the command line is wrong" in both.
-_USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__bases__[0])
+_GROUPS: Final = ("topic", "config", "group", "log")
+"""Groups of commands: each is a module with a typer application ``app``."""
 
 _COMMANDS: Final = ("topic", "config", "produce", "consume", "group", "ingest", "log", "demo")
-"""Names of commands, each the name of the module that holds it: a typer application ``app`` for a
-group of commands, a function of the command's name for one command."""
+"""All commands: one that is no group is a module with a function of its own name."""
 
 
 def build(words: Sequence[str]) -> typer.Typer:
@@ -40,7 +40,7 @@ def build(words: Sequence[str]) -> typer.Typer:
     wanted = words[:1] if words and words[0] in _COMMANDS else _COMMANDS
     for name in wanted:
         module = import_module(f"millstream.cli.{name}")
-        if hasattr(module, "app"):
+        if name in _GROUPS:
             app.add_typer(module.app, name=name)
         else:
             app.command(name)(getattr(module, name))
@@ -76,8 +76,8 @@ def run(words: Sequence[str]) -> int:
             list(words), prog_name="millstream", standalone_mode=False
         )
         sys.stdout.flush()
-    except _USAGE_ERROR as error:
-        complain(_usage_sentence(error))
+    except UsageError as error:
+        complain(_usage_sentence(error, words))
         return WRONG_USAGE
     except BrokenPipeError:
         return _closed_pipe()
@@ -89,11 +89,12 @@ def run(words: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _usage_sentence(error: BaseException) -> str:
+def _usage_sentence(error: Exception, words: Sequence[str]) -> str:
     """Return a usage error with the command whose help explains it."""
     message = getattr(error, "format_message", error.__str__)()
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "millstream"
+    depth = 2 if words and words[0] in _GROUPS else 1
+    named = itertools.takewhile(lambda word: not word.startswith("-"), words[:depth])
+    path = " ".join(["millstream", *(word for word in named if words[0] in _COMMANDS)])
     return f"{' '.join(str(message).split()).rstrip('.')} (see {path} --help)"
 
 

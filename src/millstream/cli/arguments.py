@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias, cast
 
 import typer
 
 from millstream.client.cluster import Cluster
 from millstream.client.settings import ClientSettings, parse_bootstrap_servers
 from millstream.model.errors import ConfigError
+
+# typer carries its own copy of click in newer versions and uses the package in older ones; the base
+# of BadParameter is the one name for "the command line is wrong" in both.
+UsageError: Final = cast("type[Exception]", typer.BadParameter.__bases__[0])
+"""Raised for a command line that is wrong as a whole, with a sentence that says why."""
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 

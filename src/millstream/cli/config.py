@@ -6,7 +6,14 @@ from typing import Annotated
 
 import typer
 
-from millstream.cli.arguments import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, connect, key_values
+from millstream.cli.arguments import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    UsageError,
+    connect,
+    key_values,
+)
 from millstream.cli.output import Row, print_json, print_rows
 from millstream.client.configs import (
     Resource,
@@ -90,7 +97,7 @@ def delete(
 def _resource(topic: str | None, broker: int | None, broker_defaults: bool) -> Resource:
     given = [topic is not None, broker is not None, broker_defaults]
     if sum(given) != 1:
-        raise typer.BadParameter("give one of --topic, --broker and --broker-defaults")
+        raise UsageError("give one of --topic, --broker and --broker-defaults")
     if topic is not None:
         return Resource(ResourceType.TOPIC, topic)
     return Resource(ResourceType.BROKER, "" if broker is None else str(broker))

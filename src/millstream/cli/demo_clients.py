@@ -72,7 +72,7 @@ class Member:
                 "group.id": group,
                 "client.id": name,
                 "auto.offset.reset": "earliest",
-                "enable.partition.eof": False,
+                "heartbeat.interval.ms": 300,
             }
         )
 

@@ -11,6 +11,7 @@ from millstream.cli.arguments import (
     DEFAULT_BOOTSTRAP,
     AsJson,
     Bootstrap,
+    UsageError,
     connect,
     duration_ms,
     timestamp_ms,
@@ -157,7 +158,7 @@ def reset_offsets(
 ) -> None:
     """Set the offsets of a group that has no members."""
     if sum(each is not None for each in (to, shift_by, by_duration)) != 1:
-        raise typer.BadParameter("give one of --to, --shift-by and --by-duration")
+        raise UsageError("give one of --to, --shift-by and --by-duration")
     if by_duration is not None:
         to = f"@{int(time.time() * 1000) - duration_ms(by_duration, '--by-duration')}"
     with connect(bootstrap) as cluster:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millstream.cli.failures import (
+    FAILED,
+    INTERRUPTED,
+    WRONG_USAGE,
+    CommandFailedError,
+    complain,
+    sentence,
+)
 from millstream.cli.serve_arguments import (
     ServeArguments,
     UsageError,
@@ -25,18 +33,28 @@ def serve(words: Sequence[str]) -> int:
     try:
         arguments = parse_arguments(words)
     except UsageError as error:
-        _say(f"millstream serve: {error}")
-        return 2
+        complain(f"serve: {error} (see millstream serve --help)")
+        return WRONG_USAGE
     try:
         config = broker_config(arguments, os.environ)
-        from millstream.server.lifecycle import run
-
-        return run(config, announce)
+        return _run(config)
     except (MillstreamError, OSError) as error:
-        _say(f"millstream serve: {error}")
-        return 1
+        complain(f"serve: {sentence(error)}")
+        return FAILED
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
+
+
+def _run(config: BrokerConfig) -> int:
+    from millstream.server.lifecycle import run
+
+    try:
+        return run(config, announce)
+    except OSError as error:
+        if error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
+            places = ", ".join(config.listeners)
+            raise CommandFailedError(f"cannot listen on {places}: {error.strerror}") from error
+        raise
 
 
 def broker_config(arguments: ServeArguments, environment: Mapping[str, str]) -> BrokerConfig:
@@ -58,7 +76,3 @@ def broker_config(arguments: ServeArguments, environment: Mapping[str, str]) -> 
 def announce(host: str, port: int, directories: list[str]) -> None:
     """Print the first line of output: where the broker listens and where its data lies."""
     print(f"millstream listening on {host}:{port}, data in {', '.join(directories)}", flush=True)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

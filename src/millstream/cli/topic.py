@@ -11,6 +11,7 @@ from millstream.cli.arguments import (
     AsJson,
     Bootstrap,
     Configs,
+    UsageError,
     connect,
     key_values,
 )
@@ -177,7 +178,7 @@ def alter(
     """Give a topic more partitions or other settings."""
     values = key_values(settings, "--config")
     if partitions is None and not values and not delete_config:
-        raise typer.BadParameter("nothing to alter: give --partitions, --config or --delete-config")
+        raise UsageError("nothing to alter: give --partitions, --config or --delete-config")
     with connect(bootstrap) as cluster:
         if values or delete_config:
             resource = Resource(ResourceType.TOPIC, name)

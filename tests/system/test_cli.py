@@ -1,0 +1,300 @@
+"""The command line against a real broker: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.broker_process import BrokerProcess
+from tests.interop.clients.access_log import access_log_bytes
+
+from millstream.cli.main import main
+from millstream.client.cluster import Cluster
+from millstream.client.groups import commit_offsets
+from millstream.model.topic import TopicPartition
+
+pytestmark = pytest.mark.system
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> list[dict[str, object]]:
+        assert self.code == 0, self.err
+        return json.loads(self.out)  # type: ignore[no-any-return]
+
+    def rows(self) -> list[list[str]]:
+        assert self.code == 0, self.err
+        return [line.split("\t") for line in self.out.splitlines()]
+
+
+Cli = Callable[..., Done]
+Topics = Callable[[], str]
+
+
+@pytest.fixture
+def cli(
+    broker: BrokerProcess, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Cli:
+    """Run a command in this process; what it reads from standard input needs ``piped``."""
+    monkeypatch.setenv("MILLSTREAM_BOOTSTRAP_SERVERS", broker.bootstrap)
+
+    def run(*words: str) -> Done:
+        capfd.readouterr()
+        code = main(words)
+        return Done(code, *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def piped(broker: BrokerProcess) -> Cli:
+    """Run a command as a process with bytes on its standard input."""
+
+    def run(*words: str, stdin: bytes = b"") -> Done:
+        done = subprocess.run(
+            command(*words),
+            input=stdin,
+            env=environment(broker),
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return run
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "millstream.cli.main", *words]
+
+
+def environment(broker: BrokerProcess) -> dict[str, str]:
+    return {**os.environ, "MILLSTREAM_BOOTSTRAP_SERVERS": broker.bootstrap}
+
+
+def test_topics(cli: Cli, new_topic: Topics) -> None:
+    one, two = new_topic(), new_topic()
+    created = cli("topic", "create", one, two, "-p", "3", "-c", "retention.ms=86400000")
+    assert created == (0, f"created topic {one}\ncreated topic {two}\n", "")
+    again = cli("topic", "create", one)
+    assert (again.code, again.err) == (1, f"millstream: topic {one!r} exists already\n")
+    assert cli("topic", "create", one, "--if-not-exists").code == 0
+    listed = {row["topic"]: row for row in cli("topic", "list", "--json").json()}
+    assert listed[one]["partitions"] == 3
+    assert [one, "3", "1"] in [row[:3] for row in cli("topic", "list").rows()]
+
+    assert cli("topic", "alter", one, "-p", "5", "-c", "segment.bytes=2000000").code == 0
+    (described,) = cli("topic", "describe", one, "--json").json()
+    assert described["configs"] == {"retention.ms": "86400000", "segment.bytes": "2000000"}
+    assert len(described["partitions"]) == 5  # type: ignore[arg-type]
+    assert cli("topic", "alter", one, "--delete-config", "segment.bytes").code == 0
+    assert cli("topic", "alter", one, "-p", "1").code == 1
+
+    deleted = cli("topic", "delete", one, "no-such-topic", two)
+    assert deleted.code == 1
+    assert deleted.out.splitlines() == [f"deleted topic {one}", f"deleted topic {two}"]
+    assert deleted.err == "millstream: there is no topic 'no-such-topic'\n"
+    assert cli("topic", "delete", one, "--if-exists") == (0, "", "")
+
+
+def test_settings(cli: Cli, new_topic: Topics) -> None:
+    topic = new_topic()
+    cli("topic", "create", topic)
+    assert cli("config", "alter", "-t", topic, "segment.ms=86400000", "retention.ms=-1").code == 0
+    assert cli("config", "describe", "-t", topic).rows() == [
+        ["retention.ms", "-1", "topic"],
+        ["segment.ms", "86400000", "topic"],
+    ]
+    assert cli("config", "delete", "-t", topic, "segment.ms").code == 0
+    everything = cli("config", "describe", "-t", topic, "--all", "--json").json()
+    settings = {row["name"]: row for row in everything}
+    assert settings["segment.ms"]["value"] == "604800000"
+    assert settings["segment.ms"]["source"] == "default"
+    refused = cli("config", "alter", "-t", topic, "no.such.setting=1")
+    assert refused.code == 1
+    assert "no.such.setting" in refused.err
+    of_broker = {row[0] for row in cli("config", "describe", "--broker", "1").rows()}
+    assert "log.dirs" in of_broker
+    assert cli("config", "describe", "--broker", "99").code == 1
+
+
+def test_records_there_and_back(cli: Cli, piped: Cli, new_topic: Topics) -> None:
+    topic, copy = new_topic(), new_topic()
+    cli("topic", "create", topic, "-p", "4")
+    keyed = piped("produce", topic, "-K:", "-H", "h=1", stdin=b"a:1\nb:2\nc:3\n")
+    assert keyed == (0, "", "")
+    assert piped("produce", topic, "-p", "2", "-Z", "-z", "zstd", stdin=b"x\n\nlast").code == 0
+    found = cli("consume", topic, "-e", "--json")
+    records = [json.loads(line) for line in found.out.splitlines()]
+    assert {record["key"] for record in records} == {"a", "b", "c", None}
+    assert [record["value"] for record in records if record["key"] is None] == ["x", None, "last"]
+    assert records[0]["headers"] == [{"key": "h", "value": "1"}]
+
+    assert piped("produce", copy, "--json", stdin=found.out.encode()).code == 0
+    again = cli("consume", copy, "-e", "-f", "%k=%s %T\\n").out
+    original = cli("consume", topic, "-e", "-f", "%k=%s %T\\n").out
+    assert sorted(again.splitlines()) == sorted(original.splitlines())
+    refused = piped("produce", copy, "--json", stdin=b"no json\n")
+    assert refused.code == 1
+    assert refused.err.startswith("millstream: no record in JSON")
+
+
+def test_where_to_start_and_stop(cli: Cli, piped: Cli, new_topic: Topics) -> None:
+    topic = new_topic()
+    cli("topic", "create", topic)
+    piped("produce", topic, stdin=b"0\n1\n2\n3\n4\n")
+    assert cli("consume", topic, "-e", "-o", "3").out == "3\n4\n"
+    assert cli("consume", topic, "-e", "-o", "-2").out == "3\n4\n"
+    assert cli("consume", topic, "-c", "2").out == "0\n1\n"
+    assert cli("consume", topic, "-e", "-o", "end").out == ""
+    assert cli("consume", topic, "-e", "--since", "1h").out == "0\n1\n2\n3\n4\n"
+    assert cli("consume", topic, "-e", "--since", "2999-01-01").out == ""
+    missing = cli("consume", topic, "-e", "-p", "7")
+    assert (missing.code, "no partition 7" in missing.err) == (1, True)
+    assert cli("consume", "no-such-topic", "-e").code == 1
+
+
+def test_an_access_log_byte_for_byte(
+    cli: Cli, piped: Cli, new_topic: Topics, tmp_path: Path
+) -> None:
+    topic = new_topic()
+    data = access_log_bytes()
+    path = tmp_path / "access.log"
+    path.write_bytes(data)
+    done = cli("ingest", str(path), "--topic", topic, "--partitions", "4", "--json")
+    summary = json.loads(done.out)
+    assert (summary["records"], summary["bytes"]) == (data.count(b"\n"), len(data))
+    found = piped("consume", topic, "-e").out
+    assert sorted(found.splitlines()) == sorted(data.decode().splitlines())
+    (described,) = cli("topic", "describe", topic, "--json").json()
+    partitions = described["partitions"]
+    assert isinstance(partitions, list)
+    assert all(partition["latest"] > 0 for partition in partitions)
+
+    through_pipe = new_topic()
+    assert piped("ingest", "-", "-t", through_pipe, "-z", "lz4", stdin=data).code == 0
+    assert piped("consume", through_pipe, "-e").out == data.decode()
+
+
+def test_groups(cli: Cli, piped: Cli, broker: BrokerProcess, new_topic: Topics) -> None:
+    topic = new_topic()
+    group = f"group-{topic}"
+    cli("topic", "create", topic, "-p", "2")
+    piped("produce", topic, "-p", "0", stdin=b"0\n1\n2\n3\n4\n")
+    plan = cli("group", "reset-offsets", group, "-t", topic, "--to", "earliest")
+    assert plan.rows() == [[topic, "0", "-", "0"], [topic, "1", "-", "0"]]
+    assert "--execute" in plan.err
+    assert cli("group", "describe", group).code == 1
+    assert cli("group", "reset-offsets", group, "-t", topic, "--to", "1", "--execute").code == 0
+
+    (described,) = cli("group", "describe", group, "--json").json()
+    assert described["state"] == "Empty"
+    assert described["lag"] == 4
+    first, second = described["partitions"]  # type: ignore[misc]
+    assert (first["committed"], first["end"], first["lag"]) == (1, 5, 4)
+    assert 0 < first["lag_seconds"] < 600
+    assert (second["committed"], second["lag"], second["lag_seconds"]) == (0, 0, 0)
+    assert [group, "Empty"] in [row[:2] for row in cli("group", "list").rows()]
+
+    shifted = cli("group", "reset-offsets", group, "--shift-by", "2", "--execute", "--json").json()
+    assert [row["to"] for row in shifted] == [3, 0]
+    by_time = cli("group", "reset-offsets", group, "--by-duration", "1h", "--json").json()
+    assert [row["to"] for row in by_time] == [0, 0]
+    with Cluster.at(broker.bootstrap) as cluster:
+        commit_offsets(cluster, group, {TopicPartition(topic, 0): 5})
+    (caught_up,) = cli("group", "describe", group, "--json").json()
+    assert (caught_up["lag"], caught_up["lag_seconds"]) == (0, 0.0)
+
+    assert cli("group", "delete", group) == (0, f"deleted group {group}\n", "")
+    gone = cli("group", "delete", group)
+    assert (gone.code, "no such group" in gone.err) == (1, True)
+
+
+def test_files_of_a_partition(
+    cli: Cli, piped: Cli, broker: BrokerProcess, new_topic: Topics
+) -> None:
+    topic = new_topic()
+    cli("topic", "create", topic)
+    piped("produce", topic, "-k", "key", stdin=b"0\n1\n")
+    directory = broker.data_directory / f"{topic}-0"
+    for path in sorted(directory.iterdir()):
+        assert cli("log", "dump", str(path)).code == 0, path
+    (log,) = directory.glob("*.log")
+    lines = cli("log", "dump", "--records", str(log)).out.splitlines()
+    records = [record for line in lines for record in json.loads(line)["records"]]
+    assert [(r["offset"], r["key"], r["value"]) for r in records] == [
+        (0, "key", "0"),
+        (1, "key", "1"),
+    ]
+    metadata = json.loads(cli("log", "dump", str(directory / "partition.metadata")).out)
+    (described,) = cli("topic", "describe", topic, "--json").json()
+    assert metadata["topic_id"] == described["topic_id"]
+
+
+def test_following_a_topic_until_ctrl_c(
+    piped: Cli, broker: BrokerProcess, new_topic: Topics
+) -> None:
+    topic = new_topic()
+    piped("produce", topic, stdin=b"before\n")
+    with subprocess.Popen(
+        command("consume", topic),
+        env=environment(broker),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as follower:
+        assert follower.stdout is not None
+        assert follower.stderr is not None
+        assert follower.stdout.readline() == b"before\n"
+        piped("produce", topic, stdin=b"after\n")
+        assert follower.stdout.readline() == b"after\n"
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait(20) == 130
+        assert follower.stderr.read() == b""
+
+
+def test_lines_are_sent_while_the_input_is_open(
+    cli: Cli, broker: BrokerProcess, new_topic: Topics
+) -> None:
+    topic = new_topic()
+    with subprocess.Popen(
+        command("produce", topic), env=environment(broker), stdin=subprocess.PIPE
+    ) as producer:
+        assert producer.stdin is not None
+        producer.stdin.write(b"first\n")
+        producer.stdin.flush()
+        deadline = time.monotonic() + 20
+        while cli("consume", topic, "-e").out != "first\n":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        producer.stdin.close()
+        assert producer.wait(20) == 0
+
+
+def test_a_reader_that_has_seen_enough(
+    piped: Cli, broker: BrokerProcess, new_topic: Topics
+) -> None:
+    topic = new_topic()
+    piped("produce", topic, stdin=b"a line\n" * 200_000)
+    with subprocess.Popen(
+        command("consume", topic, "-e"),
+        env=environment(broker),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as consumer:
+        assert consumer.stdout is not None
+        assert consumer.stderr is not None
+        assert consumer.stdout.readline() == b"a line\n"
+        consumer.stdout.close()
+        consumer.wait(20)
+        assert consumer.stderr.read() == b""
