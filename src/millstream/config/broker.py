@@ -120,22 +120,17 @@ def _with_both_ids(settings: Mapping[str, str]) -> dict[str, str]:
     completed = dict(settings)
     if "node.id" in settings:
         completed.setdefault("broker.id", settings["node.id"])
-    elif "broker.id" in settings:
+    elif settings.get("broker.id", "-1").strip() != "-1":
         completed["node.id"] = settings["broker.id"]
     return completed
 
 
 def _agree_on_node_id(values: dict[str, Value]) -> None:
     """Let `node.id` and its older name `broker.id` have one value."""
-    node_id = values["node_id"]
-    if node_id in (None, -1):
-        node_id = values["broker_id"] = DEFAULT_NODE_ID
-    if node_id != values["broker_id"]:
+    if values["node_id"] is None:
+        values["node_id"] = values["broker_id"] = DEFAULT_NODE_ID
+    if values["node_id"] != values["broker_id"]:
         raise ConfigError("You must set `node.id` to the same value as `broker.id`.")
-    assert isinstance(node_id, int)
-    if node_id < 0:
-        raise ConfigError(f"node.id: {node_id} is negative")
-    values["node_id"] = values["broker_id"] = node_id
 
 
 def _check_roles(values: Mapping[str, Value]) -> None:

@@ -13,15 +13,13 @@ error messages included, because clients see them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Final, TypeAlias, TypedDict, TypeVar, Unpack, cast
+from typing import ClassVar, Final, TypedDict, TypeVar, Unpack, cast
 
+from millstream.config.validators import Validator
 from millstream.config.value import ConfigType, Value, format_value, parse_value
-
-Validator: TypeAlias = Callable[[str, Value], None]
-"""Raises ConfigError when the value may not stand under the name given."""
 
 
 class UpdateMode(Enum):

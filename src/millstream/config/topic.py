@@ -362,10 +362,10 @@ def inherited_topic_config(broker: Config) -> TopicConfig:
 def _inherited(key: ConfigKey, broker: Config) -> Value:
     for synonym in key.inherits:
         value = broker.value(synonym.name)
+        if isinstance(value, int) and synonym.factor != 1:
+            return value * synonym.factor if value >= 0 else -1
         if value is not None:
-            return (
-                value * synonym.factor if isinstance(value, int) and synonym.factor != 1 else value
-            )
+            return value
     return key.default
 
 

@@ -1,22 +1,37 @@
-"""What a setting's value is checked against, with Kafka's words of refusal."""
+"""What a setting's value is checked against, with Kafka's words of refusal.
+
+A validator is called with a setting's name and value and raises ConfigError; its text tells what
+is allowed. Plain classes, because there are hundreds and a broker makes them all when it starts.
+"""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from typing import Final
 
 from millstream.config.value import Value, invalid
 from millstream.model.errors import ConfigError
 
-_REPLICA = re.compile(r"\d+:\d+\Z", re.ASCII)
+
+class Validator:
+    """Accepts everything; others derive from it."""
+
+    __slots__ = ()
+
+    def __call__(self, name: str, value: Value) -> None:
+        """Raise ConfigError when ``value`` may not stand under ``name``."""
+
+    def __str__(self) -> str:
+        return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Validator):
     """A number between two bounds, both included; None leaves a side open."""
 
-    minimum: float | None
-    maximum: float | None
+    __slots__ = ("maximum", "minimum")
+
+    def __init__(self, minimum: float | None, maximum: float | None) -> None:
+        self.minimum = minimum
+        self.maximum = maximum
 
     def __call__(self, name: str, value: Value) -> None:
         """Refuse a number outside the bounds."""
@@ -32,31 +47,31 @@ class Range:
         return f"{self.minimum} to {self.maximum}"
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(Validator):
     """One of a few texts."""
 
-    allowed: tuple[str, ...]
-    ignore_case: bool = False
+    __slots__ = ("allowed",)
+
+    def __init__(self, allowed: tuple[str, ...]) -> None:
+        self.allowed = allowed
 
     def __call__(self, name: str, value: Value) -> None:
         """Refuse a text that is not among them."""
         assert isinstance(value, str)
-        known = self.allowed
-        if self.ignore_case:
-            value, known = value.lower(), tuple(text.lower() for text in known)
-        if value not in known:
+        if value not in self.allowed:
             raise invalid(name, value, f"String must be one of: {', '.join(self.allowed)}")
 
     def __str__(self) -> str:
-        return ", ".join(self.allowed)
+        return ", ".join(f"`{text}`" for text in self.allowed)
 
 
-@dataclass(frozen=True, slots=True)
-class EachOf:
-    """A list whose items all belong to a few texts; without texts, any items that are not empty."""
+class EachOf(Validator):
+    """A list whose items all belong to a few texts."""
 
-    allowed: tuple[str, ...] = ()
+    __slots__ = ("allowed",)
+
+    def __init__(self, allowed: tuple[str, ...]) -> None:
+        self.allowed = allowed
 
     def __call__(self, name: str, value: Value) -> None:
         """Refuse a list with an item that is not among them."""
@@ -64,11 +79,52 @@ class EachOf:
         for item in value:
             if not item:
                 raise ConfigError(f"Configuration '{name}' values must not be empty.")
-            if self.allowed and item not in self.allowed:
+            if item not in self.allowed:
                 raise invalid(name, item, f"String must be one of: {', '.join(self.allowed)}")
 
     def __str__(self) -> str:
-        return f"list of {', '.join(self.allowed)}" if self.allowed else "list"
+        return "any of " + ", ".join(f"`{text}`" for text in self.allowed)
+
+
+class GzipLevel(Validator):
+    """A level of gzip, or −1 for the default of the library (Kafka: ``GzipCompression``)."""
+
+    __slots__ = ()
+
+    def __call__(self, name: str, value: Value) -> None:
+        """Refuse any other number."""
+        assert isinstance(value, int)
+        if value != -1 and not 1 <= value <= 9:
+            raise invalid(name, value, "Value must be between 1 and 9 or equal to -1")
+
+    def __str__(self) -> str:
+        return "1 to 9, or -1"
+
+
+class ThrottledReplicas(Validator):
+    """Replicas as ``partition:broker``, or all (Kafka: ``ThrottledReplicaListValidator``)."""
+
+    __slots__ = ()
+
+    def __call__(self, name: str, value: Value) -> None:
+        """Refuse a list of anything else."""
+        assert isinstance(value, tuple)
+        if value == ("*",) or all(map(_is_replica, value)):
+            return
+        raise invalid(
+            name,
+            value,
+            f"{name} must be the literal '*' or a list of replicas in the following format: "
+            "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
+        )
+
+    def __str__(self) -> str:
+        return "`*`, or `partition:broker`, …"
+
+
+def _is_replica(item: str) -> bool:
+    partition, _, broker = item.partition(":")
+    return item.isascii() and partition.isdecimal() and broker.isdecimal()
 
 
 def at_least(minimum: int) -> Range:
@@ -91,21 +147,5 @@ def each_of(*allowed: str) -> EachOf:
     return EachOf(allowed)
 
 
-def gzip_level(name: str, value: Value) -> None:
-    """Accept 1 to 9, and −1 for the default of the library (Kafka: ``GzipCompression``)."""
-    assert isinstance(value, int)
-    if value != -1 and not 1 <= value <= 9:
-        raise invalid(name, value, "Value must be between 1 and 9 or equal to -1")
-
-
-def throttled_replicas(name: str, value: Value) -> None:
-    """Accept ``*`` or partition:broker pairs (Kafka: ``ThrottledReplicaListValidator``)."""
-    assert isinstance(value, tuple)
-    if value == ("*",) or all(_REPLICA.match(item) for item in value):
-        return
-    raise invalid(
-        name,
-        value,
-        f"{name} must be the literal '*' or a list of replicas in the following format: "
-        "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
-    )
+gzip_level: Final = GzipLevel()
+throttled_replicas: Final = ThrottledReplicas()

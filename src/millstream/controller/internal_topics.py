@@ -17,8 +17,8 @@ TRANSACTION_STATE = "__transaction_state"
 def wanted_topic(name: str, config: BrokerConfig, *, live_brokers: int) -> NewTopic:
     """Return what to create when somebody needs the topic ``name``.
 
-    A broker on its own (no ZooKeeper) gives internal topics as many replicas as there are
-    brokers, where the settings ask for more: it would have no groups otherwise.
+    Where the settings ask for more replicas than there are brokers, internal topics get as many
+    as there are: a broker on its own would have no groups otherwise.
     """
     if name == CONSUMER_OFFSETS:
         wanted = NewTopic(
@@ -46,6 +46,4 @@ def wanted_topic(name: str, config: BrokerConfig, *, live_brokers: int) -> NewTo
         )
     else:
         return NewTopic(name)
-    if config.zookeeper_connect is None and wanted.replication_factor > live_brokers:
-        return replace(wanted, replication_factor=live_brokers)
-    return wanted
+    return replace(wanted, replication_factor=min(wanted.replication_factor, live_brokers))

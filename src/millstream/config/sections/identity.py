@@ -75,7 +75,7 @@ class IdentitySettings(Config):
         "zookeeper.connect",
         None,
         None,
-        "The ZooKeeper ensemble of a cluster, `host:port,…/chroot`; without it the broker keeps "
-        "its metadata in its first log directory.",
+        "The ZooKeeper ensemble of a cluster. Clusters are not built yet: it is read and reported, "
+        "and the broker keeps its metadata in its first log directory.",
         internal=True,
     )

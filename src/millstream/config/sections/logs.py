@@ -18,7 +18,8 @@ from millstream.config.value import MAX_DOUBLE, MAX_LONG
 
 class LogsSettings(Config):
     """Directories, segments, retention, flushing and cleaning. Most are defaults of the topic
-    settings of the same meaning.
+    settings of the same meaning. The cleaner that compacts logs is not built yet: its settings
+    are read and reported.
     """
 
     log_dir: tuple[str, ...] = texts(

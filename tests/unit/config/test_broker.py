@@ -1,0 +1,199 @@
+"""Settings of a broker: a Kafka server.properties as it is, and what is wrong in one."""
+
+from __future__ import annotations
+
+import pytest
+
+from millstream.config.accepted import accepted_keys
+from millstream.config.broker import (
+    BrokerConfig,
+    all_broker_keys,
+    unknown_setting,
+    without_effect,
+)
+from millstream.config.definition import CLUSTER_WIDE, PER_BROKER, READ_ONLY
+from millstream.config.listeners import Listener
+from millstream.config.properties import parse_properties
+from millstream.model.errors import ConfigError
+
+KRAFT_FILE = """
+# The file that Apache Kafka 4 ships for a single node, without its comments.
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,\\
+  SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+
+ZOOKEEPER_FILE = """
+broker.id=3
+num.network.threads=3
+num.io.threads=8
+log.dirs=/tmp/kafka-logs
+zookeeper.connect=localhost:2181
+zookeeper.connection.timeout.ms=18000
+group.initial.rebalance.delay.ms=0
+inter.broker.protocol.version=3.6
+log.message.format.version=2.8
+"""
+
+
+def test_kafkas_own_file_is_accepted() -> None:
+    config = BrokerConfig(parse_properties(KRAFT_FILE))
+    assert config.broker == 1
+    assert config.listening() == (Listener("PLAINTEXT", "PLAINTEXT", "", 9092),)
+    assert config.advertised() == (Listener("PLAINTEXT", "PLAINTEXT", "localhost", 9092),)
+    assert config.log_directories == ("/tmp/kraft-combined-logs",)
+    assert config.offsets_topic_replication_factor == 1
+    assert without_effect(config.overrides) == [
+        "controller.quorum.bootstrap.servers",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "share.coordinator.state.topic.min.isr",
+        "share.coordinator.state.topic.replication.factor",
+    ]
+
+
+def test_the_file_of_an_older_kafka_is_accepted() -> None:
+    config = BrokerConfig(parse_properties(ZOOKEEPER_FILE))
+    assert (config.broker, config.node_id, config.broker_id) == (3, 3, 3)
+    assert config.zookeeper_connect == "localhost:2181"
+    assert config.group_initial_rebalance_delay_ms == 0
+
+
+def test_defaults() -> None:
+    config = BrokerConfig()
+    assert config.broker == 1
+    assert config.log_directories == ("/tmp/kafka-logs",)
+    assert config.listening() == config.advertised()
+    for key in BrokerConfig.keys.values():
+        if key.name not in ("node.id", "broker.id"):
+            assert getattr(config, key.attribute) == key.default
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num.partitons": "3"}, "unknown setting num.partitons; the nearest is num.partitions"),
+        ({"xyzzy": "3"}, "unknown setting xyzzy$"),
+        ({"num.partitions": "0"}, "num.partitions: Value must be at least 1"),
+        ({"num.io.threads": "many"}, "num.io.threads: Not a number of type INT"),
+        ({"num.io.threads": "0"}, "num.io.threads: Value must be at least 1"),
+        ({"node.id": "1", "broker.id": "2"}, "`node.id` to the same value as `broker.id`"),
+        ({"node.id": "-1"}, "Value must be at least 0"),
+        ({"broker.id": "-2"}, "Value must be at least 0"),
+        ({"process.roles": "controller"}, "add broker"),
+        ({"process.roles": "broker,clown"}, "must be one of"),
+    ],
+)
+def test_what_is_wrong_is_named(settings: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        BrokerConfig(settings)
+
+
+def test_names_of_plug_ins_are_let_through() -> None:
+    settings = {
+        "ssl.something.new": "x",
+        "listener.name.internal.ssl.keystore.location": "/x",
+        "confluent.metrics.enable": "true",
+    }
+    assert without_effect(BrokerConfig(settings).overrides) == sorted(settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"listeners": "PLAINTEXT:9092"}, "not of the form"),
+        ({"listeners": "PLAINTEXT://host"}, "not of the form"),
+        ({"listeners": "PLAINTEXT://host:99999"}, "not of the form"),
+        ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "must have a different name"),
+        ({"listeners": "INTERNAL://:1"}, "no security protocol is defined for listener INTERNAL"),
+        ({"listeners": "SSL://:1"}, "listener SSL asks for SSL; Millstream serves PLAINTEXT"),
+        ({"listeners": ""}, "must listen somewhere"),
+        (
+            {"listeners": "CONTROLLER://:1", "controller.listener.names": "CONTROLLER"},
+            "must listen somewhere",
+        ),
+        ({"listener.security.protocol.map": "X"}, "not of the form NAME:PROTOCOL"),
+        ({"advertised.listeners": "SSL://host:1"}, "names SSL, which listeners does not have"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "nonroutable"),
+    ],
+)
+def test_listeners_that_cannot_be(settings: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        BrokerConfig(settings).advertised()
+
+
+def test_listeners_have_names_and_addresses_of_their_own() -> None:
+    config = BrokerConfig(
+        {
+            "listeners": "PLAINTEXT://[::1]:0, internal://127.0.0.1:9093",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT",
+            "advertised.listeners": "INTERNAL://example.org:19093",
+        }
+    )
+    assert config.listening() == (
+        Listener("PLAINTEXT", "PLAINTEXT", "::1", 0),
+        Listener("INTERNAL", "PLAINTEXT", "127.0.0.1", 9093),
+    )
+    assert config.advertised() == (
+        Listener("PLAINTEXT", "PLAINTEXT", "::1", 0),
+        Listener("INTERNAL", "PLAINTEXT", "example.org", 19093),
+    )
+
+
+def test_the_table_of_accepted_settings_is_read_whole() -> None:
+    keys = accepted_keys()
+    assert len(keys) == 255
+    assert not set(keys) & set(BrokerConfig.keys)
+    assert keys["num.io.threads"].default == 8
+    assert keys["num.io.threads"].mode is CLUSTER_WIDE
+    assert keys["ssl.cipher.suites"].default == ()
+    assert keys["ssl.cipher.suites"].mode is PER_BROKER
+    assert keys["authorizer.class.name"].default == ""
+    assert keys["early.start.listeners"].default is None
+    assert keys["remote.log.manager.task.retry.jitter"].internal
+    assert keys["ssl.key.password"].is_sensitive
+    assert keys["controller.quorum.voters"].mode is READ_ONLY
+    assert all(not key.effective for key in keys.values())
+
+
+def test_an_id_of_minus_one_asks_for_any() -> None:
+    assert BrokerConfig({"broker.id": "-1"}).broker == 1
+
+
+def test_all_settings_of_kafka_4_3_are_known_and_no_others() -> None:
+    keys = all_broker_keys().values()
+    assert sum(key.kafka and not key.internal for key in keys) == 340
+    assert {key.name for key in keys if not key.kafka} == {
+        "auto.create.topics.max.count",
+        "log.flush.policy",
+        "socket.request.read.timeout.ms",
+        "socket.unsent.max.bytes",
+    }
+
+
+def test_the_nearest_name_is_found_among_all() -> None:
+    assert unknown_setting("num.io.treads").endswith("num.io.threads")
+    assert unknown_setting("log.message.format.versions").endswith("log.message.format.version")

@@ -1,0 +1,166 @@
+"""Settings that change while the broker runs: what counts, where it comes from, what may change."""
+
+from __future__ import annotations
+
+import pytest
+
+from millstream.config.broker import BrokerConfig
+from millstream.config.describe import (
+    ConfigEntry,
+    describe_all_brokers,
+    describe_broker,
+    describe_topic,
+)
+from millstream.config.dynamic import ConfigSource, DynamicConfig, SourcedValue
+from millstream.config.topic import TopicConfig
+from millstream.model.errors import ConfigError
+
+FILE = ConfigSource.STATIC_BROKER_CONFIG
+DEFAULT = ConfigSource.DEFAULT_CONFIG
+ONE = ConfigSource.DYNAMIC_BROKER_CONFIG
+ALL = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+
+
+def dynamic(static: dict[str, str] | None = None) -> DynamicConfig:
+    return DynamicConfig(BrokerConfig(static))
+
+
+def test_the_nearest_value_counts_and_all_are_told() -> None:
+    config = dynamic({"message.max.bytes": "1"})
+    assert config.current.message_max_bytes == 1
+    config.update(of_all_brokers={"message.max.bytes": "2"}, of_this_broker={})
+    assert config.current.message_max_bytes == 2
+    config.update(
+        of_all_brokers={"message.max.bytes": "2"}, of_this_broker={"message.max.bytes": "3"}
+    )
+    assert config.current.message_max_bytes == 3
+    name = "message.max.bytes"
+    assert config.values_of(name) == (
+        SourcedValue(name, "3", ONE),
+        SourcedValue(name, "2", ALL),
+        SourcedValue(name, "1", FILE),
+        SourcedValue(name, "1048588", DEFAULT),
+    )
+    config.update(of_all_brokers={}, of_this_broker={})
+    assert config.current.message_max_bytes == 1
+
+
+def test_listeners_hear_of_the_settings_before_and_after() -> None:
+    config = dynamic()
+    heard: list[tuple[int, int]] = []
+    config.on_change(lambda old, new: heard.append((old.max_connections, new.max_connections)))
+    config.update(of_all_brokers={"max.connections": "7"}, of_this_broker={})
+    assert heard == [(2**31 - 1, 7)]
+
+
+def test_a_setting_that_cannot_be_changes_nothing() -> None:
+    config = dynamic()
+    before = config.current
+    with pytest.raises(ConfigError):
+        config.update(of_all_brokers={"max.connections": "x"}, of_this_broker={})
+    assert config.current is before
+    assert config.of_all_brokers == {}
+
+
+def test_names_that_nobody_knows_are_kept_and_do_nothing() -> None:
+    config = dynamic()
+    config.check({"no.such": "1"}, for_all_brokers=False)
+    config.update(of_all_brokers={}, of_this_broker={"no.such": "1"})
+    assert entries(config)["no.such"].value == "1"
+    assert entries(config)["no.such"].source is ONE
+
+
+@pytest.mark.parametrize(
+    ("texts", "for_all", "message"),
+    [
+        ({"num.partitions": "3"}, False, r"Cannot update these configs dynamically: \[num.part"),
+        ({"listeners": "PLAINTEXT://:1"}, False, "Cannot update these configs dynamically"),
+        ({"message.max.bytes": "x"}, False, "Not a number of type INT"),
+        ({"ssl.key.password": "x"}, False, "only per-listener using the listener prefix"),
+        ({"sasl.jaas.config": "x"}, True, "broker id must be specified: "),
+        (
+            {"log.cleaner.min.compaction.lag.ms": "2", "log.cleaner.max.compaction.lag.ms": "1"},
+            True,
+            "conflict topic config setting",
+        ),
+    ],
+)
+def test_what_may_not_change(texts: dict[str, str], for_all: bool, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        dynamic().check(texts, for_all_brokers=for_all)
+
+
+def test_what_may_change() -> None:
+    config = dynamic()
+    config.check({"message.max.bytes": "5", "log.flush.policy": "os"}, for_all_brokers=True)
+    config.check({"sasl.jaas.config": "x", "num.io.threads": "4"}, for_all_brokers=False)
+
+
+# --- as DescribeConfigs tells them ---------------------------------------------------------
+
+
+def entries(config: DynamicConfig) -> dict[str, ConfigEntry]:
+    return {entry.name: entry for entry in describe_broker(config)}
+
+
+def of_topic(overrides: dict[str, str], config: DynamicConfig) -> dict[str, ConfigEntry]:
+    topic = TopicConfig(overrides, config.current.topic_defaults)
+    return {entry.name: entry for entry in describe_topic(topic, config)}
+
+
+def test_a_topics_value_comes_from_itself_from_the_broker_or_is_the_default() -> None:
+    config = dynamic({"log.segment.bytes": "2000000", "log.retention.hours": "1"})
+    told = of_topic({"max.message.bytes": "5"}, config)
+    own = told["max.message.bytes"]
+    assert (own.value, own.source) == ("5", ConfigSource.TOPIC_CONFIG)
+    assert own.synonyms[1:] == (SourcedValue("message.max.bytes", "1048588", DEFAULT),)
+    inherited = told["segment.bytes"]
+    assert (inherited.value, inherited.source) == ("2000000", FILE)
+    # log.retention.ms is what stands for retention.ms, and it is null.
+    hours = told["retention.ms"]
+    assert (hours.value, hours.source, hours.synonyms) == ("3600000", DEFAULT, ())
+    assert told["preallocate"].source is DEFAULT
+    assert told["leader.replication.throttled.replicas"].synonyms == ()
+    assert "internal.segment.bytes" not in told
+    assert "internal.segment.bytes" in of_topic({"internal.segment.bytes": "100"}, config)
+    assert all(not entry.read_only and not entry.sensitive for entry in told.values())
+
+
+def test_a_texts_form_does_not_show_in_its_value() -> None:
+    told = of_topic({"retention.ms": " 1000 "}, dynamic())
+    assert told["retention.ms"].value == "1000"
+
+
+def test_the_brokers_settings() -> None:
+    config = dynamic(
+        {"log.retention.hours": "1", "ssl.key.password": "secret", "num.io.threads": "4"}
+    )
+    config.update(of_all_brokers={"log.retention.ms": "9"}, of_this_broker={})
+    told = entries(config)
+    assert (told["log.retention.ms"].value, told["log.retention.ms"].source) == ("9", ALL)
+    assert [each.name for each in told["log.retention.ms"].synonyms] == [
+        "log.retention.ms",
+        "log.retention.hours",
+        "log.retention.hours",
+    ]
+    # A synonym of a nearer source that stands before the setting's own first value is left out.
+    assert told["log.retention.hours"].source is FILE
+    password = told["ssl.key.password"]
+    assert (password.value, password.sensitive) == (None, True)
+    assert password.synonyms == (SourcedValue("ssl.key.password", None, FILE),)
+    threads = told["num.io.threads"]
+    assert (threads.value, threads.read_only, threads.source) == ("4", False, FILE)
+    assert told["num.partitions"].read_only
+    assert told["log.roll.ms"].value is None
+    assert told["log.roll.ms"].source is DEFAULT
+    assert "zookeeper.connect" not in told
+
+
+def test_what_was_set_for_all_brokers() -> None:
+    config = dynamic({"num.partitions": "3"})
+    config.update(
+        of_all_brokers={"log.retention.ms": "9"}, of_this_broker={"message.max.bytes": "5"}
+    )
+    (entry,) = describe_all_brokers(config)
+    assert (entry.name, entry.value, entry.source) == ("log.retention.ms", "9", ALL)
+    assert entry.synonyms == (SourcedValue("log.retention.ms", "9", ALL),)

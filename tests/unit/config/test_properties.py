@@ -1,0 +1,51 @@
+"""Java properties, overrides and environment variables."""
+
+from __future__ import annotations
+
+import pytest
+
+from millstream.config.properties import from_environment, parse_overrides, parse_properties
+from millstream.model.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("", {}),
+        ("# a=1\n! b=2\n   # c=3", {}),
+        ("a=1\nb = 2\nc:3\nd 4\n e\t=\t5", {"a": "1", "b": "2", "c": "3", "d": "4", "e": "5"}),
+        ("a=1\r\nb=2\rc=3", {"a": "1", "b": "2", "c": "3"}),
+        ("a", {"a": ""}),
+        ("a=", {"a": ""}),
+        ("a= 1 ", {"a": "1 "}),
+        ("a=b=c:d", {"a": "b=c:d"}),
+        ("a=1\na=2", {"a": "2"}),
+        ("list=one,\\\n    two,\\\n\tthree", {"list": "one,two,three"}),
+        ("a=1\\\n# no comment", {"a": "1# no comment"}),
+        ("a=C:\\\\dir\\ttab\\nline", {"a": "C:\\dir\ttab\nline"}),
+        ("a\\ b\\=c=1", {"a b=c": "1"}),
+        ("a=\\u00e4\\u4E2D", {"a": "ä中"}),
+        ("a=\\q\\:", {"a": "q:"}),
+        ("a=x\\", {"a": "x"}),
+        ("a=x\\\\", {"a": "x\\"}),
+    ],
+)
+def test_properties_are_read_as_java_reads_them(text: str, settings: dict[str, str]) -> None:
+    assert parse_properties(text) == settings
+
+
+def test_a_broken_unicode_escape_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="uxxxx"):
+        parse_properties("a=\\u12")
+
+
+def test_overrides() -> None:
+    assert parse_overrides(["a=1", " b = x=y ", "c="]) == {"a": "1", "b": "x=y", "c": ""}
+    for wrong in ("a", "=1", " =1"):
+        with pytest.raises(ConfigError, match="name=value"):
+            parse_overrides([wrong])
+
+
+def test_environment_variables() -> None:
+    environment = {"MILLSTREAM_LOG_DIRS": "/x", "MILLSTREAM_OTHER": "1", "LOG_DIR": "/y"}
+    assert from_environment(environment, ["log.dirs", "log.dir"]) == {"log.dirs": "/x"}
