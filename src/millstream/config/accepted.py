@@ -276,7 +276,7 @@ int add.partitions.to.txn.retry.backoff.max.ms = 100 [0,]
 int add.partitions.to.txn.retry.backoff.ms = 20 [1,]
 """  # noqa: E501
 
-_LINE = re.compile(
+_LINE: Final = (
     r"(?P<type>\w+) (?P<name>\S+) = (?P<default>[^\s\[]*)"
     r"(?: \[(?P<low>[-\d]+),(?: ?(?P<high>[-\d.]+))?\])?"
     r"(?: (?P<mode>[*+]))?(?P<internal> internal)?\Z"
@@ -322,8 +322,9 @@ def accepted_keys() -> Mapping[str, ConfigKey]:
 
 
 def _read_table() -> Iterator[ConfigKey]:
+    pattern = re.compile(_LINE)  # here, and not at import: many starts need no row of the table
     for line in TABLE.strip().splitlines():
-        row = _LINE.match(line)
+        row = pattern.match(line)
         assert row is not None, line
         kind = ConfigType[row["type"].upper()]
         text = row["default"].strip('"')
