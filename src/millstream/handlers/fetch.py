@@ -23,6 +23,7 @@ promise of at least one batch, however large, holds once per request. A fetch th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from millstream.handlers.request import Answer, RequestContext
 from millstream.model.deferred import Deferred
@@ -37,9 +38,15 @@ from millstream.protocol.messages.fetch import (
     PartitionData,
 )
 from millstream.runtime.fetch_sessions import FetchContext, PartitionFetch
-from millstream.runtime.partition import READ_COMMITTED, Partition
+from millstream.runtime.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from millstream.runtime.services import Services
 from millstream.runtime.waiters import FetchWaiter
+
+_FIRST_VERSION_WITH_SESSIONS: Final = 7
+_FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+_ISOLATION_LEVELS: Final = (READ_UNCOMMITTED, READ_COMMITTED)
+
+_NONE_ABORTED: Final[list[AbortedTransaction]] = []
 
 _Read = tuple[PartitionFetch, PartitionData]
 
@@ -48,6 +55,9 @@ def handle(
     services: Services, context: RequestContext, request: FetchRequest
 ) -> Answer | Deferred[Answer]:
     """Read what the request names; wait where that is less than it asks for."""
+    if request.isolation_level not in _ISOLATION_LEVELS:
+        error = f"there is no isolation level {request.isolation_level}"
+        return failed(context, request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error))
     now_ms = services.clock.monotonic_ms()
     fetch_context = services.fetch_sessions.open(request, context.version, now_ms)
     if fetch_context.error is not ErrorCode.NONE:
@@ -60,17 +70,17 @@ def handle(
 
 
 def failed(context: RequestContext, request: FetchRequest, error: KafkaError) -> FetchResponse:
-    """Refuse the request as a whole; versions below 7 can say so only in every partition."""
-    if context.version >= 7:
-        return FetchResponse(error_code=error.error.code, responses=[])
+    """Refuse the request as a whole; versions without topic ids say so in every partition too."""
+    topics = request.topics if context.version < _FIRST_VERSION_WITH_TOPIC_IDS else []
     return FetchResponse(
+        error_code=error.error.code if context.version >= _FIRST_VERSION_WITH_SESSIONS else 0,
         responses=[
             FetchableTopicResponse(
                 topic=topic.topic,
                 partitions=[_refused(wanted.partition, error) for wanted in topic.partitions],
             )
-            for topic in request.topics
-        ]
+            for topic in topics
+        ],
     )
 
 
@@ -79,7 +89,7 @@ class _Outcome:
     """What one run over the partitions found."""
 
     reads: list[_Read]
-    refusals: list[_Read]
+    unknown: list[_Read]
     partitions: list[Partition]
     size: int = 0
     urgent: bool = False
@@ -94,6 +104,7 @@ class _Fetch:
         "_fetches",
         "_isolation",
         "_max_bytes",
+        "_replica_id",
         "_services",
         "_version",
         "min_bytes",
@@ -108,10 +119,13 @@ class _Fetch:
     ) -> None:
         self._services = services
         self._version = context.version
-        self._by_id = context.version >= 13
+        self._by_id = context.version >= _FIRST_VERSION_WITH_TOPIC_IDS
         self._context = fetch_context
         self._fetches = fetch_context.partitions
         self._isolation = request.isolation_level
+        self._replica_id = request.replica_id
+        if self._replica_id < 0:
+            self._replica_id = request.replica_state.replica_id
         self._max_bytes = min(request.max_bytes, services.config.current.fetch_max_bytes)
         self.min_bytes = min(request.min_bytes, self._max_bytes)
 
@@ -124,13 +138,14 @@ class _Fetch:
             try:
                 partition = self._partition(fetch)
             except KafkaError as error:
-                outcome.refusals.append((fetch, _refused(fetch.partition, error)))
+                # What is not here does not end the wait for what is, as in Kafka.
+                outcome.unknown.append((fetch, _refused(fetch.partition, error)))
                 continue
             outcome.partitions.append(partition)
             try:
                 data, size = self._read(partition, fetch, left, min_one_batch)
             except KafkaError as error:
-                data, size = _refused(fetch.partition, error), 0
+                data, size = _refused(fetch.partition, error, aborted=None), 0
                 outcome.urgent = True
             if data.diverging_epoch.epoch != -1:
                 outcome.urgent = True
@@ -157,7 +172,7 @@ class _Fetch:
 
     def answer(self, outcome: _Outcome) -> FetchResponse:
         """Choose what the client has to be told, by its session."""
-        reads = outcome.reads + outcome.refusals
+        reads = outcome.reads + outcome.unknown
         context = self._context
         session = context.session
         session_id = 0
@@ -187,18 +202,29 @@ class _Fetch:
         if slots is not None and 0 <= fetch.partition < len(slots):
             partition = slots[fetch.partition]
             if partition is not None:
+                fetch.topic = partition.topic_partition.topic
                 return partition
         if not self._by_id:
             return partitions.get(fetch.topic, fetch.partition)
         image = self._services.metadata.topic_by_id(fetch.topic_id)
-        if image is None:
+        if image is not None:
+            fetch.topic = image.name
+        elif not fetch.topic:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        return partitions.get(image.name, fetch.partition)
+        # A session remembers the name of an id whose topic is gone since.
+        return partitions.get(fetch.topic, fetch.partition)
 
     def _read(
         self, partition: Partition, fetch: PartitionFetch, left: int, min_one_batch: bool
     ) -> tuple[PartitionData, int]:
-        partition.check_leader_epoch(fetch.current_leader_epoch)
+        if self._replica_id >= 0:
+            # The partition has no other replicas, whoever asks.
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if fetch.current_leader_epoch >= 0:
+            partition.check_leader_epoch(fetch.current_leader_epoch)
+        max_bytes = min(fetch.max_bytes, left)
+        if max_bytes < 0 and fetch.fetch_offset < partition.high_watermark:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a limit of {max_bytes} bytes")
         log = partition.log
         if fetch.last_fetched_epoch >= 0:
             diverging = _divergence(partition, fetch)
@@ -206,7 +232,7 @@ class _Fetch:
                 return diverging, 0
         read = partition.read(
             fetch.fetch_offset,
-            max_bytes=min(fetch.max_bytes, left),
+            max_bytes=max_bytes,
             isolation=self._isolation,
             min_one_batch=min_one_batch,
         )
@@ -248,12 +274,15 @@ def _divergence(partition: Partition, fetch: PartitionFetch) -> PartitionData | 
     )
 
 
-def _refused(index: int, error: KafkaError) -> PartitionData:
+def _refused(
+    index: int, error: KafkaError, *, aborted: list[AbortedTransaction] | None = _NONE_ABORTED
+) -> PartitionData:
+    """Refuse one partition; Kafka has null for ``aborted`` where a log was asked."""
     return PartitionData(
         partition_index=index,
         error_code=error.error.code,
         high_watermark=-1,
-        aborted_transactions=None,
+        aborted_transactions=aborted,
         records=b"",
     )
 

@@ -19,7 +19,6 @@ There is no tiered storage: −4 is the log start, and −5 and −6 have no off
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Final
 
 from millstream.handlers.request import RequestContext
@@ -32,7 +31,7 @@ from millstream.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from millstream.runtime.partition import READ_COMMITTED, Partition
+from millstream.runtime.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from millstream.runtime.services import Services
 
 LATEST: Final = -1
@@ -43,6 +42,7 @@ LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 
 _FIRST_VERSION_WITH_EPOCHS: Final = 4
+_ISOLATION_LEVELS: Final = (READ_UNCOMMITTED, READ_COMMITTED)
 _SINCE_VERSION: Final = {
     LATEST: 1,
     EARLIEST: 1,
@@ -57,27 +57,38 @@ def handle(
     services: Services, context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse:
     """Look up one offset per partition."""
-    asked = Counter(
-        (topic.name, wanted.partition_index)
-        for topic in request.topics
-        for wanted in topic.partitions
-    )
+    if request.isolation_level not in _ISOLATION_LEVELS:
+        error = f"there is no isolation level {request.isolation_level}"
+        return failed(context, request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error))
     topics = []
-    for topic in request.topics:
+    for name, asked in _by_topic(request).items():
         answers = []
-        for wanted in topic.partitions:
+        for wanted, times in asked.values():
             try:
-                partition = services.partitions.get(topic.name, wanted.partition_index)
+                partition = services.partitions.get(name, wanted.partition_index)
                 answer = _look_up(partition, wanted, request.isolation_level, context.version)
             except KafkaError as error:
                 answer = _refused(wanted, error)
-            if asked[topic.name, wanted.partition_index] > 1:
+            if times > 1:
                 answer = _refused(wanted, KafkaError(ErrorCode.INVALID_REQUEST))
             if context.version < _FIRST_VERSION_WITH_EPOCHS:
                 answer.leader_epoch = NO_LEADER_EPOCH
             answers.append(answer)
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        topics.append(ListOffsetsTopicResponse(name=name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
+
+
+def _by_topic(
+    request: ListOffsetsRequest,
+) -> dict[str, dict[int, tuple[ListOffsetsPartition, int]]]:
+    """Gather what is asked: each partition once, with how often it was named."""
+    gathered: dict[str, dict[int, tuple[ListOffsetsPartition, int]]] = {}
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            asked = gathered.setdefault(topic.name, {})
+            _, times = asked.get(wanted.partition_index, (wanted, 0))
+            asked[wanted.partition_index] = (wanted, times + 1)
+    return gathered
 
 
 def failed(

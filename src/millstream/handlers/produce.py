@@ -29,10 +29,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from millstream.handlers.request import Answer, RequestContext
-from millstream.model.clock import TimerHandle
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ConnectionClosedError, ErrorCode, KafkaError
-from millstream.model.offsets import NO_OFFSET, Offset
+from millstream.model.topic import TopicId
 from millstream.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -42,13 +41,24 @@ from millstream.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from millstream.records.limits import RecordsRefusedError
+from millstream.records.limits import NotOneBatchError, RecordsRefusedError
 from millstream.records.validation import claims_transaction, validate_produced
 from millstream.runtime.partition import Partition
 from millstream.runtime.services import Services
 from millstream.storage.log import AppendResult
 
 _VALID_ACKS = (-1, 0, 1)
+_WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    }
+)
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
@@ -59,7 +69,6 @@ class _Unsettled:
     partition: Partition
     answer: PartitionProduceResponse
     appended: AppendResult | Deferred[AppendResult]
-    last_offset: Offset = NO_OFFSET
 
 
 def handle(
@@ -69,22 +78,23 @@ def handle(
     acks = request.acks
     if acks not in _VALID_ACKS:
         return failed(context, request, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS))
-    if _is_transactional(request):
+    if request.transactional_id is None and _claims_transaction(request):
         error = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return _conclude(acks, failed(context, request, error), has_errors=True)
     now_ms = services.clock.now_ms()
     unsettled: list[_Unsettled] = []
     responses: list[TopicProduceResponse] = []
     has_errors = False
-    for topic in request.topic_data:
+    for topic in _each_partition_once(request.topic_data):
         answers: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
+            partition: Partition | None = None
             try:
                 partition = _partition(services, topic, data.index, context.version)
                 answer = _append(partition, data, context.version, now_ms, unsettled)
             except KafkaError as error:
                 has_errors = True
-                answer = _refused(data.index, error)
+                answer = _refused(data.index, error, partition)
             answers.append(answer)
         responses.append(
             TopicProduceResponse(
@@ -94,7 +104,7 @@ def handle(
     response = ProduceResponse(responses=responses)
     if acks == 0 or not unsettled:
         return _conclude(acks, response, has_errors=has_errors)
-    return _Commit(services, request, response, unsettled).outcome
+    return _Commit(response, unsettled).outcome
 
 
 def failed(context: RequestContext, request: ProduceRequest, error: KafkaError) -> ProduceResponse:
@@ -120,12 +130,29 @@ def _conclude(acks: int, response: ProduceResponse, *, has_errors: bool) -> Prod
     return None
 
 
-def _is_transactional(request: ProduceRequest) -> bool:
+def _claims_transaction(request: ProduceRequest) -> bool:
     return any(
         data.records is not None and claims_transaction(data.records)
         for topic in request.topic_data
         for data in topic.partition_data
     )
+
+
+def _each_partition_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
+    """Name each topic and partition once; of a partition named twice the last batch counts.
+
+    Kafka gathers a request in a map, so that is what its answers look like.
+    """
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        return topics
+    gathered: dict[tuple[str, TopicId], dict[int, PartitionProduceData]] = {}
+    for topic in topics:
+        for data in topic.partition_data:
+            gathered.setdefault((topic.name, topic.topic_id), {})[data.index] = data
+    return [
+        TopicProduceData(name=name, topic_id=topic_id, partition_data=list(partitions.values()))
+        for (name, topic_id), partitions in gathered.items()
+    ]
 
 
 def _partition(services: Services, topic: TopicProduceData, index: int, version: int) -> Partition:
@@ -152,7 +179,12 @@ def _append(
     now_ms: int,
     unsettled: list[_Unsettled],
 ) -> PartitionProduceResponse:
+    if partition.is_internal:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "clients do not write internal topics")
     batch = validate_produced(data.records or b"", partition.limits, version=version, now_ms=now_ms)
+    if batch.is_transactional:
+        # No transaction coordinator knows this producer.
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if partition.must_recompress(batch):
         answer = PartitionProduceResponse(index=data.index, error_code=0, base_offset=-1)
         unsettled.append(_Unsettled(partition, answer, partition.append_recompressed(batch)))
@@ -170,12 +202,20 @@ def _append(
     return answer
 
 
-def _refused(index: int, error: KafkaError) -> PartitionProduceResponse:
+def _refused(
+    index: int, error: KafkaError, partition: Partition | None = None
+) -> PartitionProduceResponse:
+    """Refuse one partition's batch; where the batch is at fault the log start is told with it."""
+    log_start_offset = -1
+    at_the_log = error.error not in _WITHOUT_LOG_START and not isinstance(error, NotOneBatchError)
+    if partition is not None and at_the_log:
+        log_start_offset = partition.log.log_start_offset
     record_errors = error.record_errors if isinstance(error, RecordsRefusedError) else ()
     return PartitionProduceResponse(
         index=index,
         error_code=error.error.code,
         base_offset=-1,
+        log_start_offset=log_start_offset,
         record_errors=[
             BatchIndexAndErrorMessage(
                 batch_index=record.batch_index, batch_index_error_message=record.message
@@ -187,24 +227,18 @@ def _refused(index: int, error: KafkaError) -> PartitionProduceResponse:
 
 
 class _Commit:
-    """A produce request whose batches are written and not yet committed (``DelayedProduce``)."""
+    """A produce request whose batches are written and not yet committed (``DelayedProduce``).
 
-    __slots__ = ("_left", "_response", "_timer", "_unsettled", "outcome")
+    ``timeout_ms`` of the request bounds the wait for replicas; while there is one replica, what is
+    waited for is this broker's own disk, which either writes or goes offline.
+    """
 
-    def __init__(
-        self,
-        services: Services,
-        request: ProduceRequest,
-        response: ProduceResponse,
-        unsettled: list[_Unsettled],
-    ) -> None:
+    __slots__ = ("_left", "_response", "outcome")
+
+    def __init__(self, response: ProduceResponse, unsettled: list[_Unsettled]) -> None:
         self.outcome: Deferred[Answer] = Deferred()
         self._response = response
-        self._unsettled = unsettled
         self._left = len(unsettled)
-        self._timer: TimerHandle = services.clock.call_later(
-            max(request.timeout_ms, 0), self._time_out
-        )
         for one in unsettled:
             if isinstance(one.appended, Deferred):
                 one.appended.on_done(partial(self._appended, one))
@@ -225,28 +259,14 @@ class _Commit:
         self._wait(one, result)
 
     def _wait(self, one: _Unsettled, result: AppendResult) -> None:
-        one.last_offset = result.last_offset
         one.partition.wait_for_commit(result.last_offset, partial(self._settle, one.answer))
 
     def _settle(self, answer: PartitionProduceResponse, error: KafkaError | None) -> None:
-        if self.outcome.done:
-            return
         if error is not None:
             _take_back(answer, error.error)
         self._left -= 1
         if self._left == 0:
-            self._timer.cancel()
             self.outcome.complete(self._response)
-
-    def _time_out(self) -> None:
-        """Answer what is committed; the rest is written and may yet count."""
-        if self.outcome.done:
-            return
-        for one in self._unsettled:
-            committed = 0 <= one.last_offset < one.partition.high_watermark
-            if one.answer.error_code == 0 and not committed:
-                _take_back(one.answer, ErrorCode.REQUEST_TIMED_OUT)
-        self.outcome.complete(self._response)
 
 
 def _take_back(answer: PartitionProduceResponse, error: ErrorCode) -> None:

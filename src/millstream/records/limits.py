@@ -48,6 +48,13 @@ class RecordError:
     message: str
 
 
+class NotOneBatchError(KafkaError):
+    """The bytes are not one batch of magic 2: no log was asked."""
+
+    def __init__(self, message: str, error: ErrorCode = ErrorCode.INVALID_RECORD) -> None:
+        super().__init__(error, message)
+
+
 class RecordsRefusedError(KafkaError):
     """INVALID_RECORD or INVALID_TIMESTAMP with the records at fault (KIP-467)."""
 

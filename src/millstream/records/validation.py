@@ -45,7 +45,7 @@ from millstream.records.batch import (
 )
 from millstream.records.compression import Codec
 from millstream.records.crc32c import Buffer, checksum
-from millstream.records.limits import ProduceLimits
+from millstream.records.limits import NotOneBatchError, ProduceLimits
 from millstream.records.record import MIN_RECORD_BYTES
 from millstream.records.record_checks import (
     check_records,
@@ -139,14 +139,14 @@ def _only_batch(view: memoryview, version: int) -> memoryview:
     """Return the part of ``view`` that is its one batch of magic 2, when it is not all of it."""
     size = _next_size(view)
     if size is None:
-        raise _invalid("a produced partition holds at least one whole batch")
+        raise NotOneBatchError("a produced partition holds at least one whole batch")
     if view[MAGIC_POSITION] != MAGIC:
-        raise _invalid(f"a produced batch has magic 2, not {view[MAGIC_POSITION]}")
+        raise NotOneBatchError(f"a produced batch has magic 2, not {view[MAGIC_POSITION]}")
     if view[ATTRIBUTES_POSITION + 1] & CODEC_MASK == _ZSTD and version < _ZSTD_SINCE_VERSION:
         raise _zstd_too_early(version)
     # What is too short to be a second batch is left behind, as Kafka does.
     if _next_size(view[size:]) is not None:
-        raise _invalid("a produced partition holds one batch")
+        raise NotOneBatchError("a produced partition holds one batch")
     if size < HEADER_SIZE:
         too_short = size < BASE_TIMESTAMP_POSITION
         raise KafkaError(
@@ -173,7 +173,7 @@ def _next_size(view: memoryview) -> int | None:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no batch has magic {view[MAGIC_POSITION]}")
     size: int = length + LENGTH_OVERHEAD
     if size >= 2**31:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a batch of {size} bytes")
+        raise NotOneBatchError(f"a batch of {size} bytes", ErrorCode.UNKNOWN_SERVER_ERROR)
     return size if size <= len(view) else None
 
 

@@ -21,7 +21,7 @@ from millstream.model.clock import Clock
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError, StorageError
 from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch, Offset
-from millstream.model.topic import TopicId, TopicPartition
+from millstream.model.topic import INTERNAL_TOPICS, TopicId, TopicPartition
 from millstream.records.batch import Batch
 from millstream.records.limits import ProduceLimits
 from millstream.records.record_checks import recompress
@@ -55,6 +55,7 @@ class Partition:
         "_unannounced_bytes",
         "_unflushed_records",
         "fetch_waiters",
+        "is_internal",
         "leader_epoch",
         "limits",
         "log",
@@ -77,6 +78,7 @@ class Partition:
         self.log = log
         self.topic_partition: TopicPartition = log.topic_partition
         self.topic_id = topic_id
+        self.is_internal = log.topic_partition.topic in INTERNAL_TOPICS
         self.leader_epoch = leader_epoch
         self._take_config(config)
         self.fetch_waiters: dict[FetchWaiter, None] = {}
@@ -89,6 +91,7 @@ class Partition:
         self._unannounced_bytes = 0
         self._unflushed_records = 0
         self._flush_due_ms = 0.0
+        log.assign_epoch_start(leader_epoch)
         # What recovery kept is as safe as it gets: a broker on its own commits it at once.
         log.update_high_watermark(log.log_end_offset)
 

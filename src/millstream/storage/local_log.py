@@ -148,10 +148,8 @@ class LocalLog:
         if size <= max_bytes:
             segment.hint(upper_bound_offset, end)
         else:
-            size = max_bytes
-            if min_one_batch:
-                first_size = first_size or segment.records.size_at(start)
-                size = max(size, first_size)
+            first_size = first_size or segment.records.size_at(start)
+            size = _allowed(max_bytes, first_size, min_one_batch)
         if size <= 0:
             return LogRead(fetch_offset, None, segment.base_offset)
         records = FileSlice(segment.records.file(), start, size)
@@ -180,7 +178,7 @@ class LocalLog:
         end = segment.records.size
         if higher is not None and upper_bound_offset < higher.base_offset:
             end = self._end_position(segment, upper_bound_offset)
-        size = min(end - found.position, max(max_bytes, found.size if min_one_batch else 0))
+        size = min(end - found.position, _allowed(max_bytes, found.size, min_one_batch))
         if size <= 0:
             return LogRead(fetch_offset, None, segment.base_offset)
         records = FileSlice(segment.records.file(), found.position, size)
@@ -248,3 +246,12 @@ class LocalLog:
         """Let go of all files as they are."""
         for segment in self.segments:
             segment.close()
+
+
+def _allowed(max_bytes: int, first_size: int, min_one_batch: bool) -> int:
+    """Return how much of more may be read: a first batch that would be cut is of no use (Kafka:
+    ``firstEntryIncomplete``).
+    """
+    if first_size <= max_bytes:
+        return max_bytes
+    return first_size if min_one_batch else 0

@@ -58,13 +58,19 @@ def _find_in_segment(
 
 
 def offset_of_max_timestamp(segments: Segments) -> TimestampOffset | None:
-    """Return the first record with the largest timestamp (KIP-734); None if no record has one."""
+    """Return the first record with the largest timestamp (KIP-734); None in an empty log.
+
+    In a log whose records have no timestamps that is the first record, as in Kafka.
+    """
     holder, largest = None, NO_TIMESTAMP
     for segment in segments:
         if segment.largest_timestamp() > largest:
             holder, largest = segment, segment.largest_timestamp()
     if holder is None:
-        return None
+        first = next(iter(segments.first.records.headers(0)), None)
+        if first is None:
+            return None
+        return TimestampOffset(NO_TIMESTAMP, first.base_offset, first.leader_epoch)
     _, offset = holder.indexes.largest_timestamp()
     for found in holder.records.headers(holder.indexes.floor_position(offset)):
         if found.max_timestamp != largest:

@@ -78,8 +78,15 @@ def test_no_record_no_time(tmp_path: Path) -> None:
     log = create_log(tmp_path)
     assert log.offset_of_max_timestamp() is None
     assert log.offset_for_timestamp(0) is None
+
+
+def test_records_without_timestamps_have_the_first_as_their_newest(tmp_path: Path) -> None:
+    log = create_log(tmp_path)
     append(log, b"a", timestamps=[-1])
-    assert log.offset_of_max_timestamp() is None
+    append(log, b"b", timestamps=[-1])
+    found = log.offset_of_max_timestamp()
+    assert found is not None
+    assert (found.timestamp, found.offset) == (-1, 0)
     assert log.offset_for_timestamp(0) is None
 
 
