@@ -2,9 +2,11 @@
 
 From the root of the repository::
 
-    python -m tests.interop.differential run --bootstrap HOST:PORT [--api Fetch] [--scenario TEXT]
+    python -m tests.interop.differential run [--bootstrap HOST:PORT] [--api Fetch] [--scenario TEXT]
         send the scenarios to a running broker and print every field that is not as Kafka's;
-        --scenario takes a part of a name, --show prints the answers too
+        --scenario takes a part of a name, --show prints the answers too, --all prints also the
+        differences that allowed.py explains. Without --bootstrap a Millstream is started
+        with the settings that Kafka had (settings.py)
     python -m tests.interop.differential list [--api Fetch]
         print the names of the scenarios
     python -m tests.interop.differential record [--bootstrap HOST:PORT] [--api Fetch]
@@ -15,9 +17,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
+from pathlib import Path
 
+from tests.broker_process import BrokerProcess
 from tests.interop.differential import recorded, runner
+from tests.interop.differential.allowed import unexplained
 from tests.interop.differential.scenario import Scenario, all_scenarios
+from tests.interop.differential.settings import BROKER_SETTINGS
+from tests.interop.kafka_cluster import kafka_version, small_kafka_node
 
 
 def _chosen(options: argparse.Namespace) -> list[Scenario]:
@@ -29,13 +37,25 @@ def _chosen(options: argparse.Namespace) -> list[Scenario]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    runner.prepare(options.bootstrap)
+    if options.bootstrap:
+        return _compare(options, options.bootstrap)
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        BrokerProcess(Path(directory), BROKER_SETTINGS) as broker,
+    ):
+        return _compare(options, broker.bootstrap)
+
+
+def _compare(options: argparse.Namespace, bootstrap: str) -> int:
+    runner.prepare(bootstrap)
     different = 0
     chosen = _chosen(options)
     for scenario in chosen:
-        outcome = runner.perform(scenario, options.bootstrap)
+        outcome = runner.perform(scenario, bootstrap)
         expected = recorded.load(scenario.api).get(scenario.name)
         lines = ["nothing recorded"] if expected is None else runner.compare(outcome, expected)
+        if not options.all:
+            lines = unexplained(str(scenario), lines)
         different += bool(lines)
         if lines:
             print(f"{scenario}\n  " + "\n  ".join(lines))
@@ -55,7 +75,15 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _record(options: argparse.Namespace) -> int:
-    return 1 if runner.record(_chosen(options), options.bootstrap) else 0
+    is_complete = options.scenario is None
+    if options.bootstrap:
+        return runner.record(_chosen(options), options.bootstrap, is_complete=is_complete)
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        small_kafka_node(Path(directory), BROKER_SETTINGS) as node,
+    ):
+        recorded.save_settings(kafka_version(), BROKER_SETTINGS)
+        return runner.record(_chosen(options), node.bootstrap, is_complete=is_complete)
 
 
 def main() -> int:
@@ -72,10 +100,12 @@ def main() -> int:
         command.add_argument("--api")
         command.add_argument("--scenario")
         if name != "list":
-            command.add_argument("--bootstrap", required=name == "run")
-        command.add_argument("--show", action="store_true")
+            command.add_argument("--bootstrap")
+        if name == "run":
+            command.add_argument("--show", action="store_true")
+            command.add_argument("--all", action="store_true")
     options = parser.parse_args()
-    return int(options.function(options))
+    return 1 if options.function(options) else 0
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ MESSAGE_FIELDS: Final = frozenset({"error_message", "batch_index_error_message",
 
 _ZERO_UUID: Final = "0" * 32
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_NUMBER: Final = re.compile(r"\b[0-9]{13}\b")
 _DAY_MS: Final = 86_400_000
 _FIXED: Final = {
     "cluster_id": "<cluster id>",
@@ -117,7 +118,7 @@ class Normaliser:
     def _with_labels(self, text: str) -> str:
         for name, label in self._names.items():
             text = text.replace(name, label)
-        return text
+        return _NUMBER.sub(lambda match: str(_time_of(int(match.group()))), text)
 
     def _number(self, value: object, field: str = "") -> object:
         """Second pass, in the final order: number what is random."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ def _line(value: object) -> str:
 
 def save(api: str, answers: Mapping[str, Steps]) -> None:
     """Write the answers of all scenarios of ``api``."""
+    load.cache_clear()
     ANSWERS.mkdir(exist_ok=True)
     blocks = []
     for name, steps in answers.items():
@@ -25,6 +27,7 @@ def save(api: str, answers: Mapping[str, Steps]) -> None:
     (ANSWERS / f"{api}.json").write_text("{\n" + ",\n".join(blocks) + "\n}\n")
 
 
+@cache
 def load(api: str) -> dict[str, list[tuple[str, object]]]:
     """Read what Kafka answered; empty when nothing is recorded."""
     path = ANSWERS / f"{api}.json"
@@ -32,6 +35,18 @@ def load(api: str) -> dict[str, list[tuple[str, object]]]:
         return {}
     data = json.loads(path.read_text())
     return {name: [(step, answer) for step, answer in steps] for name, steps in data.items()}
+
+
+def save_settings(version: str, settings: Mapping[str, str]) -> None:
+    """Keep which Kafka answered and how it was set up."""
+    kept = {"kafka": version, "settings": dict(settings)}
+    (ANSWERS / "settings.json").write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def settings() -> dict[str, str]:
+    """Return the settings that Kafka had when its answers were recorded."""
+    kept = json.loads((ANSWERS / "settings.json").read_text())
+    return {str(name): str(value) for name, value in kept["settings"].items()}
 
 
 def recorded_apis() -> Iterable[str]:

@@ -36,15 +36,15 @@ def perform(scenario: Scenario, bootstrap: str) -> Outcome:
     return Outcome(scenario, session.steps, failure)
 
 
-def prepare(bootstrap: str) -> None:
-    """Wait until the broker's coordinators and producer ids are ready."""
+def prepare(bootstrap: str, key_types: Iterable[int] = (0,)) -> None:
+    """Wait until coordinators (0 of groups, 1 of transactions) and producer ids are ready."""
     session = Session(bootstrap)
 
     def ready(answer: dict[str, object]) -> bool:
         return answer["error_code"] == 0
 
     group = {"group_id": "differential-warm-up"}
-    for key_type in (0, 1):
+    for key_type in key_types:
         session.until(ready, "FindCoordinator", 1, key="differential-warm-up", key_type=key_type)
     session.until(ready, "OffsetFetch", 5, **group, topics=None)
     session.until(ready, "InitProducerId", 1, transactional_id=None, transaction_timeout_ms=1)
@@ -72,10 +72,17 @@ def compare(outcome: Outcome, expected: Steps) -> list[str]:
 
 
 def record(
-    scenarios: Iterable[Scenario], bootstrap: str, tell: Callable[[str], None] = print
+    scenarios: Iterable[Scenario],
+    bootstrap: str,
+    *,
+    is_complete: bool,
+    tell: Callable[[str], None] = print,
 ) -> int:
-    """Run scenarios against Apache Kafka and keep its answers; return how many broke off."""
-    prepare(bootstrap)
+    """Run scenarios against Apache Kafka and keep its answers; return how many broke off.
+
+    ``is_complete`` says that they are all scenarios of their APIs: answers of others are dropped.
+    """
+    prepare(bootstrap, key_types=(0, 1))
     answers: dict[str, dict[str, Steps]] = {}
     failures = 0
     for scenario in scenarios:
@@ -84,8 +91,9 @@ def record(
             failures += 1
             tell(f"{scenario} broke off: {outcome.failure}\n  after {outcome.steps[-1:]}")
             continue
-        kept = answers.setdefault(scenario.api, recorded.load(scenario.api))
-        kept[scenario.name] = outcome.steps
+        if scenario.api not in answers:
+            answers[scenario.api] = {} if is_complete else dict(recorded.load(scenario.api))
+        answers[scenario.api][scenario.name] = outcome.steps
     for api, kept in answers.items():
         recorded.save(api, kept)
     return failures

@@ -22,7 +22,7 @@ from millstream.config.topic import TopicConfig
 from millstream.records.compression import Codec
 from millstream.storage.log import Log
 
-pytestmark = [pytest.mark.interop, pytest.mark.slow]
+pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 
 MAIN = "org.apache.kafka.tools.DumpLogSegments"
 CONFIG = TopicConfig({"internal.segment.bytes": "20000", "index.interval.bytes": "500"})

@@ -1,0 +1,65 @@
+"""Millstream answers as Apache Kafka did when its answers were recorded. Needs no Java."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.broker_process import BrokerProcess
+from tests.interop.differential import recorded, runner
+from tests.interop.differential.allowed import ALLOWED, unexplained
+from tests.interop.differential.scenario import Scenario, all_scenarios
+
+ROOT = Path(__file__).parents[3]
+
+
+def by_function() -> dict[str, list[Scenario]]:
+    """All scenarios, those of one function (its versions and cases) together."""
+    groups: dict[str, list[Scenario]] = {}
+    for scenario in all_scenarios():
+        groups.setdefault(f"{scenario.api}/{scenario.name.partition('/')[0]}", []).append(scenario)
+    return groups
+
+
+GROUPS = by_function()
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker with the settings that Kafka had."""
+    directory = tmp_path_factory.mktemp("differential")
+    with BrokerProcess(directory, recorded.settings()) as broker:
+        runner.prepare(broker.bootstrap)
+        yield broker.bootstrap
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", GROUPS)
+def test_answers_as_kafka(bootstrap: str, name: str) -> None:
+    problems = []
+    for scenario in GROUPS[name]:
+        expected = recorded.load(scenario.api)[scenario.name]
+        lines = runner.compare(runner.perform(scenario, bootstrap), expected)
+        lines = unexplained(str(scenario), lines)
+        if lines:
+            problems.append(f"{scenario}\n  " + "\n  ".join(lines))
+    assert not problems, "\n".join(problems)
+
+
+def test_every_scenario_is_recorded_and_nothing_else() -> None:
+    defined: dict[str, set[str]] = {}
+    for scenario in all_scenarios():
+        defined.setdefault(scenario.api, set()).add(scenario.name)
+    kept = {api: set(recorded.load(api)) for api in recorded.recorded_apis()}
+    assert kept == defined
+
+
+def test_there_are_enough_scenarios() -> None:
+    assert len(all_scenarios()) >= 400
+
+
+def test_every_allowed_difference_has_its_decision_record() -> None:
+    for entry in ALLOWED:
+        assert (ROOT / "docs" / "decisions" / entry.decision).is_file(), entry
