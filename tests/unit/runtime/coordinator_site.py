@@ -89,7 +89,7 @@ class HeldOffload:
 
     def __init__(self) -> None:
         self.held = False
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: list[tuple[str, Callable[[], None]]] = []
 
     def run(self, lane: str, function: Callable[[], T]) -> Deferred[T]:
         outcome: Deferred[T] = Deferred()
@@ -103,15 +103,19 @@ class HeldOffload:
                 outcome.complete(value)
 
         if self.held:
-            self._waiting.append(work)
+            self._waiting.append((lane, work))
         else:
             work()
         return outcome
 
-    def let_go(self) -> None:
+    def let_go(self, lane: str = "") -> None:
+        """Run what waits, or only what waits in lanes whose name begins so."""
         waiting, self._waiting = self._waiting, []
-        for work in waiting:
-            work()
+        for name, work in waiting:
+            if name.startswith(lane):
+                work()
+            else:
+                self._waiting.append((name, work))
 
     def close(self) -> None:
         assert not self._waiting

@@ -8,9 +8,11 @@ from tests.unit.coordinator.scene import subscription
 from tests.unit.runtime.coordinator_site import Site
 
 from millstream.coordinator.group.join_group import Caller
+from millstream.coordinator.group.records import offset_commit_record
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError, StorageError
 from millstream.model.topic import TopicId
+from millstream.protocol.messages.coordinator_records import OffsetCommitKey, OffsetCommitValue
 from millstream.protocol.messages.heartbeat import HeartbeatRequest
 from millstream.protocol.messages.join_group import (
     JoinGroupRequest,
@@ -260,6 +262,27 @@ def test_a_coordinator_that_loads_says_so(open_site: OpenSite) -> None:
     site.offload.held = False
     site.offload.let_go()
     assert offsets(site) == {"t": 1}
+
+
+def test_what_was_loaded_but_is_not_committed_holds_answers_back(open_site: OpenSite) -> None:
+    site = open_site(topic_settings={"flush.policy": "ack"})
+    site.offload.held = True
+    record = offset_commit_record(
+        OffsetCommitKey(group="g", topic="t", partition=0),
+        OffsetCommitValue(offset=5, metadata="", commit_timestamp=0),
+    )
+    builder = BatchBuilder()
+    builder.append(0, *record.encode())
+    site.partitions.get("__consumer_offsets", 0).append_internal(builder.build())
+    site.clock.settle()
+    site.groups.start()
+    site.offload.let_go("coordinator-load")
+    reply = site.groups.fetch_offsets(
+        OffsetFetchRequestGroup(group_id="g", topics=None), require_stable=False
+    )
+    assert not reply.done
+    site.offload.let_go()
+    assert reply.result().topics[0].partitions[0].committed_offset == 5
 
 
 def test_an_empty_partition_is_served_at_once(open_site: OpenSite) -> None:
