@@ -41,7 +41,7 @@ from millstream.model.metadata_store import (
     Node,
     Operation,
 )
-from millstream.model.topic import TopicId, TopicPartition, topic_id_to_text
+from millstream.model.topic import INTERNAL_TOPICS, TopicId, TopicPartition, topic_id_to_text
 from millstream.runtime.event_queue import EventQueue
 from millstream.runtime.metadata_cache import MetadataCache, TopicImage
 
@@ -233,7 +233,8 @@ class ControllerRuntime:
         known = self._metadata.topic(name)  # an earlier event may have made it
         if known is not None:
             return known
-        if len(self._context.topics) >= self._config.current.auto_create_topics_max_count:
+        limit = self._config.current.auto_create_topics_max_count
+        if name not in INTERNAL_TOPICS and len(self._context.topics) >= limit:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
                 "auto.create.topics.max.count topics are there; create this one explicitly",

@@ -387,6 +387,7 @@ def test_topics_on_the_way_have_a_limit(tmp_path: Path) -> None:
     with pytest.raises(KafkaError, match="POLICY_VIOLATION"):
         broker.controller.ensure_topic("c").result()
     broker.create(NewTopic("c"))
+    assert broker.controller.ensure_topic("__consumer_offsets").result().is_internal
 
 
 # --- logs that others left -----------------------------------------------------------------
