@@ -1,0 +1,116 @@
+"""One SparkSession for all tests of Spark: starting a JVM is the slow part.
+
+With several test workers every test here runs in the same one (``--dist loadgroup``), so that there
+is one JVM at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from tests.broker_process import BrokerProcess
+
+from millstream.client.cluster import Cluster, partitions_of
+from millstream.client.produce import BatchSender
+from millstream.client.topics import NewTopic, create_topics
+from millstream.model.topic import TopicPartition
+from millstream.records.builder import BatchBuilder, BatchOptions
+from millstream.records.compression import Codec
+from millstream.records.record import Record
+from millstream.spark import session
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    home = tmp_path_factory.mktemp("spark")
+    started = session(
+        "tests",
+        master="local[2]",
+        settings={
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.local.dir": str(home / "local"),
+            "spark.sql.warehouse.dir": str(home / "warehouse"),
+            "spark.driver.memory": "1g",
+        },
+    )
+    started.sparkContext.setLogLevel("ERROR")
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def load(spark: SparkSession, broker: BrokerProcess) -> Callable[..., DataFrame]:
+    """Load with options; names with a dot go into a mapping."""
+
+    def load(more: Mapping[str, str] | None = None, **options: str) -> DataFrame:
+        reader = spark.read.format("millstream")
+        reader = reader.option("kafka.bootstrap.servers", broker.bootstrap)
+        for name, value in {**(more or {}), **options}.items():
+            reader = reader.option(name, value)
+        return reader.load()
+
+    return load
+
+
+@pytest.fixture
+def cluster(broker: BrokerProcess) -> Iterator[Cluster]:
+    with Cluster.at(broker.bootstrap) as connected:
+        yield connected
+
+
+@pytest.fixture
+def topic(cluster: Cluster, new_topic: Callable[[], str]) -> str:
+    """An empty topic of two partitions."""
+    name = new_topic()
+    assert create_topics(cluster, [NewTopic(name, 2)]) == {name: None}
+    return name
+
+
+Write = Callable[..., None]
+
+
+@pytest.fixture
+def write(cluster: Cluster) -> Write:
+    """Write records to one partition, in one batch of a codec; their offsets are not looked at."""
+
+    def write(
+        topic: str, partition: int, records: Sequence[Record], codec: Codec = Codec.NONE
+    ) -> None:
+        assert partition < len(partitions_of([cluster.topic(topic)]))
+        builder = BatchBuilder(BatchOptions(codec=codec))
+        for record in records:
+            builder.append(record.timestamp, record.key, record.value, record.headers)
+        sender = BatchSender(cluster, acks=1)
+        sender.send(TopicPartition(topic, partition), builder.build(), len(records))
+        sender.flush()
+        sender.close()
+
+    return write
+
+
+@pytest.fixture
+def values(write: Write) -> Callable[..., None]:
+    """Write records of which only the value matters; one millisecond lies between two."""
+
+    def values(topic: str, partition: int, *texts: str, first_ms: int = 1000) -> None:
+        records = [
+            Record(0, first_ms + number, None, text.encode()) for number, text in enumerate(texts)
+        ]
+        write(topic, partition, records)
+
+    return values
