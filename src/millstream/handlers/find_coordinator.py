@@ -23,12 +23,12 @@ from typing import Final
 from millstream.handlers.request import RequestContext
 from millstream.model.broker import Endpoint
 from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.topic import GROUP_METADATA_TOPIC
 from millstream.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from millstream.runtime.coordinator_runtime import GROUP_METADATA_TOPIC
 from millstream.runtime.metadata_cache import TopicImage
 from millstream.runtime.services import Services
 

@@ -21,6 +21,7 @@ from millstream.coordinator.result import Instant, Result
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.topic import GROUP_METADATA_TOPIC
 from millstream.protocol.messages.delete_groups import DeletableGroupResult
 from millstream.protocol.messages.describe_groups import DescribedGroup
 from millstream.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -44,7 +45,6 @@ from millstream.runtime.partitions import Partitions
 
 R = TypeVar("R")
 
-GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
 _MINUTE_MS: Final = 60_000
 
 

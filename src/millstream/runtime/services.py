@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,12 @@ class Services:
     log_manager: LogManager
     partitions: Partitions
     controller: ControllerRuntime
-    groups: GroupCoordinatorRuntime
+    group_runtime: Callable[[], GroupCoordinatorRuntime]
+    """Makes the group coordinator on first use: a broker that runs no groups starts without it."""
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
+
+    @property
+    def groups(self) -> GroupCoordinatorRuntime:
+        """The group coordinator of this broker."""
+        return self.group_runtime()

@@ -10,7 +10,7 @@ import uuid
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from millstream.config import listeners as config_listeners
 from millstream.config.broker import BrokerConfig
@@ -21,13 +21,12 @@ from millstream.handlers.routes import PIPELINED
 from millstream.model.broker import BrokerNode, Endpoint
 from millstream.model.deferred import Deferred
 from millstream.model.errors import StorageError
-from millstream.model.topic import TopicId, TopicPartition
+from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId, TopicPartition
 from millstream.net.connection import ConnectionPolicy
 from millstream.net.listener import ConnectionLimits, Listener
 from millstream.net.receive_budget import ReceiveBudget
 from millstream.runtime.clock import LoopClock
 from millstream.runtime.controller_runtime import ControllerRuntime
-from millstream.runtime.coordinator_runtime import GroupCoordinatorRuntime
 from millstream.runtime.fetch_sessions import FetchSessions
 from millstream.runtime.log_maintenance import LogMaintenance
 from millstream.runtime.metadata_cache import MetadataCache, TopicImage
@@ -39,6 +38,9 @@ from millstream.server.dispatch import Dispatcher
 from millstream.sqlite.metadata_store import SqliteMetadataStore
 from millstream.storage.environment import broker_environment
 from millstream.storage.log_manager import LogManager
+
+if TYPE_CHECKING:
+    from millstream.runtime.coordinator_runtime import GroupCoordinatorRuntime
 
 log = logging.getLogger(__name__)
 
@@ -78,14 +80,7 @@ class Broker:
             metadata=self._metadata,
             on_directory_failed=self._directory_failed,
         )
-        self._groups = GroupCoordinatorRuntime(
-            config,
-            clock=self._clock,
-            offload=self._offload,
-            partitions=self._partitions,
-            metadata=self._metadata,
-            new_id=lambda: str(uuid.uuid4()),
-        )
+        self._groups: GroupCoordinatorRuntime | None = None
         self._maintenance = LogMaintenance(
             self._clock, self._offload, self._dynamic, self._log_manager, self._partitions
         )
@@ -116,7 +111,7 @@ class Broker:
         adoption = self._wait(
             controller.start(
                 node,
-                _LocalBroker(self._partitions, self._groups),
+                _LocalBroker(self._partitions, self._on_topic_deleted),
                 found={
                     log.topic_partition: FoundLog(log.topic_id, log.latest_epoch)
                     for log in self._log_manager.logs()
@@ -127,7 +122,8 @@ class Broker:
         )
         self._settle_adoption(adoption)
         self._log_manager.assign_cluster_id(self._metadata.cluster_id)
-        self._groups.start()
+        if self._metadata.topic(GROUP_METADATA_TOPIC) is not None:
+            self._group_runtime()
         self._maintenance.start()
         self._serve(
             Services(
@@ -139,7 +135,7 @@ class Broker:
                 log_manager=self._log_manager,
                 partitions=self._partitions,
                 controller=controller,
-                groups=self._groups,
+                group_runtime=self._group_runtime,
                 fetch_sessions=FetchSessions(
                     slots=config.max_incremental_fetch_session_cache_slots,
                     evict_after_ms=_SESSION_EVICTION_MS,
@@ -154,7 +150,8 @@ class Broker:
         for listener in self._listeners:
             listener.close()
         self._maintenance.stop()
-        self._groups.stop()
+        if self._groups is not None:
+            self._groups.stop()
         self._partitions.stop()
         if self._store is not None:
             try:
@@ -167,6 +164,27 @@ class Broker:
         except StorageError:
             log.exception("the logs were not closed cleanly")
             self.failed = True
+
+    def _group_runtime(self) -> GroupCoordinatorRuntime:
+        """Make and start the group coordinator, once.
+
+        It is a fifth of all the code that a start would load, and many brokers never need it.
+        """
+        if self._groups is None:
+            self._groups = GroupCoordinatorRuntime(
+                self._config,
+                clock=self._clock,
+                offload=self._offload,
+                partitions=self._partitions,
+                metadata=self._metadata,
+                new_id=lambda: str(uuid.uuid4()),
+            )
+            self._groups.start()
+        return self._groups
+
+    def _on_topic_deleted(self, image: TopicImage) -> None:
+        if self._groups is not None:
+            self._groups.topic_deleted(image)
 
     def _config_of(self, topic_partition: TopicPartition, topic_id: TopicId | None) -> TopicConfig:
         image = self._metadata.topic(topic_partition.topic)
@@ -230,16 +248,16 @@ class Broker:
 class _LocalBroker:
     """Carries the controller's decisions to what this broker keeps."""
 
-    def __init__(self, partitions: Partitions, groups: GroupCoordinatorRuntime) -> None:
+    def __init__(self, partitions: Partitions, on_deleted: Callable[[TopicImage], None]) -> None:
         self._partitions = partitions
-        self._groups = groups
+        self._on_deleted = on_deleted
 
     def topic_changed(self, image: TopicImage, *, created: bool) -> None:
         self._partitions.topic_changed(image, created=created)
 
     def topic_deleted(self, image: TopicImage) -> None:
         self._partitions.topic_deleted(image)
-        self._groups.topic_deleted(image)
+        self._on_deleted(image)
 
     def config_changed(self, image: TopicImage) -> None:
         self._partitions.config_changed(image)

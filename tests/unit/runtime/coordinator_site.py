@@ -15,8 +15,8 @@ from millstream.config.topic import TopicConfig
 from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.leadership import PartitionState
-from millstream.model.topic import TopicId
-from millstream.runtime.coordinator_runtime import GROUP_METADATA_TOPIC, GroupCoordinatorRuntime
+from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId
+from millstream.runtime.coordinator_runtime import GroupCoordinatorRuntime
 from millstream.runtime.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.partitions import Partitions
 from millstream.storage.environment import LogEnvironment

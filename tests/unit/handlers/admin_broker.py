@@ -1,0 +1,159 @@
+"""A broker without a network: dispatcher, controller, SQLite and logs are real; a clock by hand.
+
+Requests and answers go through their bytes, as they do on the wire.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from tests.unit.runtime.coordinator_site import HandClock, HeldOffload
+
+from millstream.config.broker import BrokerConfig
+from millstream.config.dynamic import DynamicConfig
+from millstream.controller.topic_changes import NewTopic
+from millstream.handlers.request import ConnectionInfo
+from millstream.model.broker import BrokerId, BrokerNode, Endpoint
+from millstream.model.deferred import Deferred
+from millstream.model.errors import StorageError
+from millstream.protocol.codec import decode_response, encode_request
+from millstream.protocol.message import Request, Response
+from millstream.protocol.outgoing import Outgoing
+from millstream.records.batch import Batch
+from millstream.records.builder import BatchBuilder, BatchOptions
+from millstream.runtime.controller_runtime import ControllerRuntime
+from millstream.runtime.metadata_cache import MetadataCache, TopicImage
+from millstream.runtime.partitions import Partitions
+from millstream.runtime.producer_ids import ProducerIds
+from millstream.runtime.services import Services
+from millstream.server.dispatch import Dispatcher
+from millstream.sqlite.metadata_store import SqliteMetadataStore
+from millstream.storage.environment import LogEnvironment
+from millstream.storage.log_manager import LogManager
+
+A = TypeVar("A", bound=Response)
+
+NODE = BrokerNode(
+    BrokerId(1),
+    (Endpoint("PLAINTEXT", "broker.example", 9092), Endpoint("OTHER", "inner", 9093)),
+    rack="r1",
+)
+
+
+class AdminBroker:
+    """One broker over a directory."""
+
+    def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
+        self.directory = directory
+        self.clock = HandClock()
+        self.config = DynamicConfig(BrokerConfig(settings))
+        self.metadata = MetadataCache("")
+        self.failures: list[StorageError] = []
+        self.offload = HeldOffload()
+        self.log_manager = LogManager([str(directory)], LogEnvironment(), broker_id=1)
+        self.log_manager.lock()
+        self.store = SqliteMetadataStore(self.offload, directory)
+        self.partitions = Partitions(
+            BrokerId(1),
+            clock=self.clock,
+            offload=self.offload,
+            log_manager=self.log_manager,
+            metadata=self.metadata,
+            on_directory_failed=lambda _: None,
+        )
+        counter = itertools.count(1)
+        self.controller = ControllerRuntime(
+            store=self.store,
+            metadata=self.metadata,
+            config=self.config,
+            clock=self.clock,
+            random_bytes=lambda size: next(counter).to_bytes(size, "little"),
+            on_store_failed=self.failures.append,
+        )
+        self.controller.load().result()
+        self.log_manager.start(
+            config_of=lambda _, __: self.config.current.topic_defaults,
+            now_ms=self.clock.now_ms(),
+        )
+        self.controller.start(
+            NODE, self.partitions, found={}, clean_shutdown=True, cluster_id="the-cluster"
+        ).result()
+        unused = cast("Any", None)
+        self.services = Services(
+            node=NODE,
+            clock=self.clock,
+            offload=self.offload,
+            config=self.config,
+            metadata=self.metadata,
+            log_manager=self.log_manager,
+            partitions=self.partitions,
+            controller=self.controller,
+            group_runtime=unused,
+            fetch_sessions=unused,
+            producer_ids=ProducerIds(self.store, BrokerId(1), self.failures.append),
+        )
+        self._dispatcher = Dispatcher(self.services)
+
+    def close(self) -> None:
+        self.partitions.stop()
+        self.store.close().result()
+        self.log_manager.close()
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> TopicImage:
+        """Make a topic; settings are given with underscores for dots."""
+        texts = {key.replace("_", "."): text for key, text in configs.items()}
+        wanted = NewTopic(name, partitions, configs=texts)
+        (image,) = self.controller.create_topics([wanted]).result()
+        assert isinstance(image, TopicImage), image
+        return image
+
+    def fill(self, topic: str, *values: bytes, index: int = 0, **producer: int) -> None:
+        """Append one batch and let it reach the disk."""
+        builder = BatchBuilder(BatchOptions(**producer))
+        for value in values:
+            builder.append(self.clock.now_ms(), None, value)
+        partition = self.partitions.get(topic, index)
+        partition.append(Batch(memoryview(bytearray(builder.build()))), self.clock.now_ms())
+        self.clock.settle()
+
+    def start(
+        self, request: Request, version: int, *, listener: str = "PLAINTEXT"
+    ) -> Deferred[Response]:
+        """Send a request in one version; the answer may come later."""
+        frame = encode_request(request, version, 7, "tester").join()
+        connection = ConnectionInfo(1, listener, "10.0.0.7", 4242)
+        served = self._dispatcher.serve(connection, memoryview(frame)[4:])
+        answer: Deferred[Response] = Deferred()
+
+        def settle(ready: Deferred[Outgoing | None]) -> None:
+            outgoing = ready.result()
+            assert outgoing is not None
+            correlation_id, response = decode_response(
+                request.API_KEY, version, outgoing.join()[4:]
+            )
+            assert correlation_id == 7
+            answer.complete(response)
+
+        later = served if isinstance(served, Deferred) else Deferred.of(served)
+        cast("Deferred[Outgoing | None]", later).on_done(settle)
+        self.clock.settle()
+        return answer
+
+    def call(
+        self,
+        request: Request,
+        version: int,
+        response_type: type[A],
+        *,
+        listener: str = "PLAINTEXT",
+    ) -> A:
+        """Return the answer to a request in one version, which must come at once."""
+        response = self.start(request, version, listener=listener).result()
+        assert isinstance(response, response_type)
+        return response
+
+    def reopen_store(self) -> None:
+        """Open the store again that a test closed, so that this broker can be closed."""
+        self.store = SqliteMetadataStore(self.offload, self.directory)
