@@ -3,7 +3,8 @@
 After a clean shutdown nothing is read but names, sizes, the tail behind the last index entry, the
 newest producer snapshot and the small text files. Without the marker every segment from the
 recovery point on is read: CRCs and offsets are checked, indexes, epochs and producer state are
-rebuilt, and at the first bad batch the log ends. What follows it is dropped, later segments too.
+rebuilt, and at the first bad batch, or where a segment is missing its end, the log ends. What
+follows is dropped, later segments too.
 
 Files on their way out or in (Kafka: ``LogLoader``)::
 
@@ -282,10 +283,29 @@ class Loader:
             if number:
                 self._snapshots.write(segment.base_offset, self._producers.producers.values())
             next_offset, cut = self._recover_segment(segment)
-            if cut:
-                self._drop(segments[number + 1 :])
+            rest = segments[number + 1 :]
+            if cut or self._follows_a_hole(rest, next_offset):
+                self._drop(rest)
                 break
         return next_offset
+
+    def _follows_a_hole(self, rest: list[Segment], next_offset: Offset) -> bool:
+        """Tell whether the next segment does not begin where this one ends.
+
+        The name of a new segment can reach the disk before the end of the one before it does.
+        Only compaction leaves such gaps on purpose.
+        """
+        if not rest or rest[0].base_offset == next_offset or self._config.compacts:
+            return False
+        self._report.truncated_at = next_offset
+        self._report.is_torn_tail = not any(segment.size for segment in rest)
+        _log.warning(
+            "%s: offsets %d to %d are missing, what follows is dropped",
+            self._directory.path,
+            next_offset,
+            rest[0].base_offset - 1,
+        )
+        return True
 
     def _recover_segment(self, segment: Segment) -> tuple[Offset, bool]:
         records = segment.records

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Mapping
 from typing import Final
 
@@ -63,7 +64,9 @@ class LogDirectory:
         if self._lock is not None:
             return
         try:
-            self._file_system.make_directory(self.path)
+            if not self._file_system.exists(self.path):
+                self._file_system.make_directory(self.path)
+                self._file_system.sync_directory(os.path.dirname(self.path))
             self._lock = self._file_system.lock(self._file(LOCK_FILE))
             self.meta = read_meta_properties(self._file_system, self.path)
             self.recovery_points = self._read_offsets(RECOVERY_POINTS)
