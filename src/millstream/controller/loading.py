@@ -18,7 +18,9 @@ def load_context(nodes: Mapping[str, Node]) -> ControllerContext:
     context = ControllerContext()
     epoch = nodes.get(paths.CONTROLLER_EPOCH)
     if epoch is not None:
-        context.controller_epoch = int(epoch.data)
+        context.controller_epoch = payloads.read_controller_epoch(
+            paths.CONTROLLER_EPOCH, epoch.data
+        )
         context.epoch_version = epoch.version
     prefix = paths.BROKER_CONFIGS + "/"
     for path in _below(nodes, prefix):

@@ -54,6 +54,14 @@ def controller(broker_id: BrokerId, now_ms: int) -> bytes:
     return _dump({"version": 1, "brokerid": broker_id, "timestamp": str(now_ms)})
 
 
+def read_controller_epoch(path: str, data: bytes) -> int:
+    """Return the epoch that `/controller_epoch` holds, a bare number."""
+    try:
+        return int(data)
+    except ValueError as error:
+        raise PayloadError(f"{path}: no controller epoch: {error}") from error
+
+
 def broker(node: BrokerNode, now_ms: int) -> bytes:
     """Return the payload of `/brokers/ids/<id>`."""
     first = node.endpoints[0]
@@ -94,6 +102,8 @@ def read_topic(path: str, data: bytes) -> tuple[TopicId, list[tuple[BrokerId, ..
         topic_id = topic_id_from_text(cast(str, value["topic_id"]))
         by_index = cast("dict[str, list[BrokerId]]", value["partitions"])
         assignment = [tuple(by_index[str(index)]) for index in range(len(by_index))]
+        if not assignment:
+            raise ValueError("no partitions")  # noqa: TRY301
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise PayloadError(f"{path}: no topic: {error!r}") from error
     return topic_id, assignment
