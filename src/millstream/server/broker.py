@@ -171,6 +171,8 @@ class Broker:
         It is a fifth of all the code that a start would load, and many brokers never need it.
         """
         if self._groups is None:
+            from millstream.runtime.coordinator_runtime import GroupCoordinatorRuntime
+
             self._groups = GroupCoordinatorRuntime(
                 self._config,
                 clock=self._clock,
