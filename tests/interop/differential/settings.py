@@ -11,6 +11,8 @@ BROKER_SETTINGS: Final = {
     "num.partitions": "4",
     "offsets.topic.num.partitions": "5",
     "offsets.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "5",
     "transaction.state.log.replication.factor": "1",

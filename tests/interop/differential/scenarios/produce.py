@@ -31,6 +31,18 @@ def read_back(s: Session, topic: str, partition: int = 0) -> None:
     )
 
 
+def await_end(s: Session, topic: str, end: int) -> None:
+    """Wait until consumers see ``end`` records: nothing says when, after acks=0."""
+    part = {"partition_index": 0, "timestamp": -1}
+    s.until(
+        lambda answer: answer["topics"][0]["partitions"][0]["offset"] == end,
+        "ListOffsets",
+        5,
+        replica_id=-1,
+        topics=[{"name": topic, "partitions": [part]}],
+    )
+
+
 @scenario(versions="Produce")
 def one_batch(s: Session, version: int) -> None:
     topic = s.topic()
@@ -65,6 +77,7 @@ def acks_zero(s: Session, version: int) -> None:
     fields = s.produce_fields([(topic, 0, batch("a"))], version=version, acks=0)
     s.main.post("Produce", version, **fields)
     s.main.expect_unanswered()
+    await_end(s, topic, 1)
     read_back(s, topic)
 
 
