@@ -33,6 +33,8 @@ class ControllerContext:
     topics: dict[str, TopicState] = field(default_factory=dict)
     broker_configs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Dynamic settings by broker id as text; ``""`` holds those of all brokers."""
+    deleted: list[str] = field(default_factory=list)
+    """Paths that remember deleted topics whose directories may come back, oldest first."""
     _names_by_id: dict[TopicId, str] = field(default_factory=dict)
     _names_by_key: dict[str, set[str]] = field(default_factory=dict)
 

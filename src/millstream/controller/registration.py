@@ -82,7 +82,15 @@ def adoption_changes(
     """
     for topic, count in adoption.topics:
         yield from creation(topic) if count == 0 else growth(topic, count)
-    still_there = {log.topic_id for log in found.values()}
-    for topic_id, path in deleted.items():
-        if topic_id not in still_there:
+    remembered = still_remembered(deleted, found)
+    for path in deleted.values():
+        if path not in remembered:
             yield Delete(path)
+
+
+def still_remembered(
+    deleted: Mapping[TopicId, str], found: Mapping[TopicPartition, FoundLog]
+) -> set[str]:
+    """Return the paths of deleted topics whose directories are still there."""
+    still_there = {log.topic_id for log in found.values()}
+    return {path for topic_id, path in deleted.items() if topic_id in still_there}

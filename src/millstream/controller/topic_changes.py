@@ -7,7 +7,7 @@ until the store has them. The order of the checks is that of Kafka's controller
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -32,6 +32,8 @@ DEFAULT: Final = -1
 
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 """More new partitions in one request are refused (Kafka: ``MAX_RECORDS_PER_USER_OP``)."""
+
+MAX_REMEMBERED_DELETIONS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +266,22 @@ def deletion(topic: TopicState) -> Iterator[Operation]:
         yield Delete(paths.partition(topic.name, index))
     yield Delete(paths.partitions(topic.name))
     yield Delete(paths.topic(topic.name))
+
+
+def forgetting(context: ControllerContext) -> Iterator[Operation]:
+    """Yield what forgets the oldest deletions where too many are remembered.
+
+    A deletion is remembered until the next start finds the topic's directories gone; by the time
+    ten thousand others have followed, their renaming has long reached the disk.
+    """
+    for path in context.deleted[:-MAX_REMEMBERED_DELETIONS]:
+        yield Delete(path)
+
+
+def remember(context: ControllerContext, deleted: Iterable[TopicState]) -> None:
+    """Take over into the context what :func:`deletion` and :func:`forgetting` stored."""
+    del context.deleted[:-MAX_REMEMBERED_DELETIONS]
+    context.deleted += [paths.deleted_topic(topic_id_to_text(topic.topic_id)) for topic in deleted]
 
 
 def config_change(topic: TopicState, overrides: Mapping[str, str]) -> Iterator[Operation]:

@@ -116,24 +116,29 @@ class ControllerRuntime:
         *,
         found: Mapping[TopicPartition, FoundLog],
         clean_shutdown: bool,
+        settle: Callable[[Adoption], None],
         cluster_id: str | None = None,
-    ) -> Deferred[Adoption]:
+    ) -> Deferred[None]:
         """Register the broker, take over the logs that were found, open every topic.
 
-        ``found`` holds every log on disk. Without ``clean_shutdown`` every leader epoch rises.
-        ``cluster_id`` is the one in the log directories; a new store takes it over, and KafkaError
-        INCONSISTENT_CLUSTER_ID says that it contradicts the store.
+        ``found`` holds every log on disk; ``settle`` is told what became of them before the first
+        topic is opened, so that it can put strays out of the way. Without ``clean_shutdown`` every
+        leader epoch rises. ``cluster_id`` is the one in the log directories; a new store takes it
+        over, and KafkaError INCONSISTENT_CLUSTER_ID says that it contradicts the store.
         """
         self._listener = listener
-        return self._events.submit(
-            lambda: self._start(node, found, clean_shutdown=clean_shutdown, cluster_id=cluster_id)
-        )
 
-    async def _start(
+        async def event() -> None:
+            settle(await self._register(node, found, clean_shutdown, cluster_id))
+            for topic in self._context.topics.values():
+                self._show(topic, created=False)
+
+        return self._events.submit(event)
+
+    async def _register(
         self,
         node: BrokerNode,
         found: Mapping[TopicPartition, FoundLog],
-        *,
         clean_shutdown: bool,
         cluster_id: str | None,
     ) -> Adoption:
@@ -169,8 +174,7 @@ class ControllerRuntime:
         self._metadata.brokers[node.broker_id] = node
         for topic, _ in adoption.topics:
             context.put_topic(topic)
-        for topic in context.topics.values():
-            self._show(topic, created=False)
+        context.deleted.extend(registration.still_remembered(deleted, found))
         return adoption
 
     def _agree_on_cluster_id(self, found: str | None) -> str:
@@ -257,9 +261,9 @@ class ControllerRuntime:
         topics = [self._context.topic_by_id(each) for each in topic_ids]
         known = {topic.name: topic for topic in topics if topic is not None}
         if known:
-            await self._write(
-                op for topic in known.values() for op in topic_changes.deletion(topic)
-            )
+            operations = [op for topic in known.values() for op in topic_changes.deletion(topic)]
+            await self._write([*operations, *topic_changes.forgetting(self._context)])
+            topic_changes.remember(self._context, known.values())
         deleted: dict[str, TopicImage] = {}
         for name in known:
             self._context.remove_topic(name)

@@ -108,7 +108,7 @@ class Broker:
         self._wait(controller.load())
         self._log_manager.start(config_of=self._config_of, now_ms=self._clock.now_ms())
         node = self._bind(advertised)
-        adoption = self._wait(
+        self._wait(
             controller.start(
                 node,
                 _LocalBroker(self._partitions, self._on_topic_deleted),
@@ -117,10 +117,10 @@ class Broker:
                     for log in self._log_manager.logs()
                 },
                 clean_shutdown=self._log_manager.had_clean_shutdown,
+                settle=self._settle_adoption,
                 cluster_id=self._log_manager.cluster_id,
             )
         )
-        self._settle_adoption(adoption)
         self._log_manager.assign_cluster_id(self._metadata.cluster_id)
         if self._metadata.topic(GROUP_METADATA_TOPIC) is not None:
             self._group_runtime()

@@ -78,7 +78,12 @@ class AdminBroker:
             now_ms=self.clock.now_ms(),
         )
         self.controller.start(
-            NODE, self.partitions, found={}, clean_shutdown=True, cluster_id="the-cluster"
+            NODE,
+            self.partitions,
+            found={},
+            clean_shutdown=True,
+            settle=lambda _: None,
+            cluster_id="the-cluster",
         ).result()
         unused = cast("Any", None)
         self.services = Services(

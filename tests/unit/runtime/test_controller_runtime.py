@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from millstream.config.broker import BrokerConfig
 from millstream.config.dynamic import DynamicConfig
 from millstream.config.topic import TopicConfig
-from millstream.controller import paths
+from millstream.controller import paths, topic_changes
 from millstream.controller.adoption import Adoption, FoundLog
 from millstream.controller.config_changes import (
     ConfigChange,
@@ -103,9 +104,19 @@ class Broker:
             on_store_failed=self.failures.append,
         )
         self.controller.load().result()
-        self.adoption: Adoption = self.controller.start(
-            NODE, self.told, found=found or {}, clean_shutdown=clean, cluster_id=cluster_id
+        self.adoption = Adoption()
+        self.controller.start(
+            NODE,
+            self.told,
+            found=found or {},
+            clean_shutdown=clean,
+            settle=self._settle,
+            cluster_id=cluster_id,
         ).result()
+
+    def _settle(self, adoption: Adoption) -> None:
+        assert self.told.changed == []  # strays go out of the way before anything is opened
+        self.adoption = adoption
 
     def stop(self) -> None:
         self.store.close().result()
@@ -444,6 +455,19 @@ def test_a_deleted_topic_does_not_come_back(tmp_path: Path) -> None:
     second.stop()
     third = Broker(tmp_path)
     assert third.store.children(paths.DELETED_TOPICS).result() == ()
+
+
+def test_only_so_many_deletions_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_changes, "MAX_REMEMBERED_DELETIONS", 3)
+    broker = Broker(tmp_path)
+    for name in "abcdef":
+        (image,) = broker.create(NewTopic(name))
+        broker.controller.delete_topics([image.topic_id]).result()
+    remembered = broker.store.tree(paths.DELETED_TOPICS).result()
+    names = [json.loads(node.data)["topic"] for node in remembered.values() if node.data]
+    assert sorted(names) == ["c", "d", "e", "f"]  # three, and the newest
 
 
 def test_another_clusters_directories_are_refused(tmp_path: Path) -> None:
