@@ -78,9 +78,12 @@ def handle(
     acks = request.acks
     if acks not in _VALID_ACKS:
         return failed(context, request, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS))
-    if request.transactional_id is None and _claims_transaction(request):
-        error = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        return _conclude(acks, failed(context, request, error), has_errors=True)
+    if request.transactional_id is None:
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                if data.records is not None and claims_transaction(data.records):
+                    error = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+                    return _conclude(acks, failed(context, request, error), has_errors=True)
     now_ms = services.clock.now_ms()
     unsettled: list[_Unsettled] = []
     responses: list[TopicProduceResponse] = []
@@ -128,14 +131,6 @@ def _conclude(acks: int, response: ProduceResponse, *, has_errors: bool) -> Prod
         # The only way to tell a client that wants no answer (Kafka: closeConnection).
         raise ConnectionClosedError("a produce request with acks=0 failed")
     return None
-
-
-def _claims_transaction(request: ProduceRequest) -> bool:
-    return any(
-        data.records is not None and claims_transaction(data.records)
-        for topic in request.topic_data
-        for data in topic.partition_data
-    )
 
 
 def _each_partition_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:

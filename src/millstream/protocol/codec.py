@@ -7,11 +7,12 @@ An encoded message begins with its frame size; a frame given to a decoder has lo
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Final, cast
 
 from millstream.model.errors import ProtocolError
 from millstream.protocol.api import APIS, ApiKey, request_class, response_class
-from millstream.protocol.compile import decode, encode
+from millstream.protocol.compile import bound_decoder, decode, encode
 from millstream.protocol.encoding import MessageError
 from millstream.protocol.fields import Buffer
 from millstream.protocol.headers import (
@@ -80,6 +81,15 @@ def _framed(head: bytearray, message: Request | Response, version: int) -> Outgo
         size += len(piece) if isinstance(piece, IN_MEMORY) else piece.size
     _SIZE.pack_into(head, 0, size - 4)
     return Outgoing(pieces, size)
+
+
+def request_decoder(key: int, version: int) -> Callable[[memoryview, int], Request]:
+    """Return what reads the bodies of one API and version: (frame, position) to a request.
+
+    Raises ProtocolError at once for a version that is none, and like :func:`decode_request` later.
+    """
+    decoder = bound_decoder(request_class(key), version, MAX_REQUEST_ELEMENTS)
+    return cast("Callable[[memoryview, int], Request]", decoder)
 
 
 def decode_request(header: RequestHeader, frame: memoryview) -> Request:

@@ -49,6 +49,27 @@ def decode(
     return message, position
 
 
+def bound_decoder(
+    cls: type[Message], version: int, max_elements: int
+) -> Callable[[memoryview, int], Message]:
+    """Return :func:`decode` for one class and version, without the look-ups and the position."""
+    if version not in cls.VERSIONS:
+        raise ProtocolError(f"{cls.__name__} has no version {version}")
+    decoder = _decoders.get((cls, version))
+    if decoder is None:
+        decoder = compile_decoder(cls, version, flexible=cls.is_flexible(version))
+        _decoders[cls, version] = decoder
+
+    def decode_bound(view: memoryview, position: int) -> Message:
+        try:
+            message: Message = decoder(view, position, len(view), max_elements)[0]
+        except (IndexError, struct.error, UnicodeDecodeError):
+            return decode(cls, version, view, position, max_elements)[0]
+        return message
+
+    return decode_bound
+
+
 def encode(message: Message, version: int, out: bytearray, pieces: list[Records]) -> bytearray:
     """Append a message to ``out``; full buffers and records go to ``pieces``, the rest is returned.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from millstream.handlers import api_versions
 from millstream.handlers.request import Answer, ConnectionInfo, Reply, RequestContext
@@ -26,9 +26,9 @@ from millstream.net.listener import Peer
 from millstream.protocol.api import ApiKey
 from millstream.protocol.codec import (
     RequestHeader,
-    decode_request,
     decode_request_header,
     encode_response,
+    request_decoder,
 )
 from millstream.protocol.message import Request, Response
 from millstream.protocol.outgoing import Outgoing
@@ -39,12 +39,19 @@ log = logging.getLogger(__name__)
 Handle = Callable[[Services, RequestContext, Any], Reply]
 
 
+class _Ready(NamedTuple):
+    """One API in one version: how its bodies are read, and who answers."""
+
+    decode: Callable[[memoryview, int], Request]
+    handle: Handle
+
+
 class Dispatcher:
     """Serves the requests of every connection."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._handles: dict[int, Handle] = {}
+        self._ready: dict[tuple[int, int], _Ready] = {}
 
     def open_session(self, peer: Peer) -> Callable[[memoryview], Served]:
         """Return the function that serves the frames of one connection."""
@@ -59,16 +66,18 @@ class Dispatcher:
     def serve(self, connection: ConnectionInfo, frame: memoryview) -> Served:
         """Answer one request; ProtocolError and ConnectionClosedError end the connection."""
         header = decode_request_header(frame)
-        route = ROUTES.get(header.key)
-        if route is None or not route.first_version <= header.version <= route.last_version:
-            return _refuse_version(header)
-        request = decode_request(header, frame)
+        ready = self._ready.get((header.key, header.version))
+        if ready is None:
+            route = ROUTES.get(header.key)
+            if route is None or not route.first_version <= header.version <= route.last_version:
+                return _refuse_version(header)
+            ready = self._prepare(route, header)
+        request = ready.decode(frame, header.body_position)
         context = RequestContext(
             connection, header.key, header.version, header.correlation_id, header.client_id
         )
         try:
-            handle = self._handles.get(header.key) or self._load(route)
-            reply = handle(self._services, context, request)
+            reply = ready.handle(self._services, context, request)
         except (ConnectionClosedError, ProtocolError):
             raise
         except Exception as error:
@@ -80,9 +89,11 @@ class Dispatcher:
             return _encode(context, _settled(context, request, later))
         return _later(context, request, later)
 
-    def _load(self, route: Route) -> Handle:
-        handle = self._handles[int(route.key)] = route.handle()
-        return handle
+    def _prepare(self, route: Route, header: RequestHeader) -> _Ready:
+        """Load what serves one API in one version, for its first request and all that follow."""
+        decode = request_decoder(header.key, header.version)
+        ready = self._ready[header.key, header.version] = _Ready(decode, route.handle())
+        return ready
 
 
 def _refuse_version(header: RequestHeader) -> Outgoing:
