@@ -36,7 +36,7 @@ def _print_table(rows: Sequence[Row], columns: Mapping[str, str], title: str) ->
 
     table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
     for key, heading in columns.items():
-        numeric = all(isinstance(row[key], int | float) for row in rows)
+        numeric = all(isinstance(row[key], int | float | None) for row in rows)
         table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(_text(row[key]) for key in columns))

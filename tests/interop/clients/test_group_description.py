@@ -1,0 +1,57 @@
+"""What `millstream group describe` says about a group of another client's members."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import confluent_kafka
+import pytest
+from tests.broker_process import BrokerProcess
+
+from millstream.cli.main import main
+from millstream.client.cluster import Cluster
+from millstream.client.groups import commit_offsets, delete_group
+from millstream.client.topics import NewTopic, create_topics
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.topic import TopicPartition
+
+TIMEOUT_S = 30.0
+
+pytestmark = pytest.mark.interop
+
+
+def test_members_and_their_partitions(
+    broker: BrokerProcess, new_topic: Callable[[], str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    topic = new_topic()
+    group = f"group-{topic}"
+    with Cluster.at(broker.bootstrap) as cluster:
+        create_topics(cluster, [NewTopic(topic, 2)])
+        consumer = confluent_kafka.Consumer(
+            {"bootstrap.servers": broker.bootstrap, "group.id": group, "client.id": "reader"}
+        )
+        try:
+            consumer.subscribe([topic])
+            deadline = time.monotonic() + TIMEOUT_S
+            while len(consumer.assignment()) < 2:
+                assert time.monotonic() < deadline
+                consumer.poll(0.1)
+            capfd.readouterr()
+            assert main(["group", "describe", group, "-b", broker.bootstrap, "--json"]) == 0
+            (described,) = json.loads(capfd.readouterr().out)
+            with pytest.raises(KafkaError) as committing:
+                commit_offsets(cluster, group, {TopicPartition(topic, 0): 0})
+            with pytest.raises(KafkaError) as deleting:
+                delete_group(cluster, group)
+        finally:
+            consumer.close()
+    assert described["state"] == "Stable"
+    (member,) = described["members"]
+    assert (member["client_id"], member["host"]) == ("reader", "127.0.0.1")
+    assert member["partitions"] == [f"{topic}-0", f"{topic}-1"]
+    assert [row["client_id"] for row in described["partitions"]] == ["reader", "reader"]
+    assert [row["committed"] for row in described["partitions"]] == [None, None]
+    assert committing.value.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert deleting.value.error is ErrorCode.NON_EMPTY_GROUP
