@@ -279,6 +279,11 @@ def _connection_limits(config: BrokerConfig) -> ConnectionLimits:
         max_creation_rate=config.max_connection_creation_rate,
         idle_ms=config.connections_max_idle_ms,
         frame_deadline_ms=config.socket_request_read_timeout_ms,
-        send_buffer_bytes=config.socket_send_buffer_bytes,
-        receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        send_buffer_bytes=_if_given(config, "socket.send.buffer.bytes"),
+        receive_buffer_bytes=_if_given(config, "socket.receive.buffer.bytes"),
     )
+
+
+def _if_given(config: BrokerConfig, name: str) -> int:
+    """Return a socket buffer's size where the operator chose one, else −1: the kernel fits it."""
+    return int(config.overrides[name]) if name in config.overrides else -1
