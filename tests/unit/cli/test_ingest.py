@@ -31,7 +31,7 @@ def test_every_line_once_and_in_order(data: bytes, batch_bytes: int) -> None:
     )
 
 
-@pytest.mark.parametrize("size", [0, 1, 5, 200, 5000, 300_000, 500_000])
+@pytest.mark.parametrize("size", [0, 1, 5, 200, 5000, 300_000, 900_000])
 def test_a_batch_fits_into_the_default_message_size(size: int) -> None:
     rng = random.Random(size)
     data = b"".join(
@@ -39,7 +39,9 @@ def test_a_batch_fits_into_the_default_message_size(size: int) -> None:
         for _ in range(max(4_000_000 // (size + 8), 4))
     )
     encoder = LineEncoder()
-    for lines in batches_of(data, LARGEST_BATCH_BYTES):
+    batches = batches_of(data, LARGEST_BATCH_BYTES)
+    assert b"".join(line + b"\n" for lines in batches for line in lines) == data
+    for lines in batches:
         assert len(encoder.encode(lines, 0, BatchOptions())) <= MAX_MESSAGE_BYTES
 
 
@@ -51,3 +53,10 @@ def test_a_pipe_is_not_waited_for_until_it_is_full() -> None:
         assert next(batches) == [b"one", b"two"]
         sink.write(b"ee\n")
         assert next(batches) == [b"three"]
+
+
+def test_a_long_line_gets_a_batch_of_its_own() -> None:
+    data = b"x" * 900_000 + b"\n" + b"y\n" * 100_000
+    batches = batches_of(data, LARGEST_BATCH_BYTES)
+    assert batches[0] == [b"x" * 900_000]
+    assert sum(map(len, batches)) == 100_001
