@@ -41,6 +41,11 @@ class ConnectionLimits:
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1
 
+    def of_address(self, host: str) -> int:
+        """Return how many connections one address may hold open."""
+        overrides = dict(self.max_connections_per_ip_overrides)
+        return overrides.get(host, self.max_connections_per_ip)
+
 
 @dataclass(frozen=True, slots=True)
 class Peer:
@@ -94,11 +99,12 @@ class Listener:
     ) -> None:
         self.name = name
         self._loop = loop
-        self._limits = limits
-        self._per_ip = dict(limits.max_connections_per_ip_overrides)
+        self.limits = limits
+        """What holds from now on; connections that are open keep what they have."""
         self._open_session: OpenSession | None = None
         self._budget = budget
         self._policy = policy
+        self._waiting: list[socket.socket] = []
         self._accepted_this_second = 0
         self._sockets: list[socket.socket] = []
         self._connections: dict[Connection, _Tracked] = {}
@@ -139,6 +145,7 @@ class Listener:
             self._loop.remove_reader(sock.fileno())
             sock.close()
         self._sockets.clear()
+        self._waiting.clear()
 
     def close(self) -> None:
         """Close everything."""
@@ -155,9 +162,10 @@ class Listener:
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(_ACCEPTS_AT_ONCE):
-            if self._accepted_this_second >= self._limits.max_creation_rate:
+            if self._accepted_this_second >= self.limits.max_creation_rate:
                 # The rest waits in the backlog; the next sweep begins a new second.
                 self._loop.remove_reader(listening.fileno())
+                self._waiting.append(listening)
                 return
             try:
                 sock, address = listening.accept()
@@ -177,12 +185,12 @@ class Listener:
             self._open(sock, host, address[1])
 
     def _full(self, host: str) -> bool:
-        limits = self._limits
-        allowed = self._per_ip.get(host, limits.max_connections_per_ip)
+        limits = self.limits
+        allowed = limits.of_address(host)
         return len(self._connections) >= limits.max_connections or self._by_host[host] >= allowed
 
     def _open(self, sock: socket.socket, host: str, port: int) -> None:
-        limits = self._limits
+        limits = self.limits
         assert self._open_session is not None
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -215,15 +223,15 @@ class Listener:
     def _sweep(self) -> None:
         """Close the peers that stood still too long."""
         sweep_ms = _SWEEP_SECONDS * 1000
-        if self._accepted_this_second >= self._limits.max_creation_rate:
-            for sock in self._sockets:
-                self._loop.add_reader(sock.fileno(), self._accept, sock)
         self._accepted_this_second = 0
+        for sock in self._waiting:
+            self._loop.add_reader(sock.fileno(), self._accept, sock)
+        self._waiting.clear()
         for tracked in list(self._connections.values()):
             connection = tracked.connection
             frame_bytes = connection.partial_frame_bytes
             frame_ms = tracked.frame_age_sweeps() * sweep_ms
-            if frame_ms > self._limits.frame_deadline_ms + frame_bytes / _LEAST_BYTES_PER_MS:
+            if frame_ms > self.limits.frame_deadline_ms + frame_bytes / _LEAST_BYTES_PER_MS:
                 log.info("closing %s: a frame was begun and not finished in time", tracked.host)
                 connection.close()
                 continue
@@ -233,6 +241,6 @@ class Listener:
                 continue
             tracked.still += 1
             owed = connection.busy and not connection.waits_for_reader
-            if tracked.still * sweep_ms >= self._limits.idle_ms and not owed:
+            if tracked.still * sweep_ms >= self.limits.idle_ms and not owed:
                 connection.close()
         self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)

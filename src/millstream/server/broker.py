@@ -67,10 +67,11 @@ class Broker:
         self._offload = ThreadOffload(loop.call_soon_threadsafe)
         self._dynamic = DynamicConfig(config)
         self._metadata = MetadataCache("")
+        self._environment = broker_environment(
+            producer_id_expiration_ms=config.producer_id_expiration_ms
+        )
         self._log_manager = LogManager(
-            config.log_directories,
-            broker_environment(producer_id_expiration_ms=config.producer_id_expiration_ms),
-            broker_id=config.broker,
+            config.log_directories, self._environment, broker_id=config.broker
         )
         self._partitions = Partitions(
             config.broker,
@@ -228,6 +229,7 @@ class Broker:
             self._log_manager.mark_stray(topic_partition)
 
     def _serve(self, services: Services) -> None:
+        self._dynamic.on_change(self._on_settings)
         dispatcher = Dispatcher(services)
         for listener in self._listeners:
             listener.start(dispatcher.open_session)
@@ -239,6 +241,12 @@ class Broker:
         while not outcome.done:
             self._loop.run_forever()
         return outcome.result()
+
+    def _on_settings(self, before: BrokerConfig, after: BrokerConfig) -> None:
+        """Take over dynamic settings that are not read afresh at each use."""
+        self._environment.producer_id_expiration_ms = after.producer_id_expiration_ms
+        for listener in self._listeners:
+            listener.limits = _connection_limits(after)
 
     def _directory_failed(self, directory: str) -> None:
         if not self._log_manager.directories and not self.failed:
