@@ -26,6 +26,8 @@ from tests.unit.storage.support import (
 from millstream.config.topic import TopicConfig
 from millstream.model.errors import KafkaError
 from millstream.records.record import read_records
+from millstream.storage.environment import LogEnvironment
+from millstream.storage.open_files import OpenFiles
 
 CONFIGS = [
     TopicConfig({"internal.segment.bytes": str(size), "index.interval.bytes": str(interval)})
@@ -57,10 +59,11 @@ class LogMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         shutil.rmtree(self.root)
 
-    @initialize(config=st.sampled_from(CONFIGS))
-    def create(self, config: TopicConfig) -> None:
+    @initialize(config=st.sampled_from(CONFIGS), open_files=st.sampled_from([1, 2, 100]))
+    def create(self, config: TopicConfig, open_files: int) -> None:
         self.config = config
-        self.log = create_log(self.root, config)
+        self.environment = LogEnvironment(open_files=OpenFiles(open_files))
+        self.log = create_log(self.root, config, self.environment)
 
     @rule(batch=values, timestamps=st.lists(times, min_size=5, max_size=5))
     def append(self, batch: list[bytes], timestamps: list[int]) -> None:
@@ -113,7 +116,13 @@ class LogMachine(RuleBasedStateMachine):
     def restart(self, clean: bool) -> None:
         if clean:
             close(self.log)
-        self.log = reopen(self.root, self.config, clean=clean, log_start_offset=self.start)
+        self.log = reopen(
+            self.root,
+            self.config,
+            clean=clean,
+            log_start_offset=self.start,
+            environment=self.environment,
+        )
 
     @precondition(lambda self: hasattr(self, "log"))
     @invariant()

@@ -124,6 +124,17 @@ class SegmentIndex:
             raise self._corrupt(f"{size} bytes are no whole number of entries")
         return file.read_at(size - entry_size, entry_size) if size else None
 
+    def entries(self) -> Buffer:
+        """Return the entries' bytes, brought in again if they had to make room for other files.
+
+        Raises CorruptIndexError and FileNotFoundError.
+        """
+        if self._data is None:
+            self.load(to_append=False)
+        data = self._data
+        assert data is not None
+        return data
+
     def check(self, data: Buffer) -> None:
         """Raise CorruptIndexError unless the entries can be an index's."""
         raise NotImplementedError

@@ -117,6 +117,22 @@ class LocalLog:
             for segment, end in zip(segments, ends, strict=True)
         ]
 
+    def oldest_may_go(self, log_start_offset: Offset, now_ms: int) -> bool:
+        """Tell quickly, for most logs, that retention has nothing to do: no rule applies to the
+        oldest segment. True is no promise.
+        """
+        config, segments = self.config, self.segments
+        oldest = segments.first
+        following = segments.higher(oldest.base_offset)
+        if following is not None and following.base_offset <= log_start_offset:
+            return True
+        if not config.deletes:
+            return False
+        if 0 <= config.retention_bytes <= segments.size - oldest.size:
+            return True
+        retention_ms = config.retention_ms
+        return retention_ms >= 0 and now_ms - oldest.claimed_newest_ms() > retention_ms
+
     # Reading
 
     def read(

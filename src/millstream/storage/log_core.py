@@ -328,6 +328,8 @@ class LogCore:
             deletes=config.deletes,
         )
         try:
+            if not self._local.oldest_may_go(offsets.log_start_offset, now_ms):
+                return 0
             count = count_deletable(
                 self._local.ages(offsets.log_end_offset),
                 rules,

@@ -60,30 +60,26 @@ class OffsetIndex(SegmentIndex):
 
     def position(self, offset: Offset) -> int:
         """Return a position at or before the batch that holds ``offset``."""
-        data = self._data
-        assert data is not None
+        data = self.entries()
         slot = floor_slot(data, _ENTRY, self.count, offset - self._location.base_offset)
         return 0 if slot < 0 else _position_at(data, slot)
 
     def upper_bound(self, position: int) -> Offset | None:
         """Return the offset of the first entry at or beyond a byte position; None if none is."""
-        data = self._data
-        assert data is not None
+        data = self.entries()
         slot = floor_slot(data, _ENTRY, self.count, position - 1, field=1) + 1
         return self.entry_at(slot).offset if slot < self.count else None
 
     def entry_at(self, slot: int) -> OffsetPosition:
         """Return the entry in a slot, 0 to ``count`` - 1."""
-        data = self._data
-        assert data is not None
+        data = self.entries()
         assert 0 <= slot < self.count
         relative, position = _ENTRY.unpack_from(data, slot * _ENTRY.size)
         return OffsetPosition(self.base_offset + relative, position)
 
     def truncate_to(self, offset: Offset) -> None:
         """Drop the entries from ``offset`` on."""
-        data = self._data
-        assert data is not None
+        data = self.entries()
         self._cut(floor_slot(data, _ENTRY, self.count, offset - self.base_offset - 1) + 1)
 
     def check(self, data: Buffer) -> None:

@@ -231,6 +231,11 @@ class Segment:
         largest = self.largest_timestamp()
         return largest if largest >= 0 else self.created_ms
 
+    def claimed_newest_ms(self) -> int:
+        """Return the same as the time index has it, which is quick and not to be trusted."""
+        claimed = self.indexes.claimed_timestamp()
+        return claimed if claimed >= 0 else self.created_ms
+
     def next_offset(self) -> Offset:
         """Return the offset after the last batch, found from the last index entry on.
 

@@ -169,13 +169,33 @@ class SegmentIndexes:
         """Return the largest timestamp of the segment, -1 if there is none, and the last offset of
         the batch that holds it. Raises CorruptLogError.
         """
-        if self._largest_timestamp == _UNKNOWN:
-            if self._records.size == 0:
-                self._largest_timestamp = NO_TIMESTAMP
-            else:
+        if not self._verified:
+            if self._records.size:
                 self._load(to_append=False)
-                self._largest_timestamp, self._offset_of_largest = self.time_index.last_entry
+            self._largest_timestamp = _UNKNOWN
+        if self._largest_timestamp == _UNKNOWN:
+            self._read_largest()
         return self._largest_timestamp, self._offset_of_largest
+
+    def claimed_timestamp(self) -> int:
+        """Return what the time index says is the largest timestamp, at the cost of one read.
+
+        It may lie, where :meth:`largest_timestamp` looks into the log. Raises CorruptLogError.
+        """
+        if self._largest_timestamp == _UNKNOWN:
+            try:
+                self._read_largest()
+            except (CorruptIndexError, FileNotFoundError):
+                return self.largest_timestamp()[0]
+        if self._largest_timestamp < 0 and self._records.size:
+            return self.largest_timestamp()[0]
+        return self._largest_timestamp
+
+    def _read_largest(self) -> None:
+        if self._records.size == 0:
+            self._largest_timestamp = NO_TIMESTAMP
+        else:
+            self._largest_timestamp, self._offset_of_largest = self.time_index.last_entry
 
     def _load(self, *, to_append: bool) -> None:
         try:

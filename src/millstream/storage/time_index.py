@@ -68,23 +68,20 @@ class TimeIndex(SegmentIndex):
 
     def lookup(self, timestamp: int) -> TimestampEntry:
         """Return the last entry at or before ``timestamp``; -1 and the base offset if none is."""
-        data = self._data
-        assert data is not None
+        data = self.entries()
         slot = floor_slot(data, _ENTRY, self.count, timestamp)
         return TimestampEntry(NO_TIMESTAMP, self.base_offset) if slot < 0 else self.entry_at(slot)
 
     def entry_at(self, slot: int) -> TimestampEntry:
         """Return the entry in a slot, 0 to ``count`` - 1."""
-        data = self._data
-        assert data is not None
+        data = self.entries()
         assert 0 <= slot < self.count
         timestamp, relative = _ENTRY.unpack_from(data, slot * _ENTRY.size)
         return TimestampEntry(timestamp, self.base_offset + relative)
 
     def truncate_to(self, offset: Offset) -> None:
         """Drop the entries from ``offset`` on."""
-        data = self._data
-        assert data is not None
+        data = self.entries()
         relative = offset - self.base_offset - 1
         self._cut(floor_slot(data, _ENTRY, self.count, relative, field=1) + 1)
 

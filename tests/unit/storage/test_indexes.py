@@ -256,4 +256,5 @@ def test_damaged_indexes_do_not_mislead_retention(
     log = reopen(tmp_path, ONE_SEGMENT)
     week_ms = 7 * 24 * 3_600_000
     assert log.delete_old_segments(now_ms=NOW_MS + week_ms) == 0
-    assert log.delete_old_segments(now_ms=NOW_MS + week_ms + 58) == 1
+    # An entry that is one millisecond off may delay retention by as much, and never hasten it.
+    assert log.delete_old_segments(now_ms=NOW_MS + week_ms + 57 + 2) == 1

@@ -156,13 +156,17 @@ def test_a_slice_outlives_deletion_truncation_elsewhere_and_close(tmp_path: Path
     assert found.records.fileno() > 2
 
 
-def test_few_open_files_are_enough_for_many_segments(tmp_path: Path) -> None:
-    environment = LogEnvironment(open_files=OpenFiles(3))
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_few_open_files_are_enough_for_many_segments(tmp_path: Path, limit: int) -> None:
+    environment = LogEnvironment(open_files=OpenFiles(limit))
     log = filled(tmp_path, 200, environment)
     assert len(log.segment_base_offsets) > 10
     slices = [read(log, offset) for offset in range(0, log.log_end_offset, 11)]
-    assert len(environment.open_files) <= 3
+    assert len(environment.open_files) <= limit
+    for timestamp in (NOW_MS - 1, NOW_MS, NOW_MS + 1):
+        found = log.offset_for_timestamp(timestamp)
+        assert (found is None) == (timestamp > NOW_MS)
     assert [value for _, value in read_values(log)][::2] == [b"%03d" % n for n in range(200)]
-    for found in slices:
-        assert found.records is not None
-        assert header_at(found.records.read()).base_offset <= found.fetch_offset
+    for part in slices:
+        assert part.records is not None
+        assert header_at(part.records.read()).base_offset <= part.fetch_offset
