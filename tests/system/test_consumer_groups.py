@@ -1,24 +1,57 @@
-"""Consumer groups on a real broker: members come and go, the broker is killed, nothing is lost."""
+"""Consumer groups on a real broker: members come and go, the broker is killed, nothing is lost.
+
+The volume runs through the C client, smaller variants through the two Python clients.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable
+import warnings
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import TopicPartition as AioTopicPartition
+from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 from tests.broker_process import BrokerProcess
+from tests.system.group_story import (
+    GROUP,
+    PARTITIONS,
+    PATIENCE_S,
+    SETTINGS,
+    TOPIC,
+    Arrival,
+    CommittedWatch,
+    GroupClient,
+    Member,
+    Received,
+    check_log,
+    committed_now,
+    create_numbers_topic,
+    quiet,
+    wait_until,
+)
 
-pytestmark = pytest.mark.system
+with warnings.catch_warnings():
+    # kafka-python reads its schemas through a deprecated function.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka
+    from kafka import KafkaConsumer, KafkaProducer
+    from kafka.errors import KafkaError as PythonKafkaError
 
-TOPIC = "numbers"
-PARTITIONS = 4
-SETTINGS = {"group.initial.rebalance.delay.ms": "100"}
-PATIENCE_S = 60.0
+T = TypeVar("T")
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
+]
+
 NOT_MINE_ANY_MORE = {
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.ILLEGAL_GENERATION,
@@ -30,22 +63,62 @@ NOT_MINE_ANY_MORE = {
     KafkaError._WAIT_COORD,
     KafkaError._DESTROY,
 }
-"""A commit that fails so: another member has the partition, or the broker is down; whoever goes on
-there reads the records again.
-"""
-QUIET = {"log_level": 0, "error_cb": lambda _error: None}
 
 
-def create_topic(broker: BrokerProcess) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap, **QUIET})
-    created = admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])
-    created[TOPIC].result(PATIENCE_S)
+QUIET_AND_QUICK = {"log_level": 0, "error_cb": quiet, "reconnect.backoff.max.ms": 500}
+
+
+class ConfluentClient:
+    """A member that uses confluent-kafka."""
+
+    def __init__(self, broker: BrokerProcess, strategy: str) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "group.id": GROUP,
+                "partition.assignment.strategy": strategy,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 6_000,
+                "heartbeat.interval.ms": 500,
+                **QUIET_AND_QUICK,
+            }
+        )
+        self._consumer.subscribe([TOPIC])
+
+    def poll(self) -> list[Arrival]:
+        found = []
+        for message in self._consumer.consume(5_000, 0.1):
+            if message.error() is None:
+                partition, offset, value = message.partition(), message.offset(), message.value()
+                assert partition is not None
+                assert offset is not None
+                assert isinstance(value, bytes)
+                found.append(Arrival(partition, offset, int(value)))
+        return found
+
+    def commit(self, positions: Mapping[int, int]) -> bool:
+        offsets = [TopicPartition(TOPIC, p, offset) for p, offset in positions.items()]
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() not in NOT_MINE_ANY_MORE:
+                raise
+            return False
+        return True
+
+    def positions(self) -> Mapping[int, int]:
+        mine = self._consumer.position(self._consumer.assignment())
+        return {each.partition: each.offset for each in mine if each.offset >= 0}
+
+    def close(self) -> None:
+        self._consumer.close()
 
 
 class Production(threading.Thread):
-    """Writes the numbers 0 to ``count - 1`` and keeps those that the broker acknowledged."""
+    """Writes the numbers below ``count`` and keeps those that the broker acknowledged."""
 
-    def __init__(self, broker: BrokerProcess, count: int, *, pause_every: int = 0) -> None:
+    def __init__(self, broker: BrokerProcess, count: int, *, pause_every: int) -> None:
         super().__init__()
         self._broker = broker
         self._count = count
@@ -59,7 +132,7 @@ class Production(threading.Thread):
                 "enable.idempotence": True,
                 "linger.ms": 5,
                 "queue.buffering.max.messages": 2_000_000,
-                **QUIET,
+                **QUIET_AND_QUICK,
             }
         )
         for number in range(self._count):
@@ -68,7 +141,7 @@ class Production(threading.Thread):
             )
             if number % 1_000 == 0:
                 producer.poll(0)
-            if self._pause_every and number % self._pause_every == 0:
+            if number % self._pause_every == 0:
                 time.sleep(0.01)
         producer.flush(PATIENCE_S)
 
@@ -79,168 +152,230 @@ class Production(threading.Thread):
             self.acknowledged.add(int(value))
 
 
-class Member(threading.Thread):
-    """A consumer that processes a batch, commits it, and goes on until it is told to leave."""
-
-    def __init__(
-        self, broker: BrokerProcess, strategy: str, on_record: Callable[[int, int, int], None]
-    ) -> None:
-        super().__init__()
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": broker.bootstrap,
-                "group.id": "readers",
-                "partition.assignment.strategy": strategy,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "session.timeout.ms": 6_000,
-                "heartbeat.interval.ms": 500,
-                **QUIET,
-            }
-        )
-        self._on_record = on_record
-        self._leaving = threading.Event()
-        self.received = 0
-        self.assignments = 0
-
-    def run(self) -> None:
-        self._consumer.subscribe([TOPIC], on_assign=self._assigned)
-        while not self._leaving.is_set():
-            messages = self._consumer.consume(2_000, 0.1)
-            positions: dict[int, int] = {}
-            for message in messages:
-                if message.error() is None:
-                    self._take(message, positions)
-            if positions:
-                self._commit(positions)
-        self._consumer.close()
-
-    def leave(self) -> None:
-        self._leaving.set()
-        self.join(PATIENCE_S)
-        assert not self.is_alive()
-
-    def _assigned(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
-        self.assignments += 1
-
-    def _take(self, message: Message, positions: dict[int, int]) -> None:
-        partition, offset, value = message.partition(), message.offset(), message.value()
-        assert partition is not None
-        assert offset is not None
-        assert isinstance(value, bytes)
-        self.received += 1
-        positions[partition] = offset + 1
-        self._on_record(partition, offset, int(value))
-
-    def _commit(self, positions: dict[int, int]) -> None:
-        offsets = [TopicPartition(TOPIC, p, offset) for p, offset in positions.items()]
-        try:
-            self._consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException as error:
-            if error.args[0].code() not in NOT_MINE_ANY_MORE:
-                raise
-
-
-class Received:
-    """What the members got, by partition and offset."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.values: dict[tuple[int, int], int] = {}
-        self.times: Counter[int] = Counter()
-
-    def note(self, partition: int, offset: int, value: int) -> None:
-        with self._lock:
-            assert self.values.setdefault((partition, offset), value) == value
-            self.times[value] += 1
-
-    def wait_for(self, wanted: Callable[[], set[int]]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            with self._lock:
-                if wanted() <= self.times.keys():
-                    return
-            time.sleep(0.05)
-        with self._lock:
-            missing = wanted() - self.times.keys()
-        pytest.fail(
-            f"{len(missing)} records were never delivered, {sorted(missing)[:5]} among them"
-        )
-
-
-def committed(broker: BrokerProcess) -> dict[int, int]:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "readers", **QUIET})
-    wanted = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
-    offsets = {part.partition: part.offset for part in consumer.committed(wanted, PATIENCE_S)}
-    consumer.close()
-    return offsets
-
-
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize(
-    "count", [100_000, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(300)])]
+    "count", [60_000, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(300)])]
 )
-def test_members_come_and_go_while_a_producer_writes(
+def test_members_come_and_go_and_the_broker_dies_while_a_producer_writes(
     tmp_path: Path, strategy: str, count: int
 ) -> None:
-    with BrokerProcess(tmp_path, SETTINGS) as broker:
-        create_topic(broker)
-        received = Received()
-        production = Production(broker, count, pause_every=2_000)
-        first = Member(broker, strategy, received.note)
-        first.start()
-        production.start()
-        second = Member(broker, strategy, received.note)
-        second.start()
-        wait_until(lambda: second.received > 0)
-        first.leave()
-        third = Member(broker, strategy, received.note)
-        third.start()
-        production.join()
-        assert production.acknowledged == set(range(count))
-        received.wait_for(lambda: production.acknowledged)
-        wait_until(lambda: third.assignments > 0)
-        second.leave()
-        third.leave()
-        assert sum(committed(broker).values()) == count
-        per_partition = Counter(partition for partition, _ in received.values)
-        assert per_partition == {p: len(range(p, count, PARTITIONS)) for p in range(PARTITIONS)}
-
-
-def test_committed_offsets_survive_kill_9(tmp_path: Path) -> None:
-    count = 60_000
     broker = BrokerProcess(tmp_path, SETTINGS)
     broker.start()
     try:
-        create_topic(broker)
+        create_numbers_topic(broker)
         received = Received()
-        production = Production(broker, count, pause_every=500)
-        members = [Member(broker, "range", received.note) for _ in range(2)]
-        production.start()
-        for member in members:
+
+        def new_member() -> Member:
+            member = Member(ConfluentClient(broker, strategy), received)
             member.start()
-        for enough in (count // 4, count // 2):
-            wait_until(lambda enough=enough: len(received.values) > enough)  # type: ignore[misc]
-            floor = committed(broker)
+            return member
+
+        production = Production(broker, count, pause_every=count // 150)
+        watch = CommittedWatch(broker)
+        first = new_member()
+        production.start()
+        watch.start()
+        second = new_member()
+        wait_until(lambda: second.received > 0)
+        for share in (0.2, 0.5):
+            wait_until(lambda share=share: len(production.acknowledged) > share * count)  # type: ignore[misc]
+            assert production.is_alive()
             broker.kill()
             broker.start()
-            after = committed(broker)
-            assert all(after[partition] >= offset for partition, offset in floor.items())
+            if share == 0.2:
+                first.leave()
+                third = new_member()
+        wait_until(lambda: third.received > 0 or len(received.times) == count)
         production.join()
-        received.wait_for(lambda: production.acknowledged)
-        for member in members:
-            member.leave()
-        assert len(production.acknowledged) == count
-        assert sum(committed(broker).values()) == count
+        assert production.acknowledged == set(range(count))
+        received.wait_for(count)
+        second.leave()
+        third.leave()
+        watch.end()
+        check_log(broker, count)
+        assert sum(committed_now(broker).values()) == count
         broker.kill()
         broker.start()
-        assert sum(committed(broker).values()) == count
+        assert sum(committed_now(broker).values()) == count
     finally:
         broker.stop()
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
+class PythonClient:
+    """A member that uses kafka-python."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self._consumer = KafkaConsumer(
+            TOPIC,
+            bootstrap_servers=broker.bootstrap,
+            group_id=GROUP,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=6_000,
+            heartbeat_interval_ms=500,
+        )
+
+    def poll(self) -> list[Arrival]:
+        return [
+            Arrival(record.partition, record.offset, int(record.value))
+            for records in self._consumer.poll(100, max_records=2_000).values()
+            for record in records
+        ]
+
+    def commit(self, positions: Mapping[int, int]) -> bool:
+        offsets = {
+            kafka.TopicPartition(TOPIC, partition): kafka.OffsetAndMetadata(offset, "", -1)
+            for partition, offset in positions.items()
+        }
+        try:
+            self._consumer.commit(offsets)
+        except PythonKafkaError as error:
+            if not (error.retriable or "ebalance" in str(error)):
+                raise
+            return False
+        return True
+
+    def positions(self) -> Mapping[int, int]:
+        return {
+            each.partition: self._consumer.position(each) for each in self._consumer.assignment()
+        }
+
+    def close(self) -> None:
+        self._consumer.close(autocommit=False)
+
+
+def write_with_kafka_python(broker: BrokerProcess, count: int) -> int:
+    """Write the numbers below ``count``; return how many were acknowledged."""
+    producer = KafkaProducer(
+        bootstrap_servers=broker.bootstrap, enable_idempotence=True, linger_ms=5
+    )
+    sent = []
+    for number in range(count):
+        sent.append(producer.send(TOPIC, b"%d" % number, partition=number % PARTITIONS))
+        if number % 100 == 0:
+            time.sleep(0.01)
+    acknowledged = sum(
+        each.get(PATIENCE_S).offset == n // PARTITIONS for n, each in enumerate(sent)
+    )
+    producer.close()
+    return acknowledged
+
+
+class AioClient:
+    """A member that uses aiokafka, on a loop of its own that runs while it is used."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._broker = broker
+        self._consumer: AIOKafkaConsumer | None = None
+
+    def _run(self, work: Callable[[AIOKafkaConsumer], Awaitable[T]]) -> T:
+        async def started() -> AIOKafkaConsumer:
+            consumer = AIOKafkaConsumer(
+                TOPIC,
+                bootstrap_servers=self._broker.bootstrap,
+                group_id=GROUP,
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+                session_timeout_ms=6_000,
+                heartbeat_interval_ms=500,
+            )
+            await consumer.start()
+            return consumer
+
+        if self._consumer is None:
+            self._consumer = self._loop.run_until_complete(started())
+        return self._loop.run_until_complete(work(self._consumer))
+
+    def poll(self) -> list[Arrival]:
+        found = self._run(lambda consumer: consumer.getmany(timeout_ms=100, max_records=2_000))
+        return [
+            Arrival(record.partition, record.offset, int(record.value))
+            for records in found.values()
+            for record in records
+        ]
+
+    def commit(self, positions: Mapping[int, int]) -> bool:
+        offsets = {AioTopicPartition(TOPIC, p): offset for p, offset in positions.items()}
+        try:
+            self._run(lambda consumer: consumer.commit(offsets))
+        except AioKafkaError as error:
+            if not (error.retriable or "ebalance" in str(error)):
+                raise
+            return False
+        return True
+
+    def positions(self) -> Mapping[int, int]:
+        async def ask(consumer: AIOKafkaConsumer) -> dict[int, int]:
+            return {each.partition: await consumer.position(each) for each in consumer.assignment()}
+
+        return self._run(ask)
+
+    def close(self) -> None:
+        self._run(lambda consumer: consumer.stop())
+        self._loop.close()
+
+
+def write_with_aiokafka(broker: BrokerProcess, count: int) -> int:
+    """Write the numbers below ``count``; return how many were acknowledged."""
+
+    async def write() -> int:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=broker.bootstrap, enable_idempotence=True, linger_ms=5
+        )
+        await producer.start()
+        sent = []
+        for number in range(count):
+            sent.append(await producer.send(TOPIC, b"%d" % number, partition=number % PARTITIONS))
+            if number % 100 == 0:
+                await asyncio.sleep(0.01)
+        answers = await asyncio.wait_for(asyncio.gather(*sent), PATIENCE_S)
+        await producer.stop()
+        return sum(answer.offset == n // PARTITIONS for n, answer in enumerate(answers))
+
+    return asyncio.run(write())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    ("new_client", "write"),
+    [(PythonClient, write_with_kafka_python), (AioClient, write_with_aiokafka)],
+    ids=["kafka-python", "aiokafka"],
+)
+def test_the_python_clients_live_through_it_too(
+    tmp_path: Path,
+    new_client: Callable[[BrokerProcess], GroupClient],
+    write: Callable[[BrokerProcess, int], int],
+) -> None:
+    count = 20_000
+    acknowledged: list[int] = []
+    broker = BrokerProcess(tmp_path, SETTINGS)
+    broker.start()
+    try:
+        create_numbers_topic(broker)
+        received = Received()
+        watch = CommittedWatch(broker)
+        members = [Member(new_client(broker), received) for _ in range(2)]
+        production = threading.Thread(target=lambda: acknowledged.append(write(broker, count)))
+        production.start()
+        watch.start()
+        for member in members:
+            member.start()
+        wait_until(lambda: len(received.values) > count // 4)
+        broker.kill()
+        broker.start()
+        wait_until(lambda: len(received.values) > count // 2)
+        members[0].leave()
+        late = Member(new_client(broker), received)
+        late.start()
+        production.join(PATIENCE_S)
+        assert acknowledged == [count]
+        received.wait_for(count)
+        members[1].leave()
+        late.leave()
+        watch.end()
+        check_log(broker, count)
+        assert sum(committed_now(broker).values()) == count
+    finally:
+        broker.stop()
+        gc.collect()  # the clients leave sockets to it that could not be connected
