@@ -6,7 +6,7 @@ A broker reserves a thousand ids at a time by one versioned write of `/latest_pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from millstream.controller import paths, payloads
@@ -28,18 +28,34 @@ BLOCK_SIZE: Final = 1000
 MAX_PRODUCER_ID: Final = 2**63 - 1
 
 
+def first_unused_id(known: Iterable[int]) -> int:
+    """Return an id above all that the logs on this broker's disks remember.
+
+    The logs of an adopted Kafka directory know producers that this store never counted; an id given
+    out twice would meet the sequence numbers of its first owner. A client can make ids up, so
+    those in the upper half of the range do not count.
+    """
+    return 1 + max((each for each in known if each <= MAX_PRODUCER_ID // 2), default=-1)
+
+
 class ProducerIds:
-    """Hands out producer ids. ``on_store_failed`` hears of a store whose disk failed."""
+    """Hands out producer ids. ``on_store_failed`` hears of a store whose disk failed.
+
+    A store that has given out none begins at ``first_id``: see ``first_unused_id``.
+    """
 
     def __init__(
         self,
         store: MetadataStore,
         broker_id: BrokerId,
         on_store_failed: Callable[[StorageError], None],
+        *,
+        first_id: int = 0,
     ) -> None:
         self._store = store
         self._broker_id = broker_id
         self._on_store_failed = on_store_failed
+        self._first_id = first_id
         self._next = 0
         self._end = 0
         """One past the last id of the block in hand."""
@@ -87,7 +103,7 @@ class ProducerIds:
         try:
             node = await self._store.get(path)
         except NoNodeError:
-            first = 0
+            first = self._first_id
             operations = [Create(path, self._block(first))]
         else:
             first = payloads.read_producer_id_block(path, node.data) + 1

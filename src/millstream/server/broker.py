@@ -32,7 +32,7 @@ from millstream.runtime.log_maintenance import LogMaintenance
 from millstream.runtime.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.offload import ThreadOffload
 from millstream.runtime.partitions import Partitions
-from millstream.runtime.producer_ids import ProducerIds
+from millstream.runtime.producer_ids import ProducerIds, first_unused_id
 from millstream.runtime.services import Services
 from millstream.server.dispatch import Dispatcher
 from millstream.sqlite.metadata_store import SqliteMetadataStore
@@ -142,7 +142,7 @@ class Broker:
                     evict_after_ms=_SESSION_EVICTION_MS,
                     random_id=lambda: secrets.randbelow(2**31),
                 ),
-                producer_ids=ProducerIds(store, config.broker, self._partitions.storage_failed),
+                producer_ids=self._producer_ids(store),
             )
         )
 
@@ -213,6 +213,12 @@ class Broker:
             host = told.host or listening.host or socket.getfqdn()
             endpoints.append(Endpoint(told.name, host, told.port or port))
         return BrokerNode(config.broker, tuple(endpoints), config.broker_rack)
+
+    def _producer_ids(self, store: SqliteMetadataStore) -> ProducerIds:
+        logs = self._log_manager.logs()
+        known = (producer.producer_id for log in logs for producer in log.producers())
+        failed = self._partitions.storage_failed
+        return ProducerIds(store, self._config.broker, failed, first_id=first_unused_id(known))
 
     def _settle_adoption(self, adoption: Adoption) -> None:
         """Say what was found in the directories, and put aside what belongs to nobody."""

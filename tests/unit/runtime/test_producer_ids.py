@@ -13,7 +13,12 @@ from millstream.model.deferred import Deferred
 from millstream.model.errors import KafkaError, StorageError
 from millstream.model.metadata_store import Create, Done, Node, Operation
 from millstream.runtime.offload import InlineOffload
-from millstream.runtime.producer_ids import BLOCK_SIZE, ProducerIds
+from millstream.runtime.producer_ids import (
+    BLOCK_SIZE,
+    MAX_PRODUCER_ID,
+    ProducerIds,
+    first_unused_id,
+)
 from millstream.sqlite.metadata_store import SqliteMetadataStore
 
 
@@ -61,6 +66,16 @@ def test_ids_follow_each_other_and_a_block_is_one_write(store: SlowStore) -> Non
 def test_a_restart_and_another_broker_get_other_ids(store: SlowStore) -> None:
     handed_out = [ids(store, broker).next().result() for broker in (1, 1, 2)]
     assert handed_out == [0, BLOCK_SIZE, 2 * BLOCK_SIZE]
+
+
+def test_a_new_store_begins_above_what_the_logs_remember(store: SlowStore) -> None:
+    assert first_unused_id([]) == 0
+    assert first_unused_id([4, 17, 3]) == 18
+    assert first_unused_id([4, MAX_PRODUCER_ID]) == 5, "a client made that one up"
+    first = ProducerIds(store, BrokerId(1), on_store_failed=lambda _: None, first_id=18)
+    assert first.next().result() == 18
+    again = ProducerIds(store, BrokerId(1), on_store_failed=lambda _: None, first_id=7)
+    assert again.next().result() == 18 + BLOCK_SIZE
 
 
 def test_all_who_wait_share_a_reservation(store: SlowStore) -> None:
