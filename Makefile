@@ -22,14 +22,15 @@ check: $(STAMP)  ## format, lint, types, layers and the fast tests: about a minu
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q -n 2 --dist loadgroup -m 'not slow and not interop and not system and not spark'
+	$(BIN)/pytest -q -n 2 -m 'not slow and not interop and not system and not spark'
 
 test: $(STAMP)  ## everything that needs no Java tools: `check` plus real processes, stock clients and Spark
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q -n 2 --dist loadgroup
+	$(BIN)/pytest -q -n 2 -m 'not spark'
+	$(BIN)/pytest -q -m spark
 
 interop: $(STAMP)  ## Apache Kafka's own tools and the differential runner (Maven, or KAFKA_HOME)
 	$(BIN)/pytest -q tests/interop --java

@@ -1,7 +1,7 @@
 """One SparkSession for all tests of Spark: starting a JVM is the slow part.
 
-With several test workers every test here runs in the same one (``--dist loadgroup``), so that there
-is one JVM at a time.
+They run in one process (`make test` gives them a pytest of their own), so that there is one JVM at a
+time and it has both cores.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            # A test that is cut off inside a call to the JVM breaks the session for the others.
+            item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture(scope="session")
