@@ -12,6 +12,7 @@ help:  ## print these targets
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[spark,dev]'
+	$(BIN)/python -m compileall -q src
 	touch $@
 
 demo: $(STAMP)  ## run the main job: access log -> topic -> Spark -> Parquet (LOG=path takes your own file)
@@ -36,6 +37,7 @@ interop: $(STAMP)  ## Apache Kafka's own tools and the differential runner (Mave
 	$(BIN)/pytest -q tests/interop --java
 
 bench: $(STAMP)  ## the benchmark tables, beside Apache Kafka where it can be had
+	$(BIN)/python -m compileall -q src
 	$(BIN)/python -m bench
 
 clean:  ## remove the virtual environment and caches
