@@ -11,6 +11,7 @@ from tests.memory_files import MemoryFileSystem
 from tests.unit.storage.support import (
     NOW_MS,
     append,
+    append_marker,
     create_log,
     read_values,
     reopen,
@@ -23,7 +24,7 @@ from millstream.model.topic import TopicId, TopicPartition
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import LocalFileSystem, read_file, replace_file
 from millstream.storage.flush import run_together
-from millstream.storage.log import Log
+from millstream.storage.log import AbortedTransaction, Log
 from millstream.storage.log_manager import LogManager
 
 ROOT = Path("/data")
@@ -166,6 +167,37 @@ def test_a_flush_brings_names_files_and_contents_to_disk() -> None:
         assert after.log_end_offset in (30, 31)
         assert [v for _, v in read_values(after)][:30] == [b"%d" % n * 30 for n in range(30)]
         assert [after.epoch_for_offset(n) for n in (0, 10, 20)] == [0, 1, 2]
+
+
+def test_aborted_transactions_below_the_recovery_point_survive_a_power_loss() -> None:
+    files, _, log = memory_log()
+    files.sync_directory("/")
+    for n in range(10):
+        append(
+            log, b"dropped" * 10, producer_id=1, producer_epoch=0, base_sequence=n,
+            is_transactional=True,
+        )  # fmt: skip
+        append_marker(log, 1, commit=False)
+        log.update_high_watermark(log.log_end_offset)
+    log.roll(now_ms=NOW_MS)
+    append(log, b"last")
+    plan = log.flush_plan()
+    assert plan is not None
+    plan.run()
+    log.flushed(plan)
+
+    def aborted(log: Log) -> list[AbortedTransaction]:
+        read = log.read(0, max_bytes=1 << 20, upper_bound_offset=20, min_one_batch=True)
+        return log.aborted_transactions(read)
+
+    expected = aborted(log)
+    assert len(expected) > 2
+    for seed in range(10):
+        left = LogEnvironment(file_system=files.crashed(random.Random(seed)))
+        after = reopen(
+            ROOT, CONFIG, clean=False, recovery_point=log.recovery_point, environment=left
+        )
+        assert aborted(after) == expected
 
 
 def test_flushing_is_done_once() -> None:
