@@ -122,6 +122,23 @@ class ThrottledReplicas(Validator):
         return "`*`, or `partition:broker`, …"
 
 
+class HostCounts(Validator):
+    """Hosts with a number each, ``host:count`` (Kafka: ``SocketServerConfigs``)."""
+
+    __slots__ = ()
+
+    def __call__(self, name: str, value: Value) -> None:
+        """Refuse a list with an item that is anything else."""
+        assert isinstance(value, str)
+        for item in filter(None, value.split(",")):
+            host, _, count = item.rpartition(":")
+            if not host.strip() or not (count.isascii() and count.strip().isdecimal()):
+                raise invalid(name, value, "must be `host:count`, separated by commas")
+
+    def __str__(self) -> str:
+        return "`host:count`, …"
+
+
 def _is_replica(item: str) -> bool:
     partition, _, broker = item.partition(":")
     return item.isascii() and partition.isdecimal() and broker.isdecimal()
@@ -147,5 +164,6 @@ def each_of(*allowed: str) -> EachOf:
     return EachOf(allowed)
 
 
+host_counts: Final = HostCounts()
 gzip_level: Final = GzipLevel()
 throttled_replicas: Final = ThrottledReplicas()

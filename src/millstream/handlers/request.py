@@ -21,7 +21,7 @@ Records in a request are views into the connection's buffer: they are valid unti
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -45,6 +45,9 @@ class ConnectionInfo:
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
     principal: str = "User:ANONYMOUS"
+    abandon: Callable[[], None] | None = None
+    """Set while a request is parked: called when the peer goes, so that nothing waits in vain. One
+    is enough, for the requests that park are handled one after the other."""
 
 
 @dataclass(slots=True)

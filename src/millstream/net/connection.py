@@ -4,6 +4,10 @@ Requests are handled one after the other, as Kafka does by muting a channel, wit
 request of a *pipelined* API (Produce) may be handled while earlier ones of such APIs still wait for
 their commit, so a connection keeps appending while acks=all is on its way. Everything else waits in
 the buffer, and the kernel's window holds the peer back; so does an answer the peer is slow to read.
+
+While an answer is owed that nothing may overtake, the connection reads ahead a little, for two
+reasons: the next request is there when its turn comes, and a peer that goes away is noticed, so
+that nothing waits on its behalf.
 """
 
 from __future__ import annotations
@@ -31,22 +35,29 @@ Served: TypeAlias = Outgoing | Deferred[Outgoing | None] | None
 
 @dataclass(frozen=True, slots=True)
 class ConnectionPolicy:
-    """What holds for every connection: which APIs may overlap, how much may lie unsent."""
+    """What holds for every connection: which APIs may overlap, and how much may pile up."""
 
     pipelined_keys: frozenset[int]
     max_unsent_bytes: int = 256 * 1024 * 1024
+    """Answers in memory that the peer leaves unread; more of them and it is hung up on."""
+    max_owed_answers: int = 1024
+    """Requests that wait for their commit; with so many, nothing more is handled until one has."""
+    max_owed_request_bytes: int = 16 * 1024 * 1024
+    """The same, in bytes of the requests: what has to be recompressed is kept until then."""
 
 
 _SEND_AT_BYTES: Final = 1 << 20
+_READ_AHEAD_BYTES: Final = 16 * 1024
 
 
 class _Slot:
     """The place of one answer in the order of requests."""
 
-    __slots__ = ("outgoing", "pipelined", "ready")
+    __slots__ = ("outgoing", "pipelined", "ready", "request_bytes")
 
-    def __init__(self, *, pipelined: bool) -> None:
+    def __init__(self, *, pipelined: bool, request_bytes: int) -> None:
         self.pipelined = pipelined
+        self.request_bytes = request_bytes
         self.ready = False
         self.outgoing: Outgoing | None = None
 
@@ -79,7 +90,11 @@ class Connection:
         self._on_closed = on_closed
         self._writer = SocketWriter(sock, zero_copy=True)
         self._answers: deque[_Slot] = deque()
+        self._owed_bytes = 0
         self._held: memoryview | None = None
+        self._stalled = False
+        """True while bytes have come that wait for an answer before them."""
+        self._serving = False
         self._reading = False
         self._writing = False
         self.closed = False
@@ -103,6 +118,7 @@ class Connection:
             self._writing = False
         self._answers.clear()
         self._held = None
+        self._stalled = False
         self._socket.close()
         if self._budget.limits:
             self._budget.forget(self)
@@ -113,10 +129,17 @@ class Connection:
         if not self.closed and not self._writing and self._held is None:
             self._resume_reading()
 
+    def rest(self) -> None:
+        """Give back the memory of a buffer that nothing has come into for long."""
+        if self._held is None:
+            self._frames.shrink()
+
     @property
     def partial_frame_bytes(self) -> int:
-        """How much of a frame has come whose rest has not; 0 between frames."""
-        return 0 if self._held is not None else self._frames.frame_pending
+        """How much of a frame has come whose rest has not; 0 between frames, and while it is not
+        the peer that the frame waits for.
+        """
+        return 0 if self._stalled else self._frames.frame_pending
 
     @property
     def waits_for_reader(self) -> bool:
@@ -133,8 +156,14 @@ class Connection:
             self._pause_reading()
             return
         frames = self._frames
+        space = frames.writable()
+        if self._stalled:
+            space = space[: max(0, _READ_AHEAD_BYTES - frames.frame_pending)]
+            if not space:
+                self._pause_reading()
+                return
         try:
-            count = self._socket.recv_into(frames.writable())
+            count = self._socket.recv_into(space)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -146,57 +175,89 @@ class Connection:
         self.touched = True
         frames.received(count)
         self._serve_frames()
-        if self._budget.limits and not self.closed:
-            held = 0 if self._held is not None else frames.frame_pending
-            if not self._budget.note(self, held):
-                self._pause_reading()
+        if (
+            self._budget.limits
+            and not self.closed
+            and not self._budget.note(self, self.partial_frame_bytes)
+        ):
+            self._pause_reading()
 
     def _serve_frames(self) -> None:
         """Handle every whole frame in the buffer, then send what can be answered at once."""
         out: list[Records] = []
-        size = 0
-        next_frame = self._frames.next_frame
+        self._serving = True
         try:
-            while (frame := self._held or next_frame()) is not None:
-                self._held = None
-                self.frames_served += 1
-                if self._answers and not self._may_overtake(frame):
-                    self._held = frame
-                    break
-                answer = self._serve(frame)
-                if self._answers or not isinstance(answer, Outgoing):
-                    self._queue(answer, frame)
-                    continue
-                out += answer.pieces
-                size += answer.size
-                if size >= _SEND_AT_BYTES:
-                    # A peer that asks for much at once gets it in the order it reads.
-                    self._send(out)
-                    out, size = [], 0
-                    if self._writing or self.closed:
-                        return
+            self._serve_into(out)
         except ProtocolError as error:
             log.info("closing the connection on fd %d: %s", self._fd, error)
             self._finish(out)
-            return
         except ConnectionClosedError:
             self._finish(out)
-            return
-        if out:
+        except Exception:
+            log.exception(
+                "closing the connection on fd %d: a request could not be served", self._fd
+            )
+            self._finish(out)
+        finally:
+            self._serving = False
+        if out and not self.closed:
             self._send(out)
+        if self._answers and self._answers[0].ready:
+            self._release()
 
-    def _may_overtake(self, frame: memoryview) -> bool:
-        """Tell whether this request may be handled while the one before it is unanswered."""
+    def _serve_into(self, out: list[Records]) -> None:
+        """Handle frames; ``out`` gets the answers that come at once and have none before them."""
+        answers = self._answers
+        next_frame = self._frames.next_frame
+        size = 0
+        self._stalled = False
+        while not answers or self._may_go_on():
+            frame = self._held or next_frame()
+            if frame is None:
+                return
+            self._held = None
+            if answers and not self._is_pipelined(frame):
+                self._held = frame
+                self._stalled = True
+                return
+            self.frames_served += 1
+            answer = self._serve(frame)
+            if answers or not isinstance(answer, Outgoing):
+                self._queue(answer, frame)
+                if self.closed:
+                    return
+                continue
+            out += answer.pieces
+            size += answer.size
+            if size >= _SEND_AT_BYTES:
+                # A peer that asks for much at once gets it in the order it reads.
+                self._send(out)
+                out.clear()
+                size = 0
+                if self._writing or self.closed:
+                    return
+        self._stalled = self._frames.frame_pending > 0 or self._held is not None
+
+    def _may_go_on(self) -> bool:
+        """Tell whether a request may be handled while the one before it is unanswered."""
+        policy = self._policy
+        return (
+            self._answers[-1].pipelined
+            and len(self._answers) < policy.max_owed_answers
+            and self._owed_bytes < policy.max_owed_request_bytes
+        )
+
+    def _is_pipelined(self, frame: memoryview) -> bool:
         key = frame[0] << 8 | frame[1] if len(frame) > 1 else -1
-        return key in self._policy.pipelined_keys and self._answers[-1].pipelined
+        return key in self._policy.pipelined_keys
 
     def _queue(self, answer: Served, frame: memoryview) -> None:
         """Keep the place of an answer that cannot leave now."""
         if answer is None:
             return
-        key = frame[0] << 8 | frame[1]
-        slot = _Slot(pipelined=key in self._policy.pipelined_keys)
+        slot = _Slot(pipelined=self._is_pipelined(frame), request_bytes=len(frame))
         self._answers.append(slot)
+        self._owed_bytes += slot.request_bytes
         if isinstance(answer, Outgoing):
             slot.outgoing = answer
             slot.ready = True
@@ -210,8 +271,12 @@ class Connection:
             except ConnectionClosedError:
                 self.close()
                 return
+            except Exception:
+                log.exception("closing the connection on fd %d: an answer failed", self._fd)
+                self.close()
+                return
             slot.ready = True
-            if self._answers[0] is slot:
+            if self._answers[0] is slot and not self._serving:
                 self._release()
 
         answer.on_done(fill)
@@ -221,17 +286,18 @@ class Connection:
         out: list[Records] = []
         answers = self._answers
         while answers and answers[0].ready:
-            outgoing = answers.popleft().outgoing
-            if outgoing is not None:
-                out += outgoing.pieces
+            slot = answers.popleft()
+            self._owed_bytes -= slot.request_bytes
+            if slot.outgoing is not None:
+                out += slot.outgoing.pieces
         if out:
             self._send(out)
-        if self._held is not None and not self.closed and not self._writing:
+        if self._stalled and not self.closed and not self._writing:
             self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
         """Handle what was held back, unless something holds it still."""
-        if self.closed or self._writing:
+        if self.closed or self._writing or self._serving:
             return
         self._serve_frames()
         if self._held is None and not self._writing and not self.closed:

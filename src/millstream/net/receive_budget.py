@@ -59,6 +59,11 @@ class ReceiveBudget:
 
     def _wake(self) -> None:
         """Resume those whose turn has come."""
-        for reader in [reader for reader in self._paused if self._may_read(reader)]:
+        if self.used_bytes <= self.limit_bytes:
+            readers = list(self._paused)
+        else:
+            first = next(iter(self._held), None)
+            readers = [first] if first in self._paused else []
+        for reader in readers:
             del self._paused[reader]
             reader.resume()

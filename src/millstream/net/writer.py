@@ -20,6 +20,7 @@ _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _MAX_VECTOR = 64
 _JOINED_BYTES = 16 * 1024
 _SENDFILE_STEP = 1 << 30
+_SHORT_FILE = "a file ended before the slice that was promised from it"
 
 
 class SocketWriter:
@@ -34,6 +35,7 @@ class SocketWriter:
         self._chunks: deque[Records] = deque()
         self._offset = 0
         self.pending_bytes = 0
+        """Memory that what is kept takes: slices of files take none."""
 
     def send(self, chunks: list[Records]) -> bool:
         """Send what the socket takes now and keep the rest; True when nothing is left.
@@ -74,9 +76,11 @@ class SocketWriter:
 
     def _enqueue(self, chunks: Iterable[Records]) -> None:
         for chunk in chunks:
-            size = len(chunk) if isinstance(chunk, _BYTES) else chunk.size
-            if size:
-                self.pending_bytes += size
+            if not isinstance(chunk, _BYTES):
+                if chunk.size:
+                    self._chunks.append(chunk)
+            elif chunk:
+                self.pending_bytes += len(chunk)
                 self._chunks.append(chunk)
 
     def _send_vector(self) -> None:
@@ -99,7 +103,10 @@ class SocketWriter:
 
     def _send_slice(self, piece: Payload) -> None:
         if not self._zero_copy:
-            self._chunks[0] = memoryview(piece.read())
+            data = self._chunks[0] = piece.read()
+            if len(data) < piece.size:
+                raise ConnectionResetError(_SHORT_FILE)
+            self.pending_bytes += len(data)
             return
         remaining = piece.size - self._offset
         sent = os.sendfile(
@@ -109,19 +116,22 @@ class SocketWriter:
             min(remaining, _SENDFILE_STEP),
         )
         if sent == 0:
-            raise ConnectionResetError("a file ended before the slice that was promised from it")
+            raise ConnectionResetError(_SHORT_FILE)
         self._advance(sent)
 
     def _advance(self, sent: int) -> None:
-        self.pending_bytes -= sent
         sent += self._offset
         chunks = self._chunks
         while chunks:
             first = chunks[0]
-            size = len(first) if isinstance(first, _BYTES) else first.size
+            if isinstance(first, _BYTES):
+                size = held = len(first)
+            else:
+                size, held = first.size, 0
             if sent < size:
                 break
             sent -= size
+            self.pending_bytes -= held
             chunks.popleft()
         self._offset = sent
 

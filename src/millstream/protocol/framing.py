@@ -109,6 +109,11 @@ class FrameReader:
         self._start = end
         return self._view[begin:end]
 
+    def shrink(self) -> None:
+        """Give an empty buffer's memory back, down to ``INITIAL_BYTES``."""
+        if self._start == self._end and len(self._buffer) > INITIAL_BYTES:
+            self._resize(INITIAL_BYTES)
+
     def _wanted(self, pending: int) -> int:
         """Return how much space the frame that has begun still needs, as far as that is known."""
         if pending < 4:

@@ -23,7 +23,8 @@ from millstream.model.deferred import Deferred
 from millstream.model.errors import StorageError
 from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId, TopicPartition
 from millstream.net.connection import ConnectionPolicy
-from millstream.net.listener import ConnectionLimits, Listener
+from millstream.net.connection_quotas import ConnectionLimits, ConnectionQuotas
+from millstream.net.listener import Listener
 from millstream.net.receive_budget import ReceiveBudget
 from millstream.runtime.clock import LoopClock
 from millstream.runtime.controller_runtime import ControllerRuntime
@@ -62,6 +63,7 @@ class Broker:
         """True once no log directory is left to serve from."""
         self.bound: tuple[str, int] = ("", 0)
         """Host and port of the first listener, once started."""
+        self._quotas = ConnectionQuotas(_connection_limits(config))
         self._listeners: list[Listener] = []
         self._clock = LoopClock(loop)
         self._offload = ThreadOffload(loop.call_soon_threadsafe)
@@ -200,11 +202,10 @@ class Broker:
         config = self._config
         budget = ReceiveBudget(config.queued_max_request_bytes)
         policy = ConnectionPolicy(PIPELINED, config.socket_unsent_max_bytes)
-        limits = _connection_limits(config)
         endpoints = []
         for listening, told in zip(config.listening(), advertised, strict=True):
             listener = Listener(
-                listening.name, loop=self._loop, limits=limits, budget=budget, policy=policy
+                listening.name, loop=self._loop, quotas=self._quotas, budget=budget, policy=policy
             )
             self._listeners.append(listener)
             port = listener.bind(listening.host, listening.port)
@@ -251,8 +252,7 @@ class Broker:
     def _on_settings(self, before: BrokerConfig, after: BrokerConfig) -> None:
         """Take over dynamic settings that are not read afresh at each use."""
         self._environment.producer_id_expiration_ms = after.producer_id_expiration_ms
-        for listener in self._listeners:
-            listener.limits = _connection_limits(after)
+        self._quotas.set_limits(_connection_limits(after))
 
     def _directory_failed(self, directory: str) -> None:
         if not self._log_manager.directories and not self.failed:
@@ -288,11 +288,14 @@ def _connection_limits(config: BrokerConfig) -> ConnectionLimits:
         max_connections=config.max_connections,
         max_connections_per_ip=config.max_connections_per_ip,
         max_connections_per_ip_overrides=tuple(
-            (host.strip(), int(count)) for host, _, count in overrides
+            (address, int(count))
+            for host, _, count in overrides
+            for address in _addresses(host.strip())
         ),
         max_creation_rate=config.max_connection_creation_rate,
         idle_ms=config.connections_max_idle_ms,
         frame_deadline_ms=config.socket_request_read_timeout_ms,
+        backlog=config.socket_listen_backlog_size,
         send_buffer_bytes=_if_given(config, "socket.send.buffer.bytes"),
         receive_buffer_bytes=_if_given(config, "socket.receive.buffer.bytes"),
     )
@@ -301,3 +304,12 @@ def _connection_limits(config: BrokerConfig) -> ConnectionLimits:
 def _if_given(config: BrokerConfig, name: str) -> int:
     """Return a socket buffer's size where the operator chose one, else −1: the kernel fits it."""
     return int(config.overrides[name]) if name in config.overrides else -1
+
+
+def _addresses(host: str) -> set[str]:
+    """Return the addresses of a host as peers show them."""
+    try:
+        return {str(found[4][0]) for found in socket.getaddrinfo(host.strip("[]"), None)}
+    except OSError as error:
+        log.warning("max.connections.per.ip.overrides: %s has no address: %s", host, error)
+        return set()

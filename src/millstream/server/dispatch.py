@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from millstream.handlers import api_versions
@@ -46,6 +47,23 @@ class _Ready(NamedTuple):
     handle: Handle
 
 
+class DispatchSession:
+    """Serves the requests of one connection (a ``net.listener.Session``)."""
+
+    __slots__ = ("_connection", "serve")
+
+    def __init__(self, dispatcher: Dispatcher, connection: ConnectionInfo) -> None:
+        self._connection = connection
+        self.serve: Callable[[memoryview], Served] = partial(dispatcher.serve, connection)
+        """Answers one frame."""
+
+    def closed(self) -> None:
+        """Let go of what is parked for the peer: nobody is there to be answered."""
+        abandon, self._connection.abandon = self._connection.abandon, None
+        if abandon is not None:
+            abandon()
+
+
 class Dispatcher:
     """Serves the requests of every connection."""
 
@@ -53,15 +71,11 @@ class Dispatcher:
         self._services = services
         self._ready: dict[tuple[int, int], _Ready] = {}
 
-    def open_session(self, peer: Peer) -> Callable[[memoryview], Served]:
-        """Return the function that serves the frames of one connection."""
-        connection = ConnectionInfo(peer.connection_id, peer.listener, peer.host, peer.port)
-        serve = self.serve
-
-        def serve_connection(frame: memoryview) -> Served:
-            return serve(connection, frame)
-
-        return serve_connection
+    def open_session(self, peer: Peer) -> DispatchSession:
+        """Return who serves the frames of one connection."""
+        return DispatchSession(
+            self, ConnectionInfo(peer.connection_id, peer.listener, peer.host, peer.port)
+        )
 
     def serve(self, connection: ConnectionInfo, frame: memoryview) -> Served:
         """Answer one request; ProtocolError and ConnectionClosedError end the connection."""
@@ -111,7 +125,7 @@ def _later(context: RequestContext, request: Request, reply: Deferred[Answer]) -
     def finish(ready: Deferred[Answer]) -> None:
         try:
             outgoing = _encode(context, _settled(context, request, ready))
-        except ConnectionClosedError as error:
+        except Exception as error:  # the connection closes, whatever it is
             outcome.fail(error)
         else:
             outcome.complete(outgoing)
@@ -133,7 +147,12 @@ def _failure(context: RequestContext, request: Request, error: Exception) -> Ans
     """Refuse a request as a whole."""
     if not isinstance(error, KafkaError):
         log.exception(
-            "request %s v%d failed", ApiKey(context.api_key).name, context.version, exc_info=error
+            "request %s v%d of client %r at %s failed",
+            ApiKey(context.api_key).name,
+            context.version,  # what the client says of itself stands in the log as a literal
+            context.client_id,
+            context.connection.peer_host,
+            exc_info=error,
         )
         error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     return ROUTES[context.api_key].failed()(context, request, error)

@@ -105,6 +105,8 @@ def test_defaults() -> None:
         ({"broker.id": "-2"}, "Value must be at least 0"),
         ({"process.roles": "controller"}, "add broker"),
         ({"process.roles": "broker,clown"}, "must be one of"),
+        ({"max.connections.per.ip.overrides": "10.0.0.1"}, "must be `host:count`"),
+        ({"max.connections.per.ip.overrides": "a:1,b:many"}, "must be `host:count`"),
     ],
 )
 def test_what_is_wrong_is_named(settings: dict[str, str], message: str) -> None:

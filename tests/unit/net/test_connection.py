@@ -49,9 +49,15 @@ class FileRange:
         return self._file.read()
 
 
+POLICY = ConnectionPolicy(frozenset({PRODUCE}), max_unsent_bytes=16 << 20)
+
+
 @contextmanager
 def connected(
-    serve: Callable[[memoryview], Served], budget: ReceiveBudget | None = None
+    serve: Callable[[memoryview], Served],
+    budget: ReceiveBudget | None = None,
+    frames: FrameReader | None = None,
+    policy: ConnectionPolicy = POLICY,
 ) -> Iterator[tuple[asyncio.AbstractEventLoop, socket.socket, Connection, list[Connection]]]:
     loop = asyncio.new_event_loop()
     ours, theirs = socket.socketpair()
@@ -62,9 +68,9 @@ def connected(
         ours,
         loop=loop,
         serve=serve,
-        frames=FrameReader(1 << 20),
+        frames=frames or FrameReader(1 << 20),
         budget=budget or ReceiveBudget(-1),
-        policy=ConnectionPolicy(frozenset({PRODUCE}), max_unsent_bytes=16 << 20),
+        policy=policy,
         on_closed=closed.append,
     )
     connection.start()
@@ -288,3 +294,178 @@ def test_an_answer_that_comes_after_the_peer_has_gone_is_dropped() -> None:
         waiting.complete(outgoing(b"late"))
         turn(loop)
         assert connection.closed
+
+
+# What waits for an answer that nothing may overtake
+
+
+def test_behind_a_request_that_waits_little_is_read_ahead() -> None:
+    frames = FrameReader(1 << 20)
+    waiting: Deferred[Outgoing | None] = Deferred()
+
+    def serve(view: memoryview) -> Served:
+        return waiting if view[2:] == b"slow" else outgoing(b"%d" % len(view))
+
+    with connected(serve, frames=frames) as (loop, peer, connection, _):
+        peer.sendall(frame(FETCH, b"slow"))
+        turn(loop)
+        large = frame(FETCH, b"x" * 100_000)
+        sent = peer.send(large[:60_000])
+        turn(loop, 50)
+        assert 0 < frames.frame_pending <= 16 * 1024
+        assert connection.partial_frame_bytes == 0
+        waiting.complete(outgoing(b"slow"))
+        turn(loop)
+        assert received(peer) == b"slow"
+        assert connection.partial_frame_bytes > 0
+        while sent < len(large):
+            sent += peer.send(large[sent:])
+            turn(loop)
+        turn(loop, 50)
+        assert received(peer) == b"100002"
+
+
+def test_a_peer_that_goes_while_its_request_waits_is_noticed() -> None:
+    with connected(lambda view: Deferred()) as (loop, peer, connection, closed):
+        peer.sendall(frame(FETCH, b"slow") + frame(FETCH, b"next"))
+        turn(loop)
+        assert not connection.closed
+        peer.close()
+        turn(loop)
+        assert closed == [connection]
+
+
+def test_a_request_that_came_behind_one_that_waits_is_served_though_nothing_more_comes() -> None:
+    waiting: Deferred[Outgoing | None] = Deferred()
+
+    def serve(view: memoryview) -> Served:
+        return waiting if view[2:] == b"slow" else outgoing(bytes(view[2:]))
+
+    with connected(serve) as (loop, peer, _, _):
+        peer.sendall(frame(FETCH, b"slow"))
+        turn(loop)
+        peer.sendall(frame(FETCH, b"next"))
+        turn(loop)
+        waiting.complete(outgoing(b"slow"))
+        turn(loop)
+        assert received(peer) == b"slownext"
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        ConnectionPolicy(frozenset({PRODUCE}), max_owed_answers=2),
+        ConnectionPolicy(frozenset({PRODUCE}), max_owed_request_bytes=20),
+    ],
+    ids=["answers", "bytes"],
+)
+def test_requests_that_wait_for_their_commit_have_a_limit(policy: ConnectionPolicy) -> None:
+    waiting: list[Deferred[Outgoing | None]] = []
+
+    def serve(view: memoryview) -> Served:
+        waiting.append(Deferred())
+        return waiting[-1]
+
+    with connected(serve, policy=policy) as (loop, peer, _, _):
+        peer.sendall(b"".join(frame(PRODUCE, b"%08d" % n) for n in range(5)))
+        turn(loop)
+        assert len(waiting) == 2
+        for n in range(5):
+            waiting[n].complete(outgoing(b"%d" % n))
+            turn(loop)
+            assert len(waiting) == min(5, n + 3)
+        assert received(peer) == b"01234"
+
+
+def test_an_answer_that_is_settled_by_a_later_request_does_not_overtake_an_earlier_one() -> None:
+    """As when the second of two batches finds that the disk has failed."""
+    waiting: Deferred[Outgoing | None] = Deferred()
+
+    def serve(view: memoryview) -> Served:
+        if view[2:] == b"second":
+            return waiting
+        if view[2:] == b"third":
+            waiting.complete(outgoing(b"second;"))
+        return outgoing(bytes(view[2:]) + b";")
+
+    with connected(serve) as (loop, peer, _, _):
+        peer.sendall(frame(FETCH, b"first") + frame(PRODUCE, b"second") + frame(PRODUCE, b"third"))
+        turn(loop)
+        assert received(peer) == b"first;second;third;"
+
+
+# Faults
+
+
+def test_a_fault_of_ours_hangs_up_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def serve(view: memoryview) -> Served:
+        if view[2:] == b"bad":
+            raise RuntimeError("a fault of ours")
+        return outgoing(b"ok")
+
+    with connected(serve) as (loop, peer, _, closed):
+        peer.sendall(frame(FETCH, b"good") + frame(FETCH, b"bad") + frame(FETCH, b"good"))
+        turn(loop)
+        assert received(peer) == b"ok"
+        assert len(closed) == 1
+    assert "a fault of ours" in caplog.text
+
+
+@pytest.mark.parametrize("error", [ConnectionClosedError("bye"), RuntimeError("a fault of ours")])
+def test_an_answer_that_fails_hangs_up_and_harms_nobody_else(error: Exception) -> None:
+    waiting: Deferred[Outgoing | None] = Deferred()
+    others: list[int] = []
+    with connected(lambda view: waiting) as (loop, peer, connection, _):
+        peer.sendall(frame(PRODUCE, b""))
+        turn(loop)
+        waiting.on_done(lambda _: others.append(1))
+        waiting.fail(error)
+        assert connection.closed
+        assert others == [1]
+
+
+def test_nothing_is_served_once_an_answer_has_hung_up() -> None:
+    served: list[bytes] = []
+
+    def serve(view: memoryview) -> Served:
+        served.append(bytes(view[2:]))
+        failed: Deferred[Outgoing | None] = Deferred()
+        failed.fail(ConnectionClosedError("bye"))
+        return failed
+
+    with connected(serve) as (loop, peer, connection, _):
+        peer.sendall(frame(PRODUCE, b"1") + frame(PRODUCE, b"2"))
+        turn(loop)
+        assert connection.closed
+        assert served == [b"1"]
+
+
+def test_a_file_slice_that_is_not_read_takes_no_memory_and_no_limit(tmp_path: Path) -> None:
+    size = 32 << 20  # twice the limit
+    with (tmp_path / "slice").open("w+b") as file:
+        piece = FileRange(file, b"")
+        file.truncate(size)
+        piece.size = size
+        with connected(lambda view: Outgoing([b"head", piece], size + 4)) as (loop, peer, c, _):
+            peer.sendall(frame(FETCH, b""))
+            turn(loop)
+            assert c.waits_for_reader
+            assert not c.closed
+
+
+def test_a_buffer_that_rests_is_given_back() -> None:
+    frames = FrameReader(1 << 20)
+    with connected(lambda view: outgoing(b"ok"), frames=frames) as (loop, peer, connection, _):
+        whole = frame(FETCH, b"x" * 200_000)
+        sent = 0
+        while sent < len(whole):
+            sent += peer.send(whole[sent:])
+            turn(loop)
+        turn(loop, 50)
+        assert received(peer) == b"ok"
+        assert frames.capacity > 100_000
+        connection.rest()
+        assert frames.capacity == 16 * 1024
+        peer.sendall(frame(FETCH, b"y"))
+        turn(loop)
+        assert received(peer) == b"ok"

@@ -10,7 +10,7 @@ from millstream.config.definition import (
     string,
     texts,
 )
-from millstream.config.validators import at_least, one_of
+from millstream.config.validators import at_least, host_counts, one_of
 from millstream.config.value import MAX_INT
 
 
@@ -90,7 +90,7 @@ class NetworkSettings(Config):
     max_connections_per_ip_overrides: str = string(
         "max.connections.per.ip.overrides",
         "",
-        None,
+        host_counts,
         "Other limits for some addresses: `host:count`, separated by commas.",
         mode=CLUSTER_WIDE,
     )

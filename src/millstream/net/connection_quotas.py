@@ -1,0 +1,77 @@
+"""How many connections there may be: in all, from one address, and new ones in a second.
+
+The counts are those of the whole broker, whichever listener a peer came through (Kafka:
+``ConnectionQuotas``). Over the first and the third, peers wait in the backlog of the listening
+socket; over the second they are hung up on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+_NO_LIMIT = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """How much a peer may ask of the broker before it is served at all."""
+
+    max_frame_bytes: int = 100 * 1024 * 1024
+    max_connections: int = _NO_LIMIT
+    max_connections_per_ip: int = _NO_LIMIT
+    max_connections_per_ip_overrides: tuple[tuple[str, int], ...] = ()
+    """Addresses as text, each with a limit of its own."""
+    max_creation_rate: int = _NO_LIMIT
+    """New connections in a second."""
+    idle_ms: int = 600_000
+    """Negative: a peer may be silent for ever."""
+    frame_deadline_ms: int = 30_000
+    backlog: int = 50
+    send_buffer_bytes: int = -1
+    receive_buffer_bytes: int = -1
+
+
+class ConnectionQuotas:
+    """The connections that are open, counted against the limits."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self._by_host: Counter[str] = Counter()
+        self._second = -1
+        self._accepted_this_second = 0
+        self.set_limits(limits)
+
+    def set_limits(self, limits: ConnectionLimits) -> None:
+        """Put other limits in force; connections that are open stay."""
+        self.limits = limits
+        self._per_ip = dict(limits.max_connections_per_ip_overrides)
+
+    @property
+    def connection_count(self) -> int:
+        """How many connections are open."""
+        return self._by_host.total()
+
+    def may_accept(self, now: float) -> bool:
+        """Tell whether one more peer may be taken from a backlog; ``now`` is in seconds."""
+        if self._second != int(now):
+            self._second = int(now)
+            self._accepted_this_second = 0
+        limits = self.limits
+        return (
+            self._accepted_this_second < limits.max_creation_rate
+            and self.connection_count < limits.max_connections
+        )
+
+    def admit(self, host: str) -> bool:
+        """Count a peer that was accepted; False when its address has too many already."""
+        self._accepted_this_second += 1
+        if self._by_host[host] >= self._per_ip.get(host, self.limits.max_connections_per_ip):
+            return False
+        self._by_host[host] += 1
+        return True
+
+    def release(self, host: str) -> None:
+        """Count out a peer that was admitted and has gone."""
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]

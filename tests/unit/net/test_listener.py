@@ -1,0 +1,316 @@
+"""Listening sockets over the loopback: who is accepted, who has to wait, who is closed in time."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from tests.unit.net.hand_loop import HandLoop
+
+from millstream.model.deferred import Deferred
+from millstream.net.connection import ConnectionPolicy, Served
+from millstream.net.connection_quotas import ConnectionLimits, ConnectionQuotas
+from millstream.net.listener import Listener, Peer
+from millstream.net.receive_budget import ReceiveBudget
+from millstream.protocol.outgoing import Outgoing
+
+HELLO = struct.pack(">ih", 7, 1) + b"hello"
+
+
+class Echo:
+    """A session that answers with what it was sent; to ``wait`` it never answers."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.is_closed = False
+        self.serve: Callable[[memoryview], Served] = self._serve
+
+    def _serve(self, frame: memoryview) -> Served:
+        data = bytes(frame[2:])
+        if data == b"wait!":
+            return Deferred()
+        if data == b"large":
+            return Outgoing([bytes(32 << 20)], 32 << 20)
+        return Outgoing([data], len(data))
+
+    def closed(self) -> None:
+        self.is_closed = True
+
+
+class Place:
+    """Listeners with shared quotas, and the peers that a test connects to them."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.loop = HandLoop()
+        self.sessions: list[Echo] = []
+        self._stack = stack
+        self._quotas: ConnectionQuotas | None = None
+        stack.callback(self.loop.close)
+
+    def listen(self, **limits: object) -> int:
+        if self._quotas is None:
+            self._quotas = ConnectionQuotas(ConnectionLimits(**limits))  # type: ignore[arg-type]
+        listener = Listener(
+            "PLAINTEXT",
+            loop=self.loop,
+            quotas=self._quotas,
+            budget=ReceiveBudget(-1),
+            policy=ConnectionPolicy(frozenset({0})),
+        )
+        port = listener.bind("127.0.0.1", 0)
+        listener.start(self._open)
+        self._stack.callback(listener.close)
+        return port
+
+    def set_limits(self, **limits: object) -> None:
+        assert self._quotas is not None
+        self._quotas.set_limits(ConnectionLimits(**limits))  # type: ignore[arg-type]
+
+    @property
+    def connection_count(self) -> int:
+        assert self._quotas is not None
+        return self._quotas.connection_count
+
+    def connect(self, port: int, source: str = "127.0.0.1") -> socket.socket:
+        peer = socket.create_connection(("127.0.0.1", port), source_address=(source, 0))
+        peer.setblocking(False)
+        self._stack.callback(peer.close)
+        self.loop.turn()
+        return peer
+
+    def is_served(self, peer: socket.socket) -> bool:
+        try:
+            peer.send(HELLO)
+            self.loop.turn()
+            return peer.recv(100) == b"hello"
+        except (BlockingIOError, ConnectionError):
+            return False
+
+    def is_closed(self, peer: socket.socket) -> bool:
+        self.loop.turn()
+        try:
+            return peer.recv(1) == b""
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            return True
+
+    def _open(self, peer: Peer) -> Echo:
+        self.sessions.append(Echo(peer))
+        return self.sessions[-1]
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    with ExitStack() as stack:
+        yield Place(stack)
+
+
+def test_a_peer_is_known_by_number_listener_and_address(place: Place) -> None:
+    port = place.listen()
+    ports = [place.connect(port).getsockname()[1] for _ in range(2)]
+    peers = [session.peer for session in place.sessions]
+    assert [(peer.listener, peer.host, peer.port) for peer in peers] == [
+        ("PLAINTEXT", "127.0.0.1", port) for port in ports
+    ]
+    assert len({peer.connection_id for peer in peers}) == 2
+
+
+def test_a_session_hears_that_its_peer_has_gone(place: Place) -> None:
+    port = place.listen()
+    peer, other = place.connect(port), place.connect(port)
+    peer.close()
+    place.loop.turn()
+    assert [session.is_closed for session in place.sessions] == [True, False]
+    assert place.is_served(other)
+
+
+def test_closing_a_listener_closes_its_connections(place: Place) -> None:
+    listener = Listener(
+        "PLAINTEXT",
+        loop=place.loop,
+        quotas=ConnectionQuotas(ConnectionLimits()),
+        budget=ReceiveBudget(-1),
+        policy=ConnectionPolicy(frozenset()),
+    )
+    port = listener.bind("127.0.0.1", 0)
+    listener.start(Echo)
+    peer = place.connect(port)
+    assert listener.connection_count == 1
+    listener.close()
+    assert place.is_closed(peer)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+
+
+def test_a_port_that_is_taken_is_an_error(place: Place) -> None:
+    port = place.listen()
+    listener = Listener(
+        "PLAINTEXT",
+        loop=place.loop,
+        quotas=ConnectionQuotas(ConnectionLimits()),
+        budget=ReceiveBudget(-1),
+        policy=ConnectionPolicy(frozenset()),
+    )
+    with pytest.raises(OSError, match="in use"):
+        listener.bind("127.0.0.1", port)
+    listener.close()
+
+
+# How many
+
+
+def test_one_address_may_hold_so_many_connections(place: Place) -> None:
+    port = place.listen(max_connections_per_ip=2)
+    first, second, third = (place.connect(port) for _ in range(3))
+    assert place.is_served(first)
+    assert place.is_served(second)
+    assert place.is_closed(third)
+    assert place.is_served(place.connect(port, "127.0.0.2"))
+    first.close()
+    place.loop.turn()
+    assert place.is_served(place.connect(port))
+
+
+def test_an_address_may_have_a_limit_of_its_own(place: Place) -> None:
+    port = place.listen(
+        max_connections_per_ip=1,
+        max_connections_per_ip_overrides=(("127.0.0.2", 2), ("127.0.0.3", 0)),
+    )
+    assert place.is_served(place.connect(port, "127.0.0.2"))
+    assert place.is_served(place.connect(port, "127.0.0.2"))
+    assert place.is_closed(place.connect(port, "127.0.0.2"))
+    assert place.is_closed(place.connect(port, "127.0.0.3"))
+
+
+def test_over_the_limit_of_all_peers_wait_in_the_backlog(place: Place) -> None:
+    port = place.listen(max_connections=2)
+    first, second, third = (place.connect(port) for _ in range(3))
+    assert place.is_served(second)
+    place.loop.advance(2)
+    assert not place.is_served(third)
+    first.close()
+    place.loop.advance(1)
+    assert third.recv(100) == b"hello"
+    assert place.connection_count == 2
+
+
+def test_the_limits_are_those_of_the_broker_and_not_of_a_listener(place: Place) -> None:
+    ports = place.listen(max_connections_per_ip=3, max_connections=4), place.listen()
+    peers = [place.connect(port) for port in ports * 2]
+    assert [place.is_served(peer) for peer in peers] == [True, True, True, False]
+    assert place.is_closed(peers[3])
+    assert place.is_served(place.connect(ports[1], "127.0.0.2"))
+    assert not place.is_served(place.connect(ports[0], "127.0.0.3"))
+
+
+def test_limits_change_while_the_listener_is_at_work(place: Place) -> None:
+    port = place.listen(max_connections_per_ip=1)
+    place.connect(port)
+    assert place.is_closed(place.connect(port))
+    place.set_limits(max_connections_per_ip=2)
+    assert place.is_served(place.connect(port))
+
+
+def test_so_many_new_connections_in_a_second(place: Place) -> None:
+    port = place.listen(max_creation_rate=3)
+    peers = [place.connect(port) for _ in range(5)]
+    assert [place.is_served(peer) for peer in peers] == [True, True, True, False, False]
+    place.loop.advance(1)
+    assert [peer.recv(100) for peer in peers[3:]] == [b"hello", b"hello"]
+
+
+def test_without_file_descriptors_the_loop_does_not_spin(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = place.listen()
+    peer = socket.socket()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        peer.setblocking(False)
+        peer.connect_ex(("127.0.0.1", port))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1, limits[1]))
+        place.loop.turn(20)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert caplog.text.count("cannot accept on PLAINTEXT") == 1
+    place.loop.advance(1)
+    assert place.is_served(peer)
+    peer.close()
+
+
+# How long
+
+
+def test_a_silent_peer_is_closed_and_one_that_speaks_is_not(place: Place) -> None:
+    port = place.listen(idle_ms=5000)
+    silent, speaks = place.connect(port), place.connect(port)
+    for _ in range(4):
+        place.loop.advance(2)
+        assert place.is_served(speaks)
+    assert place.is_closed(silent)
+
+
+def test_a_peer_that_is_owed_an_answer_is_not_idle(place: Place) -> None:
+    port = place.listen(idle_ms=5000)
+    peer = place.connect(port)
+    peer.send(HELLO.replace(b"hello", b"wait!"))
+    place.loop.advance(60)
+    assert not place.is_closed(peer)
+
+
+def test_without_an_idle_time_silence_is_fine(place: Place) -> None:
+    port = place.listen(idle_ms=-1)
+    peer = place.connect(port)
+    place.loop.advance(60)
+    assert place.is_served(peer)
+
+
+def test_a_peer_that_leaves_its_answer_unread_is_closed(place: Place) -> None:
+    port = place.listen(idle_ms=5000)
+    peer = place.connect(port)
+    peer.send(HELLO.replace(b"hello", b"large"))
+    place.loop.advance(4)
+    assert place.connection_count == 1
+    place.loop.advance(4)
+    assert place.connection_count == 0
+
+
+def test_a_frame_that_is_not_finished_in_time_closes_the_connection(place: Place) -> None:
+    port = place.listen(frame_deadline_ms=5000)
+    peer = place.connect(port)
+    for _ in range(20):
+        place.loop.advance(1)
+        assert place.is_served(peer)
+    peer.send(HELLO[:6])
+    for byte in b"abc":
+        place.loop.advance(1)
+        peer.send(bytes([byte]))
+    assert not place.is_closed(peer)
+    place.loop.advance(4)
+    assert place.is_closed(peer)
+
+
+def test_a_large_frame_on_a_slow_line_has_more_time(place: Place) -> None:
+    port = place.listen(frame_deadline_ms=2000)
+    peer = place.connect(port)
+    size = 1 << 20
+    peer.send(struct.pack(">ih", size + 2, 1))
+    for _ in range(10):
+        peer.send(bytes(size // 10))
+        place.loop.advance(1)
+    assert not place.is_closed(peer)
+    place.loop.advance(20)
+    assert place.is_closed(peer)
+
+
+def test_what_came_behind_a_request_that_waits_is_not_late(place: Place) -> None:
+    port = place.listen(frame_deadline_ms=2000)
+    peer = place.connect(port)
+    peer.send(HELLO.replace(b"hello", b"wait!") + HELLO + HELLO[:5])
+    place.loop.advance(30)
+    assert not place.is_closed(peer)
