@@ -13,7 +13,7 @@ from millstream.model.deferred import Deferred
 from millstream.model.errors import StorageError
 from millstream.runtime.offload import Offload
 from millstream.runtime.partition import Partition
-from millstream.storage.log import FlushPlan
+from millstream.storage.flush import FlushPlan, run_together
 
 
 class Flusher:
@@ -56,7 +56,7 @@ class Flusher:
             if (plan := partition.log.flush_plan()) is not None
         ]
         plans = [plan for _, plan in round_]
-        done = self._offload.run(f"flush {directory}", lambda: _run(plans))
+        done = self._offload.run(f"flush {directory}", lambda: run_together(plans))
         done.on_done(lambda outcome: self._finish(directory, round_, outcome))
 
     def _finish(
@@ -74,8 +74,3 @@ class Flusher:
             partition.log.flushed(plan)
             partition.on_flushed(plan.recovery_point)
         self._start(directory)
-
-
-def _run(plans: list[FlushPlan]) -> None:
-    for plan in plans:
-        plan.run()

@@ -73,19 +73,22 @@ class Partitions:
     def topic_changed(self, image: TopicImage, *, created: bool) -> None:
         """Open what is new in the image, take over leader epochs and settings."""
         slots = self.by_name.get(image.name)
+        was_open = slots is not None
         if slots is None:
             slots = self.by_name[image.name] = []
             self.by_id[image.topic_id] = slots
         for index, state in enumerate(image.partitions):
+            is_new = False
             if index < len(slots):
                 partition = slots[index]
             else:
                 partition = None
+                is_new = created or was_open
                 slots.append(None)
             if state.leader != self._broker_id:
                 continue
             if partition is None:
-                slots[index] = self._open(image, index)
+                slots[index] = self._open(image, index, is_new=is_new)
             else:
                 partition.leader_epoch = state.leader_epoch
                 partition.set_config(image.config)
@@ -111,15 +114,23 @@ class Partitions:
             if partition is not None:
                 partition.set_config(image.config)
 
-    def _open(self, image: TopicImage, index: int) -> Partition | None:
+    def _open(self, image: TopicImage, index: int, *, is_new: bool) -> Partition | None:
         topic_partition = TopicPartition(image.name, index)
         try:
             opened = self._log_manager.get_or_create(
-                topic_partition, image.topic_id, image.config, now_ms=self._clock.now_ms()
+                topic_partition,
+                image.topic_id,
+                image.config,
+                now_ms=self._clock.now_ms(),
+                is_new=is_new,
             )
         except StorageError as error:
             self._offline.add(topic_partition)
             self.storage_failed(error)
+            return None
+        except KafkaError as error:
+            self._offline.add(topic_partition)
+            log.warning("%s is not served: %s", topic_partition, error)
             return None
         return Partition(
             opened,
