@@ -19,7 +19,7 @@ from millstream.storage.environment import LogEnvironment
 from millstream.storage.log import Log
 from millstream.storage.log_manager import LogManager
 
-pytestmark = [pytest.mark.interop, pytest.mark.slow]
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.java]
 
 CONFIG = TopicConfig()
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
