@@ -6,8 +6,9 @@ This builder shares no code with ``millstream.records``: what is wrong there can
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import cramjam
@@ -52,7 +53,7 @@ class Batch:
     count: int | None = None
     codec: str | None = None
     payload: bytes | None = None
-    trailing: bytes = field(default=b"")
+    trailing: bytes = b""
 
     def encode(self) -> bytes:
         """Return the bytes on the wire."""
@@ -133,8 +134,6 @@ def encode_record(record: Record) -> bytes:
 
 def old_message(magic: int, value: bytes = b"value") -> bytes:
     """Return a message of the format before batches (magic 0 or 1) with its own kind of CRC."""
-    import zlib
-
     time = struct.pack(">q", BASE_TIMESTAMP) if magic else b""
     body = struct.pack(">bb", magic, 0) + time + struct.pack(">ii", -1, len(value)) + value
     message = struct.pack(">I", zlib.crc32(body)) + body
@@ -192,8 +191,3 @@ def _describe(fields: Sequence[int], data: bytes) -> dict[str, object]:
     short = payload.hex() if len(payload) <= 64 else f"crc32c {crc32c(payload):08x}"
     described["payload"] = short
     return described
-
-
-def joined(batches: Iterable[bytes]) -> bytes:
-    """Put encoded batches behind each other."""
-    return b"".join(batches)

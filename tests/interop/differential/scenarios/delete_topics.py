@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from tests.interop.differential.batches import batch
 from tests.interop.differential.scenario import scenario
 from tests.interop.differential.session import Session
 
@@ -99,8 +100,6 @@ def name_and_id_of_the_same_topic(s: Session) -> None:
 
 @scenario
 def created_again_is_empty_and_new(s: Session) -> None:
-    from tests.interop.differential.batches import batch
-
     topic = s.topic()
     s.fill(topic, batch("a"))
     delete(s, 6, topic)

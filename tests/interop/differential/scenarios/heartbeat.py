@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.interop.differential.groups import Member, stable_group
+from tests.interop.differential.groups import Member, describe, simple_commit, stable_group
 from tests.interop.differential.scenario import scenario
 from tests.interop.differential.session import Session
 
@@ -83,9 +83,29 @@ def member_id_before_the_second_join(s: Session) -> None:
 
 @scenario
 def group_with_offsets_only(s: Session) -> None:
-    from tests.interop.differential.groups import simple_commit
-
     group = s.name("g")
     simple_commit(s, group, s.topic())
     member = Member(s, group)
     member.heartbeat(member_id="nobody", generation_id=0)
+
+
+@scenario
+def silence_longer_than_the_session_timeout(s: Session) -> None:
+    """The silent one is dropped and the other has the group to itself."""
+    group = s.name("g")
+    silent = Member(s, group, "silent")
+    silent.session_timeout_ms = 6_000
+    silent.quiet_join(2)
+    silent.quiet_sync([(silent, b"")])
+    awake = Member(s, group, "awake")
+    awake.post_join(2)
+    silent.await_rebalance()
+    silent.quiet_join(2)
+    awake.joined()
+    silent.quiet_sync([(silent, b"s"), (awake, b"a")])
+    awake.quiet_sync()
+    awake.await_rebalance()
+    awake.join(2)
+    awake.sync([(awake, b"all")])
+    silent.heartbeat()
+    describe(s, group)
