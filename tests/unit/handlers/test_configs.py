@@ -285,6 +285,15 @@ def test_a_resource_given_twice(broker: AdminBroker) -> None:
     assert [answer.error_code for answer in answers] == [INVALID, INVALID]
 
 
+def test_a_resource_given_twice_to_alter_configs_is_answered(broker: AdminBroker) -> None:
+    """Apache Kafka 4.3 never answers this one."""
+    broker.create("t")
+    resource = old.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=[])
+    request = old.AlterConfigsRequest(resources=[resource, resource], validate_only=False)
+    answers = broker.call(request, 2, old.AlterConfigsResponse).responses
+    assert {answer.error_code for answer in answers} == {INVALID}
+
+
 def test_a_brokers_setting_reaches_its_topics(broker: AdminBroker) -> None:
     broker.create("t")
     assert change(broker, BROKER, "", ("message.max.bytes", SET, "77")) == (0, None)

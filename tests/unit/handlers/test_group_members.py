@@ -32,13 +32,13 @@ def join_request(member_id: str = "", *, group_id: str = "g", **fields: object) 
     return JoinGroupRequest(**values)  # type: ignore[arg-type]
 
 
-def join(calls: Calls, version: int) -> JoinGroupResponse:
+def join(calls: Calls, version: int, **fields: object) -> JoinGroupResponse:
     """Join as the first member, with the round trip where there is one."""
-    request = join_request(rebalance_timeout_ms=10_000)
+    request = join_request(rebalance_timeout_ms=10_000, **fields)
     if version >= 4:
         first = calls.call(request, version, JoinGroupResponse)
         assert first.error_code == 79
-        request = join_request(first.member_id, rebalance_timeout_ms=10_000)
+        request = join_request(first.member_id, rebalance_timeout_ms=10_000, **fields)
     reply = calls.start(request, version)
     calls.site.clock.advance(10_000)
     response = reply.result()
@@ -57,6 +57,25 @@ def test_join_in_every_version(calls: Calls, version: int) -> None:
     assert [member.metadata for member in response.members] == [subscription("t")]
     member = calls.site.groups.describe_group("g", 5).result().members[0]
     assert (member.client_id, member.client_host) == ("web", "/10.0.0.7")
+
+
+def test_metadata_that_is_no_subscription_joins(calls: Calls) -> None:
+    """Apache Kafka 4.3 never answers this one."""
+    garbage = JoinGroupRequestProtocol(name="range", metadata=b"\x00")
+    response = join(calls, 9, protocols=[garbage])
+    assert response.error_code == 0
+    assert response.members[0].metadata == b"\x00"
+
+
+def test_a_protocol_named_twice_joins_with_the_first(calls: Calls) -> None:
+    """Apache Kafka 4.3 never answers this one."""
+    named_twice = [
+        JoinGroupRequestProtocol(name="range", metadata=subscription("first")),
+        JoinGroupRequestProtocol(name="range", metadata=subscription("second")),
+    ]
+    response = join(calls, 9, protocols=named_twice)
+    assert response.error_code == 0
+    assert response.members[0].metadata == subscription("first")
 
 
 @pytest.mark.parametrize("version", range(10))
