@@ -114,6 +114,12 @@ class MemoryFile:
     def read_at(self, position: int, size: int) -> bytes:
         return bytes(self._contents.data[position : position + size])
 
+    def is_cached(self, position: int, size: int) -> bool:
+        return True
+
+    def read_ahead(self, position: int, size: int) -> None:
+        """All of it is in memory."""
+
     def write_at(self, position: int, data: bytes | bytearray | memoryview) -> None:
         self._owner.step("write", self._path)
         room = self._owner.room

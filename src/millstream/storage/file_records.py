@@ -15,6 +15,7 @@ from millstream.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, Batch,
 from millstream.storage.directory import LOG, SegmentLocation
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import File
+from millstream.storage.read_ahead import FileRange
 
 SCAN_BYTES: Final = 8192
 """How much a search reads at a time: an index interval and a header."""
@@ -76,6 +77,16 @@ class FileRecords:
             file = self._file = self._environment.file_system.open(self.path)
             self._environment.open_files.opened(self)
         return file
+
+    def cold_ranges(self, position: int, size: int) -> list[FileRange]:
+        """Return this range where a read of it would wait for a disk, nothing where it would not;
+        what lies beyond the end counts for nothing.
+        """
+        size = min(size, self.size - position)
+        file = self.file()
+        if size <= 0 or file.is_cached(position, size):
+            return []
+        return [FileRange(file, position, size)]
 
     def release(self) -> None:
         """Let go of the open file; slices of it stay readable."""

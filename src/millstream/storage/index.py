@@ -21,6 +21,7 @@ from millstream.model.offsets import Offset
 from millstream.storage.directory import SegmentLocation
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import Buffer, File, read_file
+from millstream.storage.read_ahead import FileRange
 
 
 class SegmentIndex:
@@ -123,6 +124,17 @@ class SegmentIndex:
         if size % entry_size:
             raise self._corrupt(f"{size} bytes are no whole number of entries")
         return file.read_at(size - entry_size, entry_size) if size else None
+
+    def cold_ranges(self) -> list[FileRange]:
+        """Return the file where bringing in its entries would wait for a disk."""
+        if self._data is not None:
+            return []
+        try:
+            file = self._environment.file_system.open(self.path, writable=False)
+        except FileNotFoundError:
+            return []
+        size = file.size()
+        return [] if size == 0 or file.is_cached(0, size) else [FileRange(file, 0, size)]
 
     def entries(self) -> Buffer:
         """Return the entries' bytes, brought in again if they had to make room for other files.

@@ -14,6 +14,7 @@ from millstream.storage.file_slice import FileSlice
 from millstream.storage.files import File
 from millstream.storage.flush import FlushPlan
 from millstream.storage.log_read import LogRead
+from millstream.storage.read_ahead import ReadAhead
 from millstream.storage.retention import SegmentAge
 from millstream.storage.segment import Segment
 from millstream.storage.segments import Segments
@@ -134,6 +135,16 @@ class LocalLog:
         return retention_ms >= 0 and now_ms - oldest.claimed_newest_ms() > retention_ms
 
     # Reading
+
+    def read_ahead(self, fetch_offset: Offset, max_bytes: int) -> ReadAhead | None:
+        """See ``Log.read_ahead``."""
+        segment: Segment | None = self.active
+        if fetch_offset < self.active.base_offset:
+            segment = self.segments.floor(fetch_offset)
+        elif self.active.hinted_position(fetch_offset) is not None:
+            return None  # a reader at the end, whose bytes were written lately
+        cold = segment.cold_ranges(fetch_offset, max_bytes) if segment is not None else []
+        return ReadAhead(self.directory.parent, cold) if cold else None
 
     def read(
         self,

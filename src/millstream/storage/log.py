@@ -29,6 +29,7 @@ from millstream.storage.log_read import LogRead
 from millstream.storage.lookup import AbortedTransaction, TimestampOffset
 from millstream.storage.producer_recovery import replay_batch
 from millstream.storage.producer_state import BatchMetadata
+from millstream.storage.read_ahead import ReadAhead
 from millstream.storage.segment import Segment
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "LoadOptions",
     "Log",
     "LogRead",
+    "ReadAhead",
     "TimestampOffset",
 ]
 
@@ -285,6 +287,20 @@ class Log(LogCore):
         )
 
     # Reading
+
+    def read_ahead(self, fetch_offset: Offset, max_bytes: int) -> ReadAhead | None:
+        """Return what a read of ``max_bytes`` would wait for a disk for; None where it would not,
+        as far as can be told.
+
+        Once it has run, ask again: after the indexes it may be the batches' turn. Raises
+        StorageError.
+        """
+        try:
+            return self._local.read_ahead(fetch_offset, max_bytes)
+        except CorruptLogError:
+            return None  # the read that follows says so
+        except OSError as error:
+            raise self._failed(error) from error
 
     def read(
         self,

@@ -24,7 +24,8 @@ from millstream.model.offsets import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, Offset
 from millstream.records.batch import Batch
 from millstream.storage.directory import LOG, SEGMENT_EXTENSIONS, SegmentLocation
 from millstream.storage.environment import LogEnvironment
-from millstream.storage.file_records import BatchPosition, FileRecords
+from millstream.storage.file_records import SCAN_BYTES, BatchPosition, FileRecords
+from millstream.storage.read_ahead import FileRange
 from millstream.storage.segment_indexes import SegmentIndexes
 from millstream.storage.transaction_index import TransactionIndex
 
@@ -202,6 +203,18 @@ class Segment:
         return cut
 
     # Looking up
+
+    def cold_ranges(self, offset: Offset, max_bytes: int) -> list[FileRange]:
+        """Return what a look-up of ``offset`` and a read of ``max_bytes`` from there would wait for
+        a disk for. Once the indexes were cold, ask again when they have been brought in. Raises
+        CorruptLogError.
+        """
+        cold = self.indexes.cold_ranges()
+        if cold:
+            return cold
+        position = self.indexes.floor_position(offset)
+        search_bytes = self.indexes.interval_bytes + SCAN_BYTES
+        return self.records.cold_ranges(position, search_bytes + max_bytes)
 
     def find(self, offset: Offset) -> BatchPosition | None:
         """Return the first batch whose last offset is at least ``offset``; None if none is.

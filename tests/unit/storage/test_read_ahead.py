@@ -1,0 +1,149 @@
+"""Reads that would wait for a disk are known beforehand, and do not wait once it has been read."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from tests.slow_files import SlowFiles
+from tests.unit.storage.support import append, create_log, place, reopen
+
+from millstream.config.topic import TopicConfig
+from millstream.model.errors import StorageError
+from millstream.records.batch import iter_batches
+from millstream.storage.environment import LogEnvironment
+from millstream.storage.files import LocalFileSystem
+from millstream.storage.log import Log
+
+CONFIG = TopicConfig({"internal.segment.bytes": "200000", "index.interval.bytes": "1000"})
+BATCHES = 300
+MAX_BYTES = 50_000
+
+
+@pytest.fixture
+def files() -> SlowFiles:
+    return SlowFiles()
+
+
+@pytest.fixture
+def log(tmp_path: Path, files: SlowFiles) -> Log:
+    """About four segments of 2,000-byte batches, none of it in memory."""
+    filled = create_log(tmp_path, CONFIG, LogEnvironment(file_system=files))
+    for _ in range(BATCHES):
+        append(filled, b"x" * 2_000)
+    assert len(filled.segment_base_offsets) >= 3
+    files.drop_cache()
+    return filled
+
+
+def bring_in(log: Log, offset: int, max_bytes: int = MAX_BYTES) -> int:
+    """Read ahead until nothing is cold; return how often it took."""
+    times = 0
+    while (ahead := log.read_ahead(offset, max_bytes)) is not None:
+        assert ahead.size > 0
+        ahead.run()
+        times += 1
+        assert times < 5
+    return times
+
+
+def read(log: Log, offset: int, max_bytes: int = MAX_BYTES) -> tuple[int, bool]:
+    """Return the first base offset of a read, and whether all of it is in memory."""
+    found = log.read(
+        offset,
+        max_bytes=max_bytes,
+        upper_bound_offset=log.log_end_offset,
+        min_one_batch=True,
+    ).records
+    assert found is not None
+    cached = found.file.is_cached(found.position, found.size)
+    return next(iter_batches(found.read())).base_offset, cached
+
+
+@pytest.mark.parametrize("offset", [0, 1, 57, 150, 299])
+@pytest.mark.parametrize("max_bytes", [1, MAX_BYTES, 1 << 30])
+def test_after_reading_ahead_a_read_waits_for_nothing(
+    log: Log, files: SlowFiles, offset: int, max_bytes: int
+) -> None:
+    assert 1 <= bring_in(log, offset, max_bytes) <= 2
+    files.stalls.clear()
+    assert read(log, offset, max_bytes) == (offset, True)
+    assert files.stalls == []
+
+
+def test_without_reading_ahead_it_waits(log: Log, files: SlowFiles) -> None:
+    """The twin notices, so the tests here can fail."""
+    base_offset, cached = read(log, 57)
+    assert (base_offset, cached) == (57, False)
+    assert len(files.stalls) >= 2
+
+
+def test_logs_opened_anew_check_their_indexes_without_waiting(
+    tmp_path: Path, log: Log, files: SlowFiles
+) -> None:
+    log.close()
+    opened = reopen(tmp_path, CONFIG, environment=LogEnvironment(file_system=files))
+    files.drop_cache()
+    for offset in (3, 120, 260):
+        bring_in(opened, offset)
+        files.stalls.clear()
+        assert read(opened, offset) == (offset, True)
+        assert files.stalls == []
+
+
+def test_a_reader_at_the_end_costs_no_look(log: Log, files: SlowFiles) -> None:
+    append(log, b"new")
+    bring_in(log, BATCHES)
+    read(log, BATCHES)
+    end = log.log_end_offset
+    append(log, b"newer")
+    files.drop_cache()
+    assert log.read_ahead(end, MAX_BYTES) is None
+
+
+def test_what_is_in_memory_is_left_alone(tmp_path: Path) -> None:
+    log = create_log(tmp_path, CONFIG)
+    for _ in range(BATCHES):
+        append(log, b"x" * 2_000)
+    for offset in range(0, BATCHES, 7):
+        assert log.read_ahead(offset, MAX_BYTES) is None
+
+
+def test_a_disk_that_cannot_be_read_is_a_storage_error(log: Log, files: SlowFiles) -> None:
+    def fail(path: str) -> None:
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    files.on_read_ahead = fail
+    ahead = log.read_ahead(0, MAX_BYTES)
+    assert ahead is not None
+    with pytest.raises(StorageError, match="Input/output error") as failed:
+        ahead.run()
+    assert failed.value.directory == log.log_directory
+
+
+def test_indexes_that_are_gone_are_not_read_ahead(tmp_path: Path, log: Log) -> None:
+    log.close()
+    for path in Path(place(tmp_path).path).glob("*index"):
+        path.unlink()
+    opened = reopen(tmp_path, CONFIG)
+    assert read(opened, 57)[0] == 57
+
+
+def test_the_page_cache_is_asked(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(os.urandom(8 << 20))
+    file = LocalFileSystem().open(str(path))
+    assert file.is_cached(0, 8 << 20)
+    file.sync()
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if file.is_cached(3 << 20, 1):
+        pytest.skip("this file system keeps its files in memory, or cannot tell")
+    file.read_ahead(0, 1 << 20)
+    file.read_ahead(7 << 20, 1 << 20)
+    assert file.is_cached(0, 1 << 20)
+    assert file.is_cached(12_345, 1)
+    assert not file.is_cached(0, 8 << 20)
+    file.read_ahead(0, 8 << 20)
+    assert file.is_cached(0, 8 << 20)
