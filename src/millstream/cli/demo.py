@@ -7,6 +7,8 @@ of two stock consumers, PySpark that loads the topic. Every count is compared wi
 from __future__ import annotations
 
 import shutil
+import signal
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -20,15 +22,18 @@ from millstream.cli.access_log import count_statuses, generate_lines
 from millstream.cli.demo_broker import DemoBroker
 from millstream.cli.demo_clients import GroupReport, consume_as_group, produce_lines
 from millstream.cli.demo_report import Report
-from millstream.cli.failures import FAILED, CommandFailedError
+from millstream.cli.demo_spark import SparkLoad
+from millstream.cli.failures import FAILED, TERMINATED, CommandFailedError
 from millstream.client.cluster import Cluster
 from millstream.client.topics import NewTopic, create_topics, raise_first
 
 TOPIC: Final = "access-log"
 PARTITIONS: Final = 4
 GROUP: Final = "demo"
-SEGMENT_BYTES: Final = 1024 * 1024
-"""Small segments, so that there are several of them to look at."""
+SMALLEST_SEGMENT_BYTES: Final = 1024 * 1024
+"""What Kafka allows; the segments are small, so that there are several of them to look at."""
+
+_SEGMENTS: Final = 20
 
 
 def demo(
@@ -45,6 +50,8 @@ def demo(
 ) -> None:
     """Run the main job: access log, topic, consumer group, Spark, Parquet, and what each took."""
     report = Report()
+    # Asked to end, Python would go without stopping the broker or cleaning up.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(TERMINATED))
     with ExitStack() as stack:
         home = stack.enter_context(_home(directory))
         with report.step("take the lines"):
@@ -66,8 +73,8 @@ def _run(
     report: Report, home: Path, source: Path, broker: DemoBroker, counted: Counter[str]
 ) -> None:
     with Cluster.at(broker.bootstrap) as cluster:
-        configs = {"segment.bytes": str(SEGMENT_BYTES)}
-        topic = NewTopic(TOPIC, PARTITIONS, 1, configs)
+        segment_bytes = max(source.stat().st_size // _SEGMENTS, SMALLEST_SEGMENT_BYTES)
+        topic = NewTopic(TOPIC, PARTITIONS, 1, {"segment.bytes": str(segment_bytes)})
         raise_first(create_topics(cluster, [topic]).values())
     with report.step("produce with the C client (confluent-kafka)"):
         produced = produce_lines(broker.bootstrap, TOPIC, source)
@@ -75,13 +82,11 @@ def _run(
     with report.step("consume as a group of two"):
         group = consume_as_group(broker.bootstrap, TOPIC, GROUP, produced)
     _report_group(report, group, produced)
-    from millstream.cli.demo_spark import load_to_parquet, spark_session
-
-    with ExitStack() as stack:
+    with SparkLoad(home, broker.bootstrap, TOPIC) as spark:
         with report.step("start Spark"):
-            session = stack.enter_context(spark_session(home))
+            spark.wait_started()
         with report.step("load the topic into Parquet"):
-            statuses = load_to_parquet(session, broker.bootstrap, TOPIC, home / "parquet")
+            statuses = spark.result()
     report.statuses(statuses)
     report.check("rows in Parquet", sum(statuses.values()), produced)
     report.check("hits by status", dict(statuses), dict(counted))

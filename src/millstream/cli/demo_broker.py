@@ -31,8 +31,10 @@ class DemoBroker:
         command += ["--data-dir", str(self.data_directory)]
         command += ["--override", "group.initial.rebalance.delay.ms=0"]
         with self._errors.open("w") as errors:
+            # In a session of its own: Ctrl-C is for us, and we stop the broker when its clients
+            # are done.
             self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=errors, text=True
+                command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
             )
         assert self._process.stdout is not None
         self.first_line = self._process.stdout.readline().strip()

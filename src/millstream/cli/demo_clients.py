@@ -31,7 +31,12 @@ class GroupReport:
 def produce_lines(bootstrap: str, topic: str, source: Path) -> int:
     """Produce each line, keyed by its first word, the client's address; return how many."""
     producer = _stock().Producer(
-        {"bootstrap.servers": bootstrap, "linger.ms": 20, "batch.size": _BATCH_BYTES}
+        {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 20,
+            "batch.size": _BATCH_BYTES,
+            "log_level": 0,
+        }
     )
     failures: list[str] = []
 
@@ -73,6 +78,7 @@ class Member:
                 "client.id": name,
                 "auto.offset.reset": "earliest",
                 "heartbeat.interval.ms": 300,
+                "log_level": 0,
             }
         )
 

@@ -1,14 +1,22 @@
-"""What the demo does with PySpark: the topic to Parquet, and the hits by status from Parquet."""
+"""What the demo does with PySpark: the topic to Parquet, and the hits by status from Parquet.
+
+It runs as a process of its own, ``python -m millstream.cli.demo_spark BOOTSTRAP TOPIC HOME``, which
+prints a line of JSON when Spark has started and one with the result. What Spark starts besides, a
+JVM and Python workers, belongs to its process group, so that none of it outlives the demo.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import signal
+import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
 
 from millstream.cli.access_log import FIELDS, LINE
 from millstream.cli.failures import CommandFailedError
@@ -16,45 +24,69 @@ from millstream.cli.failures import CommandFailedError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
-@contextmanager
-def spark_session(home: Path) -> Iterator[SparkSession]:
-    """Start Spark, and stop it at the end; what it logs goes to ``spark.log`` in ``home``.
-
-    CommandFailedError when Spark's packages are missing.
-    """
-    try:
-        from millstream.spark.sessions import start_session
-    except ImportError:
-        raise CommandFailedError("PySpark is missing: pip install 'millstream[spark]'") from None
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "4",
-        "spark.local.dir": str(home / "spark"),
-        "spark.sql.warehouse.dir": str(home / "warehouse"),
-    }
-    with _errors_into(home / "spark.log"):
-        session = start_session("millstream demo", master="local[*]", settings=settings)
-        try:
-            yield session
-        finally:
-            session.stop()
+STOP_TIMEOUT_S: Final = 10.0
 
 
-@contextmanager
-def _errors_into(path: Path) -> Iterator[None]:
-    """Let standard error of this process and of those it starts go into a file."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    try:
-        with path.open("ab") as file:
-            os.dup2(file.fileno(), 2)
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
+class SparkLoad:
+    """The process, seen from the demo: enter to start it, then ``wait_started`` and ``result``."""
+
+    def __init__(self, home: Path, bootstrap: str, topic: str) -> None:
+        self._log = home / "spark.log"
+        self._command = [sys.executable, "-m", "millstream.cli.demo_spark"]
+        self._command += [bootstrap, topic, str(home)]
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> SparkLoad:
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        process = self._process
+        assert process is not None
+        if error is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_TIMEOUT_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+    def wait_started(self) -> None:
+        """Wait until there is a Spark session."""
+        self._read()
+
+    def result(self) -> Counter[str]:
+        """Wait for the table and return its hits by status."""
+        return Counter(self._read())
+
+    def _read(self) -> dict[str, int]:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise CommandFailedError(f"Spark failed: {_last_error(self._log)}")
+        answer = json.loads(line)
+        assert isinstance(answer, dict)
+        return answer
+
+
+def _last_error(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+    named = [line for line in lines if "Error: " in line or "Exception: " in line]
+    return (named or lines or ["it said nothing"])[-1]
 
 
 def load_to_parquet(
@@ -80,3 +112,27 @@ def load_to_parquet(
     )
     rows = session.read.parquet(str(directory)).groupBy("status").count().collect()
     return Counter({row["status"]: row["count"] for row in rows})
+
+
+def main(bootstrap: str, topic: str, home: Path) -> None:
+    """Do the work of the process."""
+    try:
+        from millstream.spark.sessions import start_session
+    except ImportError:
+        raise CommandFailedError("PySpark is missing: pip install 'millstream[spark]'") from None
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.local.dir": str(home / "spark"),
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
+    }
+    session = start_session("millstream demo", master="local[*]", settings=settings)
+    print(json.dumps({}), flush=True)
+    statuses = load_to_parquet(session, bootstrap, topic, home / "parquet")
+    print(json.dumps(statuses), flush=True)
+    session.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

@@ -10,6 +10,7 @@ from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
 INTERRUPTED: Final = 130
+TERMINATED: Final = 143
 
 _EXPLANATIONS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "no such topic or partition",
