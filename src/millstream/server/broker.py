@@ -37,7 +37,7 @@ from millstream.runtime.producer_ids import ProducerIds, first_unused_id
 from millstream.runtime.services import Services
 from millstream.server.dispatch import Dispatcher
 from millstream.sqlite.metadata_store import SqliteMetadataStore
-from millstream.storage.environment import broker_environment
+from millstream.storage.environment import LogEnvironment, broker_environment
 from millstream.storage.log_manager import LogManager
 
 if TYPE_CHECKING:
@@ -51,14 +51,23 @@ _SESSION_EVICTION_MS: Final = 120_000
 
 
 class Broker:
-    """A broker on its own: logs, metadata in SQLite, listeners. ``on_fatal`` ends the process."""
+    """A broker on its own: logs, metadata in SQLite, listeners. ``on_fatal`` ends the process.
+
+    ``environment`` is what its logs use in place of the machine's own files.
+    """
 
     def __init__(
-        self, config: BrokerConfig, loop: AbstractEventLoop, *, on_fatal: Callable[[], None]
+        self,
+        config: BrokerConfig,
+        loop: AbstractEventLoop,
+        *,
+        on_fatal: Callable[[], None],
+        environment: LogEnvironment | None = None,
     ) -> None:
         self._config = config
         self._loop = loop
         self._on_fatal = on_fatal
+        self._started = False
         self.failed = False
         """True once no log directory is left to serve from."""
         self.bound: tuple[str, int] = ("", 0)
@@ -69,7 +78,7 @@ class Broker:
         self._offload = ThreadOffload(loop.call_soon_threadsafe)
         self._dynamic = DynamicConfig(config)
         self._metadata = MetadataCache("")
-        self._environment = broker_environment(
+        self._environment = environment or broker_environment(
             producer_id_expiration_ms=config.producer_id_expiration_ms
         )
         self._log_manager = LogManager(
@@ -98,7 +107,7 @@ class Broker:
         config = self._config
         advertised = config.advertised()
         self._log_manager.lock()
-        store = SqliteMetadataStore(self._offload, Path(self._log_manager.directories[0]))
+        store = SqliteMetadataStore(self._offload, self._metadata_directory())
         self._store = store
         controller = ControllerRuntime(
             store=store,
@@ -128,6 +137,7 @@ class Broker:
         if self._metadata.topic(GROUP_METADATA_TOPIC) is not None:
             self._group_runtime()
         self._maintenance.start()
+        self._started = True
         self._serve(
             Services(
                 node=node,
@@ -149,7 +159,10 @@ class Broker:
         )
 
     def stop(self) -> None:
-        """Accept nothing more, bring everything to disk, and mark the shutdown as clean."""
+        """Accept nothing more, bring everything to disk, and mark the shutdown as clean.
+
+        A broker whose start has failed leaves its directories as they were.
+        """
         for listener in self._listeners:
             listener.close()
         self._maintenance.stop()
@@ -162,11 +175,23 @@ class Broker:
             except StorageError:
                 log.exception("the metadata store was not closed cleanly")
         self._offload.close()
+        if not self._started:
+            self._log_manager.give_back()
+            return
         try:
             self._log_manager.close()
         except StorageError:
             log.exception("the logs were not closed cleanly")
             self.failed = True
+
+    def _metadata_directory(self) -> Path:
+        """Return the first of ``log.dirs``. StorageError when it is offline: metadata made anew in
+        another one would contradict it when it comes back.
+        """
+        directory = os.path.abspath(self._config.log_directories[0])
+        if directory not in self._log_manager.directories:
+            raise StorageError(directory, "it holds the metadata and cannot be used")
+        return Path(directory)
 
     def _group_runtime(self) -> GroupCoordinatorRuntime:
         """Make and start the group coordinator, once.

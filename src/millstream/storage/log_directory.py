@@ -133,6 +133,14 @@ class LogDirectory:
         except OSError as error:
             raise StorageError(self.path, str(error)) from error
 
+    def give_back(self) -> None:
+        """Leave the directory as it was found, and let another process have it: nothing was written
+        here. Does nothing where the lock was not to be had.
+        """
+        if self._lock is not None and self.had_clean_shutdown:
+            self.write_clean_marker()
+        self.release()
+
     def release(self) -> None:
         """Let another process have the directory."""
         if self._lock is not None:

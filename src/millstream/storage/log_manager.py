@@ -92,9 +92,9 @@ class LogManager:
             step()
         except StorageError as error:
             if isinstance(error.__cause__, BlockingIOError) or len(self._directories) == 1:
-                self._release()
+                self.give_back()
                 raise
-            _log.exception("log directory %s is offline", directory.path)
+            _log.error("log directory offline: %s", error)
             self.directory_failed(directory.path)
 
     @property
@@ -405,6 +405,18 @@ class LogManager:
         directory.write_checkpoints(*self._checkpoints(directory))
         if not any(path.startswith(directory.path) for path in self._unreadable):
             directory.write_clean_marker()
+
+    def give_back(self) -> None:
+        """Let go of everything as it was found: the start has failed. What was closed cleanly stays
+        so, and what has to be recovered is recovered at the next start.
+        """
+        for log in (*self._logs.values(), *self._future.values()):
+            log.abandon()
+        for directory in self._directories.values():
+            try:
+                directory.give_back()
+            except StorageError:
+                _log.exception("log directory %s will be recovered", directory.path)
 
     def _release(self) -> None:
         for directory in self._directories.values():

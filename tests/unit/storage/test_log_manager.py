@@ -284,6 +284,47 @@ def test_a_directory_that_cannot_be_opened_is_offline_from_the_start(tmp_path: P
         start(tmp_path / "file")
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_start_that_failed_gives_the_directory_back_as_it_was(
+    tmp_path: Path, clean: bool
+) -> None:
+    manager = start(tmp_path)
+    append(create(manager), b"a", b"b")
+    manager.checkpoint()
+    if clean:
+        manager.close()
+    else:
+        manager._release()
+
+    def files() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+
+    before = files()
+    assert (".kafka_cleanshutdown" in before) == clean
+    failed = LogManager([str(tmp_path)], LogEnvironment(), broker_id=1)
+    failed.lock()
+    failed.give_back()
+    assert files() == before
+    start(tmp_path).give_back()
+    assert files() == before
+    failed.give_back()
+    manager = start(tmp_path)
+    assert manager.had_clean_shutdown == clean
+    manager.close()
+
+
+def test_who_does_not_get_the_lock_gives_nothing_back(tmp_path: Path) -> None:
+    holder = start(tmp_path)
+    other = LogManager([str(tmp_path)], LogEnvironment(), broker_id=1)
+    with pytest.raises(StorageError, match="another process"):
+        other.lock()
+    other.give_back()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    with pytest.raises(StorageError, match="another process"):
+        other.lock()
+    holder.close()
+
+
 def test_retention_over_all_logs(tmp_path: Path) -> None:
     manager = start(tmp_path)
     for n in range(2):
