@@ -262,6 +262,11 @@ class LocalLog:
         self._unsynced_directories = []
         return plan
 
+    def volume_flushed(self) -> None:
+        """Take note that nothing waits for a flush."""
+        self._unsynced_paths = []
+        self._unsynced_directories = []
+
     def finish(self) -> None:
         """Trim what was appended to; nothing more is appended."""
         if self.active.indexes.to_append:

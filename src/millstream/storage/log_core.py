@@ -383,6 +383,11 @@ class LogCore:
         recovery_point = min(plan.recovery_point, offsets.log_end_offset)
         offsets.recovery_point = max(offsets.recovery_point, recovery_point)
 
+    def volume_flushed(self) -> None:
+        """Take note that the volume has been flushed as a whole, with all that is written here."""
+        self._offsets.recovery_point = self._offsets.log_end_offset
+        self._local.volume_flushed()
+
     def close(self) -> FlushPlan | None:
         """Trim the indexes, write the producer snapshot, let go of the files; return what has to
         be flushed before the clean-shutdown marker may be written. Raises StorageError.

@@ -121,6 +121,20 @@ class LogManager:
                 log = self._open(place, config, _options(directory, place, topic_id, now_ms))
                 if log is not None:
                     self._add(log, kind)
+        if not directory.had_clean_shutdown:
+            self._flush_recovered(directory)
+
+    def _flush_recovered(self, directory: LogDirectory) -> None:
+        """Bring to disk what a process that crashed had only written: from now on it counts."""
+        logs = self._logs_in(directory.path)
+        if not logs:
+            return
+        try:
+            self._environment.file_system.sync_all(directory.path)
+        except OSError as error:
+            raise StorageError(directory.path, f"flush failed: {error}") from error
+        for log in logs:
+            log.volume_flushed()
 
     def _read_topic_id(self, place: PartitionDirectory) -> TopicId | None:
         try:

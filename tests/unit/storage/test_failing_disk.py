@@ -319,3 +319,33 @@ def test_a_log_at_its_file_size_limit_undoes_the_partial_batch(tmp_path: Path) -
         signal.signal(signal.SIGXFSZ, old)
     assert (tmp_path / "orders-0" / f"{0:020d}.log").stat().st_size == size
     assert read_values(reopen(tmp_path, clean=False)) == [(0, b"a" * 200)]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_recovery_kept_is_there_after_a_power_loss(seed: int) -> None:
+    """A crash of the process leaves bytes that are in memory alone. The next one serves them, and
+    acknowledges a producer that repeats them: so they have to be on disk by then.
+    """
+    files = MemoryFileSystem()
+    partition = TopicPartition("orders", 0)
+    log = manager(files).get_or_create(partition, TopicId(bytes(16)), CONFIG, now_ms=NOW_MS)
+    for n in range(20):
+        append(log, b"%d" % n * 40)
+    recovered = manager(files).get(partition)
+    assert recovered is not None
+    kept = read_values(recovered)
+    assert len(kept) == 20
+    assert recovered.recovery_point == 20
+    after = manager(files.crashed(random.Random(seed))).get(partition)
+    assert after is not None
+    after.update_high_watermark(after.log_end_offset)
+    assert read_values(after) == kept
+
+
+def test_a_recovery_that_cannot_be_flushed_is_a_storage_error() -> None:
+    files = MemoryFileSystem()
+    partition = TopicPartition("orders", 0)
+    append(manager(files).get_or_create(partition, TopicId(bytes(16)), CONFIG, now_ms=NOW_MS), b"a")
+    fail(files, "sync_all")
+    with pytest.raises(StorageError, match="Input/output error"):
+        manager(files)
