@@ -1,0 +1,115 @@
+"""What a task reads, against a scripted broker and without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from tests.unit.client.scripted_broker import TOPIC, ScriptedBroker
+
+from millstream.client.fetch import Fetched
+from millstream.model.errors import CorruptLogError
+from millstream.model.topic import TopicPartition
+from millstream.protocol.messages.fetch import AbortedTransaction
+from millstream.records.builder import BatchBuilder, BatchOptions
+from millstream.records.compression import Codec
+from millstream.records.control import ControlType, EndTransactionMarker, build_marker_batch
+from millstream.spark import reader
+from millstream.spark.kafka_settings import parse_kafka_settings
+from millstream.spark.plan import DataLossError
+from millstream.spark.ranges import OffsetRange
+from millstream.spark.reader import ReadRules, read_range
+
+PLACE = TopicPartition(TOPIC, 0)
+SCHEMA = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
+
+
+@pytest.fixture
+def broker() -> Iterator[ScriptedBroker]:
+    with ScriptedBroker() as started:
+        yield started
+
+
+def rules(bootstrap: str = "h:1", *, lenient: bool = False, **kafka: str) -> ReadRules:
+    settings = {"bootstrap.servers": bootstrap, "max.partition.fetch.bytes": "1"}
+    named = {name.replace("_", "."): text for name, text in kafka.items()}
+    return ReadRules(parse_kafka_settings(settings | named), not lenient, 300)
+
+
+def batch(offset: int, count: int, codec: Codec = Codec.NONE, **options: int | bool) -> bytes:
+    builder = BatchBuilder(BatchOptions(base_offset=offset, codec=codec, **options))  # type: ignore[arg-type]
+    for number in range(count):
+        builder.append(0, None, b"%d" % (offset + number))
+    return builder.build()
+
+
+def offsets(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    return [offset for each in batches for offset in each.column("offset").to_pylist()]
+
+
+def test_a_range_is_cut_out_of_the_batches_that_hold_it(broker: ScriptedBroker) -> None:
+    for _ in range(4):
+        broker.append(batch(0, 10))
+    found = read_range(OffsetRange(PLACE, 7, 25), rules(broker.bootstrap), SCHEMA)
+    assert offsets(found) == list(range(7, 25))
+
+
+def test_a_batch_that_grows_when_decompressed_is_handed_over_in_pieces(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "ARROW_BATCH_BYTES", 1000)
+    broker.append(batch(0, 1000, Codec.GZIP))
+    found = list(read_range(OffsetRange(PLACE, 0, 1000), rules(broker.bootstrap), SCHEMA))
+    assert len(found) > 5
+    assert offsets(iter(found)) == list(range(1000))
+    assert all(each.schema == SCHEMA for each in found)
+
+
+def test_offsets_that_are_gone(broker: ScriptedBroker) -> None:
+    broker.append(batch(0, 10))
+    lost = OffsetRange(PLACE, 40, 50)
+    with pytest.raises(DataLossError, match=r"\[40, 50\) of t-0"):
+        list(read_range(lost, rules(broker.bootstrap), SCHEMA))
+    assert list(read_range(lost, rules(broker.bootstrap, lenient=True), SCHEMA)) == []
+
+
+def test_a_range_that_does_not_fill_is_not_waited_for_for_ever(broker: ScriptedBroker) -> None:
+    broker.append(batch(0, 10))
+    with pytest.raises(TimeoutError, match=r"offset 10 of t-0 .*pollTimeoutMs"):
+        list(read_range(OffsetRange(PLACE, 0, 11), rules(broker.bootstrap), SCHEMA))
+
+
+def test_a_damaged_batch_is_an_error_unless_checks_are_off(broker: ScriptedBroker) -> None:
+    damaged = bytearray(batch(0, 3))
+    damaged[-2] ^= 1
+    broker.batches.append(bytes(damaged))
+    whole = OffsetRange(PLACE, 0, 3)
+    with pytest.raises(CorruptLogError):
+        list(read_range(whole, rules(broker.bootstrap), SCHEMA))
+    unchecked = rules(broker.bootstrap, check_crcs="false")
+    assert offsets(read_range(whole, unchecked, SCHEMA)) == [0, 1, 2]
+
+
+def test_aborted_records_are_left_out() -> None:
+    marker = build_marker_batch(
+        EndTransactionMarker(ControlType.ABORT, 0),
+        producer_id=5,
+        producer_epoch=0,
+        timestamp_ms=0,
+        base_offset=4,
+    )
+    transaction = {"producer_id": 5, "producer_epoch": 0, "is_transactional": True}
+    data = batch(0, 2, **transaction) + batch(2, 2) + marker + batch(5, 2, **transaction)
+    fetched = Fetched(
+        topic_partition=PLACE,
+        data=memoryview(data),
+        fetch_offset=0,
+        next_offset=7,
+        high_watermark=7,
+        last_stable_offset=7,
+        log_start_offset=0,
+        aborted_transactions=[AbortedTransaction(producer_id=5, first_offset=0)],
+    )
+    columns = reader._decode(fetched, OffsetRange(PLACE, 0, 7), rules())
+    assert columns.offset.tolist() == [2, 3, 5, 6]
