@@ -1,7 +1,7 @@
 """One SparkSession for all tests of Spark: starting a JVM is the slow part.
 
-They run in one process (`make test` gives them a pytest of their own), so that there is one JVM at a
-time and it has both cores.
+They run in one process (`make test` gives them a pytest of their own), so that there is one JVM at
+a time and it has both cores.
 """
 
 from __future__ import annotations
