@@ -17,14 +17,16 @@ version  what it brings
 
 A read begins at the batch that holds the offset and is answered as a reference to the file. The
 promise of at least one batch, however large, holds once per request. A fetch that finds fewer than
-``min_bytes`` waits at its partitions and is run again as a whole.
+``min_bytes`` waits at its partitions and is run again as a whole; it is dropped when its peer goes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from millstream.handlers.current_leader import current_leader, live_nodes
 from millstream.handlers.request import Answer, RequestContext
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
@@ -35,6 +37,8 @@ from millstream.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 from millstream.runtime.fetch_sessions import FetchContext, PartitionFetch
@@ -44,7 +48,13 @@ from millstream.runtime.waiters import FetchWaiter
 
 _FIRST_VERSION_WITH_SESSIONS: Final = 7
 _FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+_FIRST_VERSION_WITH_LEADERS: Final = 16
 _ISOLATION_LEVELS: Final = (READ_UNCOMMITTED, READ_COMMITTED)
+
+_NOT_KNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_LEADER_CHANGED: Final = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER.code, ErrorCode.FENCED_LEADER_EPOCH.code}
+)
 
 _NONE_ABORTED: Final[list[AbortedTransaction]] = []
 
@@ -53,7 +63,7 @@ _Read = tuple[PartitionFetch, PartitionData]
 
 def handle(
     services: Services, context: RequestContext, request: FetchRequest
-) -> Answer | Deferred[Answer]:
+) -> Answer | Coroutine[Deferred[Any], None, Answer]:
     """Read what the request names; wait where that is less than it asks for."""
     if request.isolation_level not in _ISOLATION_LEVELS:
         error = f"there is no isolation level {request.isolation_level}"
@@ -64,7 +74,7 @@ def handle(
         return FetchResponse(error_code=fetch_context.error.code, responses=[])
     operation = _Fetch(services, context, request, fetch_context)
     outcome = operation.run()
-    if outcome.urgent or outcome.size >= operation.min_bytes or request.max_wait_ms <= 0:
+    if operation.is_enough(outcome) or request.max_wait_ms <= 0:
         return operation.answer(outcome)
     return operation.wait(outcome, request.max_wait_ms)
 
@@ -100,14 +110,15 @@ class _Fetch:
 
     __slots__ = (
         "_by_id",
+        "_connection",
         "_context",
         "_fetches",
         "_isolation",
         "_max_bytes",
+        "_min_bytes",
         "_replica_id",
         "_services",
         "_version",
-        "min_bytes",
     )
 
     def __init__(
@@ -118,6 +129,7 @@ class _Fetch:
         fetch_context: FetchContext,
     ) -> None:
         self._services = services
+        self._connection = context.connection
         self._version = context.version
         self._by_id = context.version >= _FIRST_VERSION_WITH_TOPIC_IDS
         self._context = fetch_context
@@ -127,7 +139,7 @@ class _Fetch:
         if self._replica_id < 0:
             self._replica_id = request.replica_state.replica_id
         self._max_bytes = min(request.max_bytes, services.config.current.fetch_max_bytes)
-        self.min_bytes = min(request.min_bytes, self._max_bytes)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
 
     def run(self) -> _Outcome:
         """Read every partition in order, until the bytes are used up."""
@@ -138,8 +150,9 @@ class _Fetch:
             try:
                 partition = self._partition(fetch)
             except KafkaError as error:
-                # What is not here does not end the wait for what is, as in Kafka.
                 outcome.unknown.append((fetch, _refused(fetch.partition, error)))
+                # What nobody knows does not end the wait for the rest, as in Kafka.
+                outcome.urgent |= error.error not in _NOT_KNOWN
                 continue
             outcome.partitions.append(partition)
             try:
@@ -158,17 +171,30 @@ class _Fetch:
             outcome.urgent = True
         return outcome
 
-    def wait(self, outcome: _Outcome, wait_ms: int) -> Deferred[Answer]:
-        """Park at the partitions; answer with what a second run finds."""
-        answered: Deferred[Answer] = Deferred()
-        FetchWaiter(
-            self._services.clock,
-            partitions=outcome.partitions,
-            missing_bytes=self.min_bytes - outcome.size,
-            wait_ms=wait_ms,
-            retry=lambda: answered.complete(self.answer(self.run())),
-        )
-        return answered
+    def is_enough(self, outcome: _Outcome) -> bool:
+        """Tell whether there is something to say now."""
+        return outcome.urgent or outcome.size >= self._min_bytes
+
+    async def wait(self, outcome: _Outcome, wait_ms: float) -> Answer:
+        """Park at the partitions until there is enough, something changes or the time is up."""
+        clock = self._services.clock
+        end_ms = clock.monotonic_ms() + wait_ms
+        while True:
+            woken: Deferred[bool] = Deferred()
+            waiter = FetchWaiter(
+                clock,
+                partitions=outcome.partitions,
+                missing_bytes=self._min_bytes - outcome.size,
+                wait_ms=end_ms - clock.monotonic_ms(),
+                on_woken=woken.complete,
+            )
+            self._connection.abandon = waiter.cancel
+            data_arrived = await woken
+            self._connection.abandon = None
+            outcome = self.run()
+            # Bytes that arrived are not always for this reader: it may see committed ones alone.
+            if not data_arrived or self.is_enough(outcome) or clock.monotonic_ms() >= end_ms:
+                return self.answer(outcome)
 
     def answer(self, outcome: _Outcome) -> FetchResponse:
         """Choose what the client has to be told, by its session."""
@@ -181,7 +207,28 @@ class _Fetch:
             reads = [read for read in reads if session.select(*read)]
         elif context.opens_session:
             session_id = self._open_session(reads)
-        return FetchResponse(session_id=session_id, responses=_by_topic(reads, by_id=self._by_id))
+        response = FetchResponse(
+            session_id=session_id, responses=_by_topic(reads, by_id=self._by_id)
+        )
+        if outcome.urgent and self._version >= _FIRST_VERSION_WITH_LEADERS:
+            self._name_leaders(response, reads)
+        return response
+
+    def _name_leaders(self, response: FetchResponse, reads: list[_Read]) -> None:
+        """Say who leads what is refused for another leadership (KIP-951)."""
+        leaders = []
+        for fetch, data in reads:
+            if data.error_code in _LEADER_CHANGED:
+                leader, epoch = current_leader(self._services, fetch.topic, fetch.partition)
+                data.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+                leaders.append(leader)
+        for node in live_nodes(self._services, leaders):
+            endpoint = node.endpoint(self._connection.listener)
+            response.node_endpoints.append(
+                NodeEndpoint(
+                    node_id=node.broker_id, host=endpoint.host, port=endpoint.port, rack=node.rack
+                )
+            )
 
     def _open_session(self, reads: list[_Read]) -> int:
         for fetch, data in reads:
@@ -211,8 +258,11 @@ class _Fetch:
             fetch.topic = image.name
         elif not fetch.topic:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        # A session remembers the name of an id whose topic is gone since.
-        return partitions.get(fetch.topic, fetch.partition)
+        # A session remembers the name of an id whose topic is gone since; another may have it now.
+        partition = partitions.get(fetch.topic, fetch.partition)
+        if partition.topic_id != fetch.topic_id:
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        return partition
 
     def _read(
         self, partition: Partition, fetch: PartitionFetch, left: int, min_one_batch: bool
@@ -240,7 +290,7 @@ class _Fetch:
         if self._isolation == READ_COMMITTED:
             aborted = [
                 AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
-                for one in log.aborted_transactions(read)
+                for one in partition.aborted_transactions(read)
             ]
         data = PartitionData(
             partition_index=fetch.partition,

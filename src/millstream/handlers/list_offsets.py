@@ -122,9 +122,9 @@ def _look_up(
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _found(wanted, NO_TIMESTAMP, NO_OFFSET, -1)
     if timestamp == MAX_TIMESTAMP:
-        found = log.offset_of_max_timestamp()
+        found = partition.offset_of_max_timestamp()
     else:
-        found = log.offset_for_timestamp(timestamp)
+        found = partition.offset_for_timestamp(timestamp)
     if found is None or found.offset >= end:
         return _found(wanted, NO_TIMESTAMP, NO_OFFSET, -1)
     return _found(wanted, found.timestamp, found.offset, found.leader_epoch)

@@ -28,12 +28,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from millstream.handlers.current_leader import current_leader, live_nodes
 from millstream.handlers.request import Answer, RequestContext
-from millstream.model.deferred import Deferred
+from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ConnectionClosedError, ErrorCode, KafkaError
 from millstream.model.topic import TopicId
 from millstream.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -59,7 +62,9 @@ _WITHOUT_LOG_START = frozenset(
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     }
 )
+_FIRST_VERSION_WITH_LEADERS = 10
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
+_FAILED_UNANSWERED = "a produce request with acks=0 failed"
 
 
 @dataclass(slots=True)
@@ -78,12 +83,9 @@ def handle(
     acks = request.acks
     if acks not in _VALID_ACKS:
         return failed(context, request, KafkaError(ErrorCode.INVALID_REQUIRED_ACKS))
-    if request.transactional_id is None:
-        for topic in request.topic_data:
-            for data in topic.partition_data:
-                if data.records is not None and claims_transaction(data.records):
-                    error = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-                    return _conclude(acks, failed(context, request, error), has_errors=True)
+    if request.transactional_id is None and _claims_transaction(request):
+        error = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return failed(context, request, error)
     now_ms = services.clock.now_ms()
     unsettled: list[_Unsettled] = []
     responses: list[TopicProduceResponse] = []
@@ -104,14 +106,18 @@ def handle(
                 name=topic.name, topic_id=topic.topic_id, partition_responses=answers
             )
         )
+    if acks == 0:
+        return _unanswered(unsettled, has_errors=has_errors)
     response = ProduceResponse(responses=responses)
-    if acks == 0 or not unsettled:
-        return _conclude(acks, response, has_errors=has_errors)
-    return _Commit(response, unsettled).outcome
+    if has_errors:
+        _name_leaders(services, context, response)
+    return _Commit(response, unsettled).outcome if unsettled else response
 
 
 def failed(context: RequestContext, request: ProduceRequest, error: KafkaError) -> ProduceResponse:
-    """Refuse every partition."""
+    """Refuse every partition; ConnectionClosedError where no answer is wanted."""
+    if request.acks == 0:
+        raise ConnectionClosedError(_FAILED_UNANSWERED)
     return ProduceResponse(
         responses=[
             TopicProduceResponse(
@@ -124,13 +130,52 @@ def failed(context: RequestContext, request: ProduceRequest, error: KafkaError) 
     )
 
 
-def _conclude(acks: int, response: ProduceResponse, *, has_errors: bool) -> ProduceResponse | None:
-    if acks != 0:
-        return response
+def _claims_transaction(request: ProduceRequest) -> bool:
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None and claims_transaction(data.records):
+                return True
+    return False
+
+
+def _unanswered(unsettled: list[_Unsettled], *, has_errors: bool) -> Deferred[Answer] | None:
+    """End a request with acks=0: an error closes the connection, the only way to tell of it (Kafka:
+    ``closeConnection``), also one that comes when a batch is recompressed.
+    """
     if has_errors:
-        # The only way to tell a client that wants no answer (Kafka: closeConnection).
-        raise ConnectionClosedError("a produce request with acks=0 failed")
-    return None
+        raise ConnectionClosedError(_FAILED_UNANSWERED)
+    appending = [one.appended for one in unsettled if isinstance(one.appended, Deferred)]
+    return spawn(_all_appended(appending)) if appending else None
+
+
+async def _all_appended(appending: list[Deferred[AppendResult]]) -> None:
+    try:
+        for appended in appending:
+            await appended
+    except KafkaError as error:
+        raise ConnectionClosedError(_FAILED_UNANSWERED) from error
+
+
+def _name_leaders(services: Services, context: RequestContext, response: ProduceResponse) -> None:
+    """Say who leads what is refused for another leadership, where there is room (KIP-951)."""
+    if context.version < _FIRST_VERSION_WITH_LEADERS:
+        return
+    leaders = []
+    for topic in response.responses:
+        image = services.metadata.topic_by_id(topic.topic_id)
+        name = topic.name if image is None else image.name
+        for answer in topic.partition_responses:
+            if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER.code:
+                leader, epoch = current_leader(services, name, answer.index)
+                answer.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+                leaders.append(leader)
+    for node in live_nodes(services, leaders):
+        endpoint = node.endpoint(context.connection.listener)
+        response.node_endpoints.append(
+            NodeEndpoint(
+                node_id=node.broker_id, host=endpoint.host, port=endpoint.port, rack=node.rack
+            )
+        )
 
 
 def _each_partition_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
@@ -245,7 +290,8 @@ class _Commit:
         try:
             result = ready.result()
         except KafkaError as error:
-            self._settle(one.answer, error)
+            _take_back(one.answer, _refused(one.answer.index, error, one.partition))
+            self._settle()
             return
         answer = one.answer
         answer.base_offset = result.base_offset
@@ -254,18 +300,24 @@ class _Commit:
         self._wait(one, result)
 
     def _wait(self, one: _Unsettled, result: AppendResult) -> None:
-        one.partition.wait_for_commit(result.last_offset, partial(self._settle, one.answer))
+        one.partition.wait_for_commit(result.last_offset, partial(self._committed, one.answer))
 
-    def _settle(self, answer: PartitionProduceResponse, error: KafkaError | None) -> None:
+    def _committed(self, answer: PartitionProduceResponse, error: KafkaError | None) -> None:
         if error is not None:
-            _take_back(answer, error.error)
+            _take_back(answer, _refused(answer.index, error))
+        self._settle()
+
+    def _settle(self) -> None:
         self._left -= 1
         if self._left == 0:
             self.outcome.complete(self._response)
 
 
-def _take_back(answer: PartitionProduceResponse, error: ErrorCode) -> None:
-    answer.error_code = error.code
+def _take_back(answer: PartitionProduceResponse, refusal: PartitionProduceResponse) -> None:
+    """Turn an answer that was prepared into a refusal."""
+    answer.error_code = refusal.error_code
+    answer.error_message = refusal.error_message
+    answer.record_errors = refusal.record_errors
     answer.base_offset = -1
     answer.log_append_time_ms = -1
-    answer.log_start_offset = -1
+    answer.log_start_offset = refusal.log_start_offset

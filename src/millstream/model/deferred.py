@@ -69,9 +69,16 @@ class Deferred(Generic[T]):
         return self.result()
 
     def _run_callbacks(self) -> None:
+        """Run every callback, also after one that raises; then raise the first exception."""
         callbacks, self._callbacks = self._callbacks, []
+        failure: Exception | None = None
         for callback in callbacks:
-            callback(self)
+            try:
+                callback(self)
+            except Exception as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
 
 def spawn(coroutine: Coroutine[Deferred[Any], None, T]) -> Deferred[T]:

@@ -209,21 +209,27 @@ class Connection:
         """Handle frames; ``out`` gets the answers that come at once and have none before them."""
         answers = self._answers
         next_frame = self._frames.next_frame
+        max_answers = self._policy.max_owed_answers
+        max_bytes = self._policy.max_owed_request_bytes
         size = 0
         self._stalled = False
-        while not answers or self._may_go_on():
+        while not answers or (
+            answers[-1].pipelined and len(answers) < max_answers and self._owed_bytes < max_bytes
+        ):
             frame = self._held or next_frame()
             if frame is None:
                 return
             self._held = None
-            if answers and not self._is_pipelined(frame):
+            overtakes = bool(answers)
+            if overtakes and not self._is_pipelined(frame):
                 self._held = frame
                 self._stalled = True
                 return
             self.frames_served += 1
             answer = self._serve(frame)
             if answers or not isinstance(answer, Outgoing):
-                self._queue(answer, frame)
+                if answer is not None:
+                    self._queue(answer, frame, pipelined=overtakes or self._is_pipelined(frame))
                 if self.closed:
                     return
                 continue
@@ -238,24 +244,15 @@ class Connection:
                     return
         self._stalled = self._frames.frame_pending > 0 or self._held is not None
 
-    def _may_go_on(self) -> bool:
-        """Tell whether a request may be handled while the one before it is unanswered."""
-        policy = self._policy
-        return (
-            self._answers[-1].pipelined
-            and len(self._answers) < policy.max_owed_answers
-            and self._owed_bytes < policy.max_owed_request_bytes
-        )
-
     def _is_pipelined(self, frame: memoryview) -> bool:
         key = frame[0] << 8 | frame[1] if len(frame) > 1 else -1
         return key in self._policy.pipelined_keys
 
-    def _queue(self, answer: Served, frame: memoryview) -> None:
+    def _queue(
+        self, answer: Outgoing | Deferred[Outgoing | None], frame: memoryview, *, pipelined: bool
+    ) -> None:
         """Keep the place of an answer that cannot leave now."""
-        if answer is None:
-            return
-        slot = _Slot(pipelined=self._is_pipelined(frame), request_bytes=len(frame))
+        slot = _Slot(pipelined=pipelined, request_bytes=len(frame))
         self._answers.append(slot)
         self._owed_bytes += slot.request_bytes
         if isinstance(answer, Outgoing):

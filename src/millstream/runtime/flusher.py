@@ -7,6 +7,7 @@ pays one fsync for many acknowledgements, and an idle one answers after exactly 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from millstream.model.clock import Clock
 from millstream.model.deferred import Deferred
@@ -49,12 +50,14 @@ class Flusher:
         if not dirty or directory in self._running:
             return
         self._dirty[directory] = {}
-        self._running.add(directory)
         round_ = [
             (partition, plan)
             for partition in dirty
-            if (plan := partition.log.flush_plan()) is not None
+            if (plan := partition.begin_flush()) is not None
         ]
+        if not round_:
+            return
+        self._running.add(directory)
         plans = [plan for _, plan in round_]
         done = self._offload.run(f"flush {directory}", lambda: run_together(plans))
         done.on_done(lambda outcome: self._finish(directory, round_, outcome))
@@ -70,7 +73,8 @@ class Flusher:
             self._dirty.pop(directory, None)
             self._on_storage_error(error)
             return
-        for partition, plan in round_:
-            partition.log.flushed(plan)
-            partition.on_flushed(plan.recovery_point)
-        self._start(directory)
+        # Whatever one partition's waiters do, the others get their answers and the next round runs.
+        with ExitStack() as stack:
+            stack.callback(self._start, directory)
+            for partition, plan in reversed(round_):
+                stack.callback(partition.on_flushed, plan)

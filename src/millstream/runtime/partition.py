@@ -13,13 +13,14 @@ consumers) when the flush policy says that it is safe:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final
 
 from millstream.config.topic import TopicConfig
 from millstream.model.clock import Clock
-from millstream.model.deferred import Deferred
-from millstream.model.errors import ErrorCode, KafkaError, StorageError
+from millstream.model.deferred import Deferred, spawn
+from millstream.model.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch, Offset
 from millstream.model.topic import INTERNAL_TOPICS, TopicId, TopicPartition
 from millstream.records.batch import Batch
@@ -28,7 +29,16 @@ from millstream.records.record_checks import recompress
 from millstream.runtime.offload import Offload
 from millstream.runtime.produce_limits import produce_limits
 from millstream.runtime.waiters import CommitCallback, CommitWaiters, FetchWaiter
-from millstream.storage.log import AppendResult, Log, LogRead
+from millstream.storage.log import (
+    AbortedTransaction,
+    AppendResult,
+    FlushPlan,
+    Log,
+    LogRead,
+    TimestampOffset,
+)
+
+_log = logging.getLogger(__name__)
 
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
@@ -39,15 +49,19 @@ class Partition:
     """The leader's side of one partition.
 
     ``request_flush`` is called with the partition when its newest records must reach the disk
-    before they count; the answer is :meth:`on_flushed` or :meth:`fail`.
+    before they count; the answer is :meth:`begin_flush` and then :meth:`on_flushed` or
+    :meth:`fail`. A disk that fails is told to ``on_storage_error``, which fails the partitions that
+    lie there; who called gets KAFKA_STORAGE_ERROR.
     """
 
     __slots__ = (
+        "_clean_ms",
         "_clock",
         "_commit_waiters",
         "_flush_after_ms",
-        "_flush_due_ms",
         "_flush_records",
+        "_flushing_bytes",
+        "_gone",
         "_offload",
         "_on_storage_error",
         "_recompressing",
@@ -88,9 +102,11 @@ class Partition:
         self._commit_waiters = CommitWaiters()
         self._request_flush = request_flush
         self._on_storage_error = on_storage_error
+        self._gone: KafkaError | None = None
         self._unannounced_bytes = 0
+        self._flushing_bytes = 0
         self._unflushed_records = 0
-        self._flush_due_ms = 0.0
+        self._clean_ms = 0.0
         log.assign_epoch_start(leader_epoch)
         # What recovery kept is as safe as it gets: a broker on its own commits it at once.
         log.update_high_watermark(log.log_end_offset)
@@ -108,20 +124,24 @@ class Partition:
     def append(self, batch: Batch, now_ms: int) -> AppendResult:
         """Append one validated batch as leader.
 
-        KafkaError for a broken producer sequence and KAFKA_STORAGE_ERROR when the disk says no. The
-        result says where the batch lies; :meth:`wait_for_commit` says when it counts.
+        KafkaError for a broken producer sequence, KAFKA_STORAGE_ERROR when the disk says no, what
+        :meth:`fail` was given once the partition is gone. The result says where the batch lies;
+        :meth:`wait_for_commit` says when it counts.
         """
+        if self._gone is not None:
+            raise self._gone
         try:
             result = self.log.append_as_leader(batch, leader_epoch=self.leader_epoch, now_ms=now_ms)
         except StorageError as error:
-            self._on_storage_error(error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            raise self._storage_failed(error) from error
+        if result.duplicate:
+            return result
         self._unannounced_bytes += batch.size
         self._unflushed_records += batch.count
         if self._unflushed_records >= self._flush_records:
             self._request_flush(self)
         else:
-            self._advance(result.last_offset + 1)
+            self._advance(result.last_offset + 1, self._unannounced_bytes)
         return result
 
     def must_recompress(self, batch: Batch) -> bool:
@@ -135,24 +155,23 @@ class Partition:
         partition is on its way every later one follows it, so a producer's sequence holds.
         """
         copy = Batch(memoryview(bytearray(batch.buffer)))
-        limits = self.limits
         self._recompressing += 1
-        outcome: Deferred[AppendResult] = Deferred()
+        return spawn(self._append_recompressed(copy, self.limits))
 
+    async def _append_recompressed(self, batch: Batch, limits: ProduceLimits) -> AppendResult:
         def work() -> Batch:
-            return recompress(copy, limits) if limits.needs_recompression(copy) else copy
+            return recompress(batch, limits) if limits.needs_recompression(batch) else batch
 
-        def finish(ready: Deferred[Batch]) -> None:
+        try:
+            recompressed = await self._offload.run("recompress", work)
+        except KafkaError:
+            raise
+        except Exception as error:  # what a codec makes of bytes that no check foresaw
+            _log.exception("a batch for %s could not be recompressed", self.topic_partition)
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
+        finally:
             self._recompressing -= 1
-            try:
-                result = self.append(ready.result(), self._clock.now_ms())
-            except KafkaError as error:
-                outcome.fail(error)
-            else:
-                outcome.complete(result)
-
-        self._offload.run("recompress", work).on_done(finish)
-        return outcome
+        return self.append(recompressed, self._clock.now_ms())
 
     def append_internal(self, records: bytes) -> Deferred[Offset]:
         """Append one batch of a coordinator's own; filled with its last offset once committed."""
@@ -176,6 +195,8 @@ class Partition:
         """Call back with None once the write is committed, or with what went wrong."""
         if last_offset < self.log.high_watermark:
             callback(None)
+        elif self._gone is not None:
+            callback(self._gone)
         else:
             self._commit_waiters.add(last_offset, callback)
 
@@ -185,12 +206,32 @@ class Partition:
         """Read whole batches that a consumer may see; OFFSET_OUT_OF_RANGE outside the log."""
         log = self.log
         bound = log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
-        return log.read(
-            fetch_offset,
-            max_bytes=max_bytes,
-            upper_bound_offset=bound,
-            min_one_batch=min_one_batch,
-        )
+        try:
+            return log.read(
+                fetch_offset,
+                max_bytes=max_bytes,
+                upper_bound_offset=bound,
+                min_one_batch=min_one_batch,
+            )
+        except StorageError as error:
+            raise self._storage_failed(error) from error
+
+    def aborted_transactions(self, read: LogRead) -> list[AbortedTransaction]:
+        """Return the aborted transactions that a committed reader of ``read`` must know."""
+        try:
+            return self.log.aborted_transactions(read)
+        except StorageError as error:
+            raise self._storage_failed(error) from error
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """Return the first record at or after ``timestamp``, committed or not; None if all are
+        older. CORRUPT_MESSAGE where the log is damaged.
+        """
+        return self._look_up(lambda: self.log.offset_for_timestamp(timestamp))
+
+    def offset_of_max_timestamp(self) -> TimestampOffset | None:
+        """Return the first record with the largest timestamp; None in a log without any."""
+        return self._look_up(self.log.offset_of_max_timestamp)
 
     def check_leader_epoch(self, current_leader_epoch: LeaderEpoch) -> None:
         """Refuse a client that believes in another leadership (KIP-320)."""
@@ -208,27 +249,47 @@ class Partition:
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"cannot delete before {target}: the high watermark is {self.log.high_watermark}",
             )
-        self.log.increment_log_start_offset(target)
+        try:
+            self.log.increment_log_start_offset(target)
+        except StorageError as error:
+            raise self._storage_failed(error) from error
         self.wake_readers()
         return self.log.log_start_offset
 
-    def on_flushed(self, up_to: Offset) -> None:
+    def begin_flush(self) -> FlushPlan | None:
+        """Return what makes everything appended so far durable; None when it is, and then it is
+        committed now.
+        """
+        plan = self.log.flush_plan()
+        self._flushing_bytes = self._unannounced_bytes
+        if plan is None:
+            self._flushed_up_to(self.log.log_end_offset)
+        return plan
+
+    def on_flushed(self, plan: FlushPlan) -> None:
         """Commit what an fsync has made safe."""
-        self._unflushed_records = self.log.log_end_offset - up_to
-        self._advance(up_to)
+        self.log.flushed(plan)
+        self._flushed_up_to(plan.recovery_point)
+
+    def _flushed_up_to(self, offset: Offset) -> None:
+        self._unflushed_records = self.log.log_end_offset - offset
+        self._advance(offset, self._flushing_bytes)
 
     def flush_if_due(self, now_ms: float) -> None:
         """Ask for the flush that ``flush.ms`` wants, once its time has come (monotonic clock)."""
-        if self._flush_after_ms == UNLIMITED or not self._unflushed_records:
-            self._flush_due_ms = now_ms + self._flush_after_ms
-        elif now_ms >= self._flush_due_ms:
-            self._flush_due_ms = now_ms + self._flush_after_ms
+        if not self._unflushed_records:
+            self._clean_ms = now_ms
+        elif now_ms - self._clean_ms >= self._flush_after_ms:
+            self._clean_ms = now_ms
             self._request_flush(self)
 
     def fail(self, error: KafkaError) -> None:
-        """Stop leading: answer every waiting write with ``error``, let every reader look again."""
-        self._commit_waiters.fail(error)
+        """Stop leading, for good: answer every waiting write, and every one that still comes, with
+        ``error``, and let every reader look again.
+        """
+        self._gone = error
         self.wake_readers()
+        self._commit_waiters.fail(error)
 
     def wake_readers(self) -> None:
         """Let every parked fetch look again."""
@@ -244,13 +305,26 @@ class Partition:
             self._flush_records = config.flush_messages
             self._flush_after_ms = config.flush_ms
 
-    def _advance(self, high_watermark: Offset) -> None:
+    def _advance(self, high_watermark: Offset, readable_bytes: int) -> None:
+        """Move the high watermark up, which makes so many more bytes readable."""
         log = self.log
         if high_watermark <= log.high_watermark:
             return
         log.update_high_watermark(high_watermark)
-        self._commit_waiters.release(high_watermark)
+        self._unannounced_bytes -= readable_bytes
         if self.fetch_waiters:
             for waiter in tuple(self.fetch_waiters):
-                waiter.data_arrived(self._unannounced_bytes)
-        self._unannounced_bytes = 0
+                waiter.data_arrived(readable_bytes)
+        self._commit_waiters.release(high_watermark)
+
+    def _look_up(self, find: Callable[[], TimestampOffset | None]) -> TimestampOffset | None:
+        try:
+            return find()
+        except StorageError as error:
+            raise self._storage_failed(error) from error
+        except CorruptLogError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+
+    def _storage_failed(self, error: StorageError) -> KafkaError:
+        self._on_storage_error(error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 from millstream.model.broker import BrokerId
 from millstream.model.clock import Clock
@@ -106,7 +107,10 @@ class Partitions:
             if partition is not None:
                 self.flusher.forget(partition)
                 partition.fail(gone)
-                self._log_manager.delete(partition.topic_partition, now_ms=now_ms)
+                try:
+                    self._log_manager.delete(partition.topic_partition, now_ms=now_ms)
+                except StorageError as error:
+                    self.storage_failed(error)
 
     def config_changed(self, image: TopicImage) -> None:
         """Take over a topic's changed settings."""
@@ -124,24 +128,24 @@ class Partitions:
                 now_ms=self._clock.now_ms(),
                 is_new=is_new,
             )
+            return Partition(
+                opened,
+                topic_id=image.topic_id,
+                leader_epoch=image.partitions[index].leader_epoch,
+                config=image.config,
+                clock=self._clock,
+                offload=self._offload,
+                request_flush=self.flusher.request,
+                on_storage_error=self.storage_failed,
+            )
         except StorageError as error:
             self._offline.add(topic_partition)
-            self.storage_failed(error)
-            return None
+            if error.directory in self._log_manager.directories:
+                self.storage_failed(error)
         except KafkaError as error:
             self._offline.add(topic_partition)
             log.warning("%s is not served: %s", topic_partition, error)
-            return None
-        return Partition(
-            opened,
-            topic_id=image.topic_id,
-            leader_epoch=image.partitions[index].leader_epoch,
-            config=image.config,
-            clock=self._clock,
-            offload=self._offload,
-            request_flush=self.flusher.request,
-            on_storage_error=self.storage_failed,
-        )
+        return None
 
     def stop(self) -> None:
         """Answer everybody who waits: this broker leads no more."""
@@ -154,14 +158,19 @@ class Partitions:
         log.error("log directory offline: %s", error)
         self._log_manager.directory_failed(error.directory)
         failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        lost: list[Partition] = []
         for slots in self.by_name.values():
             for index, partition in enumerate(slots):
                 if partition is not None and partition.log.log_directory == error.directory:
                     slots[index] = None
                     self._offline.add(partition.topic_partition)
                     self.flusher.forget(partition)
-                    partition.fail(failure)
-        self._on_directory_failed(error.directory)
+                    lost.append(partition)
+        # Nobody is told before all is marked: who is told may ask for another partition.
+        with ExitStack() as stack:
+            stack.callback(self._on_directory_failed, error.directory)
+            for partition in reversed(lost):
+                stack.callback(partition.fail, failure)
 
     def _refusal(self, topic: str, index: int) -> KafkaError:
         image = self._metadata.topic(topic)

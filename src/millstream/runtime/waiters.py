@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.errors import KafkaError
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from millstream.runtime.partition import Partition
 
 CommitCallback = Callable[[KafkaError | None], None]
+
+_WAITING: Final = 0
+_WOKEN: Final = 1
+_DONE: Final = 2
 
 
 class CommitWaiters:
@@ -35,30 +39,43 @@ class CommitWaiters:
         self._queue.append((last_offset, callback))
 
     def release(self, high_watermark: Offset) -> None:
-        """Answer every write below the high watermark.
+        """Answer every write below the high watermark; one whose callback raises does not keep the
+        others from theirs.
 
         A duplicate waits for an offset below the write in front of it; it is answered no later than
         that one, which is when its own offset is committed too.
         """
         queue = self._queue
+        failure: Exception | None = None
         while queue and queue[0][0] < high_watermark:
-            queue.popleft()[1](None)
+            try:
+                queue.popleft()[1](None)
+            except Exception as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     def fail(self, error: KafkaError) -> None:
         """Answer every write with ``error``: the leadership, the disk or the topic is gone."""
         queue, self._queue = self._queue, deque()
+        failure: Exception | None = None
         for _, callback in queue:
-            callback(error)
+            try:
+                callback(error)
+            except Exception as fault:
+                failure = failure or fault
+        if failure is not None:
+            raise failure
 
 
 class FetchWaiter:
     """A fetch that found fewer bytes than it asked for (Kafka: ``DelayedFetch``).
 
-    It is run again by ``retry`` once ``missing_bytes`` more can be read, when something about a
-    partition changes, or when its time is up; then exactly once.
+    It is told once, by ``on_woken``, that it should look again: with True when ``missing_bytes``
+    more can be read, with False when something about a partition has changed or its time is up.
     """
 
-    __slots__ = ("_clock", "_done", "_missing_bytes", "_partitions", "_retry", "_timer")
+    __slots__ = ("_clock", "_missing_bytes", "_on_woken", "_partitions", "_state", "_timer")
 
     def __init__(
         self,
@@ -67,13 +84,13 @@ class FetchWaiter:
         partitions: Iterable[Partition],
         missing_bytes: int,
         wait_ms: float,
-        retry: Callable[[], None],
+        on_woken: Callable[[bool], None],
     ) -> None:
         self._clock = clock
         self._partitions = tuple(partitions)
         self._missing_bytes = missing_bytes
-        self._retry = retry
-        self._done = False
+        self._on_woken = on_woken
+        self._state = _WAITING
         for partition in self._partitions:
             partition.fetch_waiters[self] = None
         self._timer: TimerHandle = clock.call_later(wait_ms, self.wake)
@@ -82,17 +99,32 @@ class FetchWaiter:
         """Count bytes that became readable."""
         self._missing_bytes -= size
         if self._missing_bytes <= 0:
-            self.wake()
+            self._leave(lambda: self._tell(True))
 
     def wake(self) -> None:
-        """Leave every partition and run the fetch again after what runs now.
+        """Let the fetch look again, whatever there is."""
+        self._leave(lambda: self._tell(False))
 
-        Not at once: the append that woke it may be one of several in the same read of a socket.
+    def cancel(self) -> None:
+        """Leave every partition and tell nobody, also if it was about to be told."""
+        if self._state == _WAITING:
+            self._leave(None)
+        self._state = _DONE
+
+    def _leave(self, tell: Callable[[], None] | None) -> None:
+        """Wait no more. What comes of it runs after what runs now: the append that woke a fetch
+        may be one of several in the same read of a socket.
         """
-        if self._done:
+        if self._state != _WAITING:
             return
-        self._done = True
+        self._state = _WOKEN
         self._timer.cancel()
         for partition in self._partitions:
             partition.fetch_waiters.pop(self, None)
-        self._clock.call_soon(self._retry)
+        if tell is not None:
+            self._clock.call_soon(tell)
+
+    def _tell(self, data_arrived: bool) -> None:
+        if self._state == _WOKEN:
+            self._state = _DONE
+            self._on_woken(data_arrived)

@@ -1,0 +1,28 @@
+"""Who leads a partition, told with the refusal that makes a client ask (KIP-951).
+
+A client that is told goes to the new leader at once, without a Metadata request in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from millstream.model.broker import BrokerId, BrokerNode
+from millstream.model.leadership import NO_LEADER
+from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch
+from millstream.runtime.services import Services
+
+
+def current_leader(services: Services, topic: str, index: int) -> tuple[BrokerId, LeaderEpoch]:
+    """Return a partition's leader and its epoch, both -1 where the partition is not known."""
+    image = services.metadata.topic(topic)
+    if image is None or not 0 <= index < len(image.partitions):
+        return NO_LEADER, NO_LEADER_EPOCH
+    state = image.partitions[index]
+    return state.leader, state.leader_epoch
+
+
+def live_nodes(services: Services, broker_ids: Iterable[BrokerId]) -> list[BrokerNode]:
+    """Return each broker once, as far as it is alive."""
+    brokers = services.metadata.brokers
+    return [brokers[each] for each in dict.fromkeys(broker_ids) if each in brokers]
