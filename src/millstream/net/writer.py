@@ -46,6 +46,8 @@ class SocketWriter:
             alone = _as_one(chunks)
             if alone is not None:
                 return self._send_alone(alone)
+            if self._zero_copy:
+                return self._send_straight(chunks)
         self._enqueue(chunks)
         return self.flush()
 
@@ -73,6 +75,30 @@ class SocketWriter:
             return True
         self._enqueue((memoryview(chunk)[sent:],))
         return False
+
+    def _send_straight(self, chunks: list[Records]) -> bool:
+        """Send piece by piece as long as the socket takes each whole; queue what it does not.
+
+        The answer to a fetch is a header and a slice, and mostly both go at once.
+        """
+        last = len(chunks) - 1
+        for index, chunk in enumerate(chunks):
+            try:
+                if isinstance(chunk, _BYTES):
+                    size = len(chunk)
+                    sent = self._socket.send(chunk, _MSG_MORE if index < last else 0)
+                else:
+                    size = chunk.size
+                    sent = os.sendfile(self._fd, chunk.fileno(), chunk.position, size)
+                    if sent == 0 < size:
+                        raise ConnectionResetError(_SHORT_FILE)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            if sent < size:
+                self._enqueue(chunks[index:])
+                self._offset = sent
+                return False
+        return True
 
     def _enqueue(self, chunks: Iterable[Records]) -> None:
         for chunk in chunks:
