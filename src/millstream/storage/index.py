@@ -13,7 +13,10 @@ not be raises CorruptIndexError, and its segment rebuilds it from the log. Kafka
 
 from __future__ import annotations
 
+import operator
 import struct
+from collections.abc import Sequence
+from itertools import islice
 from typing import ClassVar
 
 from millstream.model.errors import CorruptIndexError
@@ -207,6 +210,11 @@ class SegmentIndex:
 
     def _corrupt(self, reason: str) -> CorruptIndexError:
         return CorruptIndexError(f"{self.path}: {reason}")
+
+
+def grows(column: Sequence[int]) -> bool:
+    """True when each number is larger than the one before it."""
+    return all(map(operator.lt, column, islice(column, 1, None)))
 
 
 def floor_slot(data: Buffer, entry: struct.Struct, count: int, target: int, field: int = 0) -> int:

@@ -23,7 +23,7 @@ from typing import ClassVar, Final, NamedTuple
 from millstream.model.offsets import Offset
 from millstream.storage.directory import OFFSET_INDEX
 from millstream.storage.files import Buffer
-from millstream.storage.index import SegmentIndex, floor_slot
+from millstream.storage.index import SegmentIndex, floor_slot, grows
 
 _ENTRY: Final = struct.Struct(">ii")
 
@@ -87,9 +87,8 @@ class OffsetIndex(SegmentIndex):
         numbers = array("i", bytes(data))
         if sys.byteorder == "little":
             numbers.byteswap()
-        offsets, positions = numbers[0::2].tolist(), numbers[1::2].tolist()
-        for name, column in (("offsets", offsets), ("positions", positions)):
-            if column and (column[0] <= 0 or column != sorted(set(column))):
+        for name, column in (("offsets", numbers[0::2]), ("positions", numbers[1::2])):
+            if column and (column[0] <= 0 or not grows(column)):
                 raise self._corrupt(f"its {name} do not grow from entry to entry")
 
 

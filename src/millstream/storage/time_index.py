@@ -16,13 +16,18 @@ the last entry of a closed segment is its largest timestamp. Kafka: ``TimeIndex`
 
 from __future__ import annotations
 
+import operator
 import struct
+import sys
+from array import array
+from collections.abc import Sequence
+from itertools import islice
 from typing import ClassVar, Final, NamedTuple
 
 from millstream.model.offsets import NO_TIMESTAMP, Offset
 from millstream.storage.directory import TIME_INDEX
 from millstream.storage.files import Buffer
-from millstream.storage.index import SegmentIndex, floor_slot
+from millstream.storage.index import SegmentIndex, floor_slot, grows
 
 _ENTRY: Final = struct.Struct(">qi")
 
@@ -89,10 +94,16 @@ class TimeIndex(SegmentIndex):
         """Raise CorruptIndexError unless timestamps grow, and offsets neither fall nor lie before
         the segment.
         """
-        entries = list(_ENTRY.iter_unpack(data))
-        timestamps = [entry[0] for entry in entries]
-        offsets = [entry[1] for entry in entries]
-        if timestamps and (timestamps[0] < 0 or timestamps != sorted(set(timestamps))):
+        numbers = array("i", bytes(data))
+        if sys.byteorder == "little":
+            numbers.byteswap()
+        high, low, offsets = numbers[0::3], array("I", numbers[1::3].tobytes()), numbers[2::3]
+        if not numbers:
+            return
+        timestamps: Sequence[int] = low
+        if high.count(high[0]) != len(high):
+            timestamps = [(above << 32) | below for above, below in zip(high, low, strict=True)]
+        if high[0] < 0 or not grows(timestamps):
             raise self._corrupt("its timestamps do not grow from entry to entry")
-        if offsets and (offsets[0] < 0 or offsets != sorted(offsets)):
+        if offsets[0] < 0 or not all(map(operator.le, offsets, islice(offsets, 1, None))):
             raise self._corrupt("its offsets fall")

@@ -258,3 +258,65 @@ def test_damaged_indexes_do_not_mislead_retention(
     assert log.delete_old_segments(now_ms=NOW_MS + week_ms) == 0
     # An entry that is one millisecond off may delay retention by as much, and never hasten it.
     assert log.delete_old_segments(now_ms=NOW_MS + week_ms + 57 + 2) == 1
+
+
+FOUR_BYTES = 1 << 32
+"""Timestamps on both sides of a multiple of this differ in their upper half."""
+
+
+@pytest.mark.parametrize(
+    ("entries", "sound"),
+    [
+        ([], True),
+        ([(1, 1)], True),
+        ([(1, 1), (2, 2), (2**31 - 1, 2**31 - 1)], True),
+        ([(0, 0)], False),
+        ([(-1, 1)], False),
+        ([(1, -1)], False),
+        ([(1, 1), (1, 2)], False),
+        ([(1, 1), (2, 1)], False),
+        ([(2, 1), (1, 2)], False),
+        ([(1, 1), (2, 2), (0, 0)], False),
+    ],
+)
+def test_an_offset_index_grows_in_both_fields(
+    tmp_path: Path, entries: list[tuple[int, int]], sound: bool
+) -> None:
+    index = offset_index(tmp_path)
+    data = b"".join(struct.pack(">ii", *entry) for entry in entries)
+    if sound:
+        index.check(data)
+    else:
+        with pytest.raises(CorruptIndexError):
+            index.check(data)
+
+
+@pytest.mark.parametrize(
+    ("entries", "sound"),
+    [
+        ([], True),
+        ([(0, 0)], True),
+        ([(NOW_MS, 5), (NOW_MS + 1, 5), (NOW_MS + 2, 6)], True),
+        ([(FOUR_BYTES - 1, 1), (FOUR_BYTES, 2), (3 * FOUR_BYTES + 7, 3)], True),
+        ([(2**31 - 1, 1), (2**31, 2), (FOUR_BYTES - 1, 3)], True),
+        ([(NOW_MS, 5), (NOW_MS, 6)], False),
+        ([(NOW_MS, 5), (NOW_MS - 1, 6)], False),
+        ([(NOW_MS, 5), (NOW_MS + 1, 4)], False),
+        ([(3 * FOUR_BYTES, 1), (2 * FOUR_BYTES + 7, 2)], False),
+        ([(2 * FOUR_BYTES + 7, 1), (3 * FOUR_BYTES, 2), (FOUR_BYTES, 3)], False),
+        ([(-1, 0)], False),
+        ([(-FOUR_BYTES, 0), (NOW_MS, 1)], False),
+        ([(NOW_MS, -1)], False),
+        ([(NOW_MS, 5), (0, 0)], False),
+    ],
+)
+def test_a_time_index_grows_in_time_and_does_not_fall_in_offset(
+    tmp_path: Path, entries: list[tuple[int, int]], sound: bool
+) -> None:
+    index = TimeIndex(LogEnvironment(), location(tmp_path), 800)
+    data = b"".join(struct.pack(">qi", *entry) for entry in entries)
+    if sound:
+        index.check(data)
+    else:
+        with pytest.raises(CorruptIndexError):
+            index.check(data)
