@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
 from tests.broker_process import BrokerProcess
+
+
+def pytest_configure() -> None:
+    """Let child processes heed Ctrl-C, also where a shell in the background has it ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
