@@ -7,6 +7,7 @@ about how it is asked.
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -98,6 +99,10 @@ class Wire:
         assert received == correlation_id
         assert isinstance(response, answer)
         return response
+
+    def has_answer(self) -> bool:
+        """True when an answer has begun to arrive."""
+        return bool(select.select([self._socket], [], [], 0)[0])
 
     def close(self) -> None:
         self._socket.close()

@@ -18,6 +18,8 @@ version  what it brings
 A read begins at the batch that holds the offset and is answered as a reference to the file. The
 promise of at least one batch, however large, holds once per request. A fetch that finds fewer than
 ``min_bytes`` waits at its partitions and is run again as a whole; it is dropped when its peer goes.
+One that meets bytes that are not in memory is run again, too, when the disk has been read on a
+thread of its own: sending them would hold up everybody.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from typing import Any, Final
 from millstream.handlers.current_leader import current_leader, live_nodes
 from millstream.handlers.request import Answer, RequestContext
 from millstream.model.deferred import Deferred
-from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.errors import ErrorCode, KafkaError, StorageError
 from millstream.model.topic import ZERO_TOPIC_ID
 from millstream.protocol.messages.fetch import (
     AbortedTransaction,
@@ -45,11 +47,16 @@ from millstream.runtime.fetch_sessions import FetchContext, PartitionFetch
 from millstream.runtime.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from millstream.runtime.services import Services
 from millstream.runtime.waiters import FetchWaiter
+from millstream.storage.log import ReadAhead
 
 _FIRST_VERSION_WITH_SESSIONS: Final = 7
 _FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 _FIRST_VERSION_WITH_LEADERS: Final = 16
 _ISOLATION_LEVELS: Final = (READ_UNCOMMITTED, READ_COMMITTED)
+
+_MOST_LOOKS: Final = 3
+"""How often one fetch has the disk read: for indexes, for batches, and once more where memory is so
+short that they are gone again. Then it is answered whatever it costs."""
 
 _NOT_KNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _LEADER_CHANGED: Final = frozenset(
@@ -74,6 +81,8 @@ def handle(
         return FetchResponse(error_code=fetch_context.error.code, responses=[])
     operation = _Fetch(services, context, request, fetch_context)
     outcome = operation.run()
+    if outcome.cold:
+        return operation.read_ahead(outcome, request.max_wait_ms)
     if operation.is_enough(outcome) or request.max_wait_ms <= 0:
         return operation.answer(outcome)
     return operation.wait(outcome, request.max_wait_ms)
@@ -96,11 +105,12 @@ def failed(context: RequestContext, request: FetchRequest, error: KafkaError) ->
 
 @dataclass(slots=True)
 class _Outcome:
-    """What one run over the partitions found."""
+    """What one run over the partitions found. With anything ``cold`` it is no answer yet."""
 
     reads: list[_Read]
     unknown: list[_Read]
     partitions: list[Partition]
+    cold: list[ReadAhead]
     size: int = 0
     urgent: bool = False
 
@@ -114,6 +124,7 @@ class _Fetch:
         "_context",
         "_fetches",
         "_isolation",
+        "_looks_left",
         "_max_bytes",
         "_min_bytes",
         "_replica_id",
@@ -138,12 +149,13 @@ class _Fetch:
         self._replica_id = request.replica_id
         if self._replica_id < 0:
             self._replica_id = request.replica_state.replica_id
+        self._looks_left = _MOST_LOOKS
         self._max_bytes = min(request.max_bytes, services.config.current.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
 
     def run(self) -> _Outcome:
         """Read every partition in order, until the bytes are used up."""
-        outcome = _Outcome([], [], [])
+        outcome = _Outcome([], [], [], [])
         left = self._max_bytes
         min_one_batch = True
         for fetch in self._fetches:
@@ -156,7 +168,12 @@ class _Fetch:
                 continue
             outcome.partitions.append(partition)
             try:
-                data, size = self._read(partition, fetch, left, min_one_batch)
+                found = self._read(partition, fetch, left, min_one_batch)
+                if isinstance(found, ReadAhead):
+                    outcome.cold.append(found)
+                    left = max(0, left - found.size)
+                    continue
+                data, size = found
             except KafkaError as error:
                 data, size = _refused(fetch.partition, error, aborted=None), 0
                 outcome.urgent = True
@@ -169,6 +186,29 @@ class _Fetch:
                 outcome.size += size
         if not outcome.partitions:
             outcome.urgent = True
+        return outcome
+
+    async def read_ahead(self, outcome: _Outcome, wait_ms: float) -> Answer:
+        """Answer, or wait for more, once what is cold is in memory."""
+        outcome = await self._in_memory(outcome)
+        if self.is_enough(outcome) or wait_ms <= 0:
+            return self.answer(outcome)
+        return await self.wait(outcome, wait_ms)
+
+    async def _in_memory(self, outcome: _Outcome) -> _Outcome:
+        """Return the outcome of a run that met nothing cold, or that would not look any more."""
+        while outcome.cold:
+            self._looks_left -= 1
+            reading = [
+                self._services.offload.run(f"read {cold.log_directory}", cold.run)
+                for cold in outcome.cold
+            ]
+            for read in reading:
+                try:
+                    await read
+                except StorageError as error:
+                    self._services.partitions.storage_failed(error)
+            outcome = self.run()
         return outcome
 
     def is_enough(self, outcome: _Outcome) -> bool:
@@ -191,7 +231,7 @@ class _Fetch:
             self._connection.abandon = waiter.cancel
             data_arrived = await woken
             self._connection.abandon = None
-            outcome = self.run()
+            outcome = await self._in_memory(self.run())
             # Bytes that arrived are not always for this reader: it may see committed ones alone.
             if not data_arrived or self.is_enough(outcome) or clock.monotonic_ms() >= end_ms:
                 return self.answer(outcome)
@@ -266,7 +306,7 @@ class _Fetch:
 
     def _read(
         self, partition: Partition, fetch: PartitionFetch, left: int, min_one_batch: bool
-    ) -> tuple[PartitionData, int]:
+    ) -> tuple[PartitionData, int] | ReadAhead:
         if self._replica_id >= 0:
             # The partition has no other replicas, whoever asks.
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -285,7 +325,10 @@ class _Fetch:
             max_bytes=max_bytes,
             isolation=self._isolation,
             min_one_batch=min_one_batch,
+            wait_for_disk=self._looks_left == 0,
         )
+        if read.cold is not None:
+            return read.cold
         aborted = None
         if self._isolation == READ_COMMITTED:
             aborted = [

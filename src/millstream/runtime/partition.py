@@ -201,9 +201,18 @@ class Partition:
             self._commit_waiters.add(last_offset, callback)
 
     def read(
-        self, fetch_offset: Offset, *, max_bytes: int, isolation: int, min_one_batch: bool
+        self,
+        fetch_offset: Offset,
+        *,
+        max_bytes: int,
+        isolation: int,
+        min_one_batch: bool,
+        wait_for_disk: bool = True,
     ) -> LogRead:
-        """Read whole batches that a consumer may see; OFFSET_OUT_OF_RANGE outside the log."""
+        """Read whole batches that a consumer may see; OFFSET_OUT_OF_RANGE outside the log.
+
+        Not to ``wait_for_disk`` may return what has to be read ahead, see ``Log.read``.
+        """
         log = self.log
         bound = log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
         try:
@@ -212,6 +221,7 @@ class Partition:
                 max_bytes=max_bytes,
                 upper_bound_offset=bound,
                 min_one_batch=min_one_batch,
+                wait_for_disk=wait_for_disk,
             )
         except StorageError as error:
             raise self._storage_failed(error) from error

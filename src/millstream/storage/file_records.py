@@ -15,7 +15,7 @@ from millstream.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, Batch,
 from millstream.storage.directory import LOG, SegmentLocation
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import File
-from millstream.storage.read_ahead import FileRange
+from millstream.storage.read_ahead import ColdReadError, FileRange
 
 SCAN_BYTES: Final = 8192
 """How much a search reads at a time: an index interval and a header."""
@@ -87,6 +87,12 @@ class FileRecords:
         if size <= 0 or file.is_cached(position, size):
             return []
         return [FileRange(file, position, size)]
+
+    def ensure_in_memory(self, position: int, size: int) -> None:
+        """Raise ColdReadError where a read of this range would wait for a disk."""
+        cold = self.cold_ranges(position, size)
+        if cold:
+            raise ColdReadError(cold)
 
     def release(self) -> None:
         """Let go of the open file; slices of it stay readable."""

@@ -14,7 +14,6 @@ from millstream.storage.file_slice import FileSlice
 from millstream.storage.files import File
 from millstream.storage.flush import FlushPlan
 from millstream.storage.log_read import LogRead
-from millstream.storage.read_ahead import ReadAhead
 from millstream.storage.retention import SegmentAge
 from millstream.storage.segment import Segment
 from millstream.storage.segments import Segments
@@ -136,16 +135,6 @@ class LocalLog:
 
     # Reading
 
-    def read_ahead(self, fetch_offset: Offset, max_bytes: int) -> ReadAhead | None:
-        """See ``Log.read_ahead``."""
-        segment: Segment | None = self.active
-        if fetch_offset < self.active.base_offset:
-            segment = self.segments.floor(fetch_offset)
-        elif self.active.hinted_position(fetch_offset) is not None:
-            return None  # a reader at the end, whose bytes were written lately
-        cold = segment.cold_ranges(fetch_offset, max_bytes) if segment is not None else []
-        return ReadAhead(self.directory.parent, cold) if cold else None
-
     def read(
         self,
         fetch_offset: Offset,
@@ -153,17 +142,27 @@ class LocalLog:
         upper_bound_offset: Offset,
         log_end_offset: Offset,
         min_one_batch: bool,
+        wait_for_disk: bool,
     ) -> LogRead:
-        """Refer to the bytes from the batch that holds ``fetch_offset`` on, see ``Log.read``."""
+        """Refer to the bytes from the batch that holds ``fetch_offset`` on, see ``Log.read``.
+
+        Raises ColdReadError where a disk would have to be waited for.
+        """
         segment = self.active
         if fetch_offset < segment.base_offset:
             return self._read_closed(
-                fetch_offset, max_bytes, upper_bound_offset, log_end_offset, min_one_batch
+                fetch_offset,
+                max_bytes,
+                upper_bound_offset,
+                log_end_offset,
+                min_one_batch,
+                wait_for_disk,
             )
         first_size = 0
         start = segment.hinted_position(fetch_offset)
         if start is None:
-            found = segment.find(fetch_offset)
+            # A reader without a hint is not at the end, whose bytes were written lately.
+            found = segment.find(fetch_offset, None if wait_for_disk else max_bytes)
             if found is None:
                 return LogRead(fetch_offset, None, segment.base_offset)
             start, first_size = found.position, found.size
@@ -189,18 +188,21 @@ class LocalLog:
         upper_bound_offset: Offset,
         log_end_offset: Offset,
         min_one_batch: bool,
+        wait_for_disk: bool,
     ) -> LogRead:
         segment = self.segments.floor(fetch_offset)
         found = None
         while segment is not None and segment is not self.active:
-            found = segment.find(fetch_offset)
+            found = segment.find(fetch_offset, None if wait_for_disk else max_bytes)
             if found is not None:
                 break
             segment = self.segments.higher(segment.base_offset)
         if segment is None or segment is self.active or found is None:
             # Compaction left nothing between here and the active segment.
             beyond = max(fetch_offset, self.active.base_offset)
-            return self.read(beyond, max_bytes, upper_bound_offset, log_end_offset, min_one_batch)
+            return self.read(
+                beyond, max_bytes, upper_bound_offset, log_end_offset, min_one_batch, wait_for_disk
+            )
         higher = self.segments.higher(segment.base_offset)
         end = segment.records.size
         if higher is not None and upper_bound_offset < higher.base_offset:

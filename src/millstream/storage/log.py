@@ -29,7 +29,7 @@ from millstream.storage.log_read import LogRead
 from millstream.storage.lookup import AbortedTransaction, TimestampOffset
 from millstream.storage.producer_recovery import replay_batch
 from millstream.storage.producer_state import BatchMetadata
-from millstream.storage.read_ahead import ReadAhead
+from millstream.storage.read_ahead import ColdReadError, ReadAhead
 from millstream.storage.segment import Segment
 
 __all__ = [
@@ -288,20 +288,6 @@ class Log(LogCore):
 
     # Reading
 
-    def read_ahead(self, fetch_offset: Offset, max_bytes: int) -> ReadAhead | None:
-        """Return what a read of ``max_bytes`` would wait for a disk for; None where it would not,
-        as far as can be told.
-
-        Once it has run, ask again: after the indexes it may be the batches' turn. Raises
-        StorageError.
-        """
-        try:
-            return self._local.read_ahead(fetch_offset, max_bytes)
-        except CorruptLogError:
-            return None  # the read that follows says so
-        except OSError as error:
-            raise self._failed(error) from error
-
     def read(
         self,
         fetch_offset: Offset,
@@ -309,12 +295,16 @@ class Log(LogCore):
         max_bytes: int,
         upper_bound_offset: Offset,
         min_one_batch: bool,
+        wait_for_disk: bool = True,
     ) -> LogRead:
         """Refer to the bytes from the batch that holds ``fetch_offset`` up to
         ``upper_bound_offset``, which is the LEO, the high watermark or the last stable offset.
 
         At most ``max_bytes``, where the last batch may be cut; with ``min_one_batch`` the first is
         whole whatever its size. A read ends with its segment. Kafka: ``LocalLog.read``.
+
+        Not to ``wait_for_disk`` leaves what is not in memory to the caller to read ahead
+        (``LogRead.cold``) before it asks again: after the indexes it may be the batches' turn.
 
         Raises KafkaError: OFFSET_OUT_OF_RANGE outside [log start, LEO], CORRUPT_MESSAGE where the
         log is damaged; StorageError.
@@ -334,8 +324,16 @@ class Log(LogCore):
                     local.active.hint(log_end_offset, local.active.records.size)
                 return LogRead(fetch_offset, None, local.active.base_offset)
             return local.read(
-                fetch_offset, max_bytes, upper_bound_offset, log_end_offset, min_one_batch
+                fetch_offset,
+                max_bytes,
+                upper_bound_offset,
+                log_end_offset,
+                min_one_batch,
+                wait_for_disk,
             )
+        except ColdReadError as error:
+            cold = ReadAhead(self.log_directory, error.ranges)
+            return LogRead(fetch_offset, None, local.active.base_offset, cold)
         except CorruptLogError as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         except OSError as error:

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from millstream.model.offsets import Offset
 from millstream.storage.file_slice import FileSlice
+from millstream.storage.read_ahead import ReadAhead
 
 
 class LogRead:
     """``records`` start with the batch that holds ``fetch_offset``; None when there is nothing
-    below the upper bound, or nothing that fits.
+    below the upper bound, or nothing that fits. Where the read would have had to wait for a disk
+    and was not to, ``cold`` says for what, and nothing has been read.
     """
 
-    __slots__ = ("fetch_offset", "records", "segment_base_offset")
+    __slots__ = ("cold", "fetch_offset", "records", "segment_base_offset")
 
     def __init__(
-        self, fetch_offset: Offset, records: FileSlice | None, segment_base_offset: Offset
+        self,
+        fetch_offset: Offset,
+        records: FileSlice | None,
+        segment_base_offset: Offset,
+        cold: ReadAhead | None = None,
     ) -> None:
         self.fetch_offset = fetch_offset
         self.records = records
         self.segment_base_offset = segment_base_offset
+        self.cold = cold
 
     @property
     def size(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from millstream.model.errors import StorageError
+from millstream.model.errors import MillstreamError, StorageError
 from millstream.storage.files import File
 
 
@@ -19,6 +19,14 @@ class FileRange(NamedTuple):
     file: File
     position: int
     size: int
+
+
+class ColdReadError(MillstreamError):
+    """A look-up was not to wait for a disk, and would have had to. Kept inside this package."""
+
+    def __init__(self, ranges: list[FileRange]) -> None:
+        super().__init__("it is not in memory")
+        self.ranges = ranges
 
 
 class ReadAhead:

@@ -25,7 +25,6 @@ from millstream.records.batch import Batch
 from millstream.storage.directory import LOG, SEGMENT_EXTENSIONS, SegmentLocation
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.file_records import SCAN_BYTES, BatchPosition, FileRecords
-from millstream.storage.read_ahead import FileRange
 from millstream.storage.segment_indexes import SegmentIndexes
 from millstream.storage.transaction_index import TransactionIndex
 
@@ -204,24 +203,19 @@ class Segment:
 
     # Looking up
 
-    def cold_ranges(self, offset: Offset, max_bytes: int) -> list[FileRange]:
-        """Return what a look-up of ``offset`` and a read of ``max_bytes`` from there would wait for
-        a disk for. Once the indexes were cold, ask again when they have been brought in. Raises
-        CorruptLogError.
-        """
-        cold = self.indexes.cold_ranges()
-        if cold:
-            return cold
-        position = self.indexes.floor_position(offset)
-        search_bytes = self.indexes.interval_bytes + SCAN_BYTES
-        return self.records.cold_ranges(position, search_bytes + max_bytes)
-
-    def find(self, offset: Offset) -> BatchPosition | None:
+    def find(self, offset: Offset, in_memory: int | None = None) -> BatchPosition | None:
         """Return the first batch whose last offset is at least ``offset``; None if none is.
 
-        An index that turns out to be wrong is rebuilt on the way. Raises CorruptLogError.
+        An index that turns out to be wrong is rebuilt on the way. Raises CorruptLogError; when
+        ``in_memory`` is given, ColdReadError unless the look-up and a read of so many bytes from
+        the batch on can do without a disk.
         """
+        if in_memory is not None:
+            self.indexes.ensure_in_memory()
         position = self.indexes.floor_position(offset)
+        if in_memory is not None:
+            search_bytes = self.indexes.interval_bytes + SCAN_BYTES
+            self.records.ensure_in_memory(position, search_bytes + in_memory)
         try:
             found = self.records.find(offset, position)
         except CorruptLogError:

@@ -16,7 +16,7 @@ from millstream.storage.directory import SegmentLocation
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.file_records import BatchPosition, FileRecords
 from millstream.storage.offset_index import OffsetIndex
-from millstream.storage.read_ahead import FileRange
+from millstream.storage.read_ahead import ColdReadError
 from millstream.storage.time_index import TimeIndex
 
 _UNKNOWN: Final = -2
@@ -134,17 +134,18 @@ class SegmentIndexes:
 
     # Looking up
 
-    def cold_ranges(self) -> list[FileRange]:
-        """Return what the first look-up would wait for a disk for: the files, and the ends of the
-        log, which they are held against.
+    def ensure_in_memory(self) -> None:
+        """Raise ColdReadError where the first look-up would wait for a disk: for the files, or for
+        the ends of the log, which they are held against.
         """
         if self.offset_index.is_loaded or self._records.size <= self.interval_bytes:
-            return []
+            return
         cold = self.offset_index.cold_ranges() + self.time_index.cold_ranges()
         if not self._verified:
             cold += self._records.cold_ranges(0, _END_BYTES)
             cold += self._records.cold_ranges(max(0, self._records.size - _END_BYTES), _END_BYTES)
-        return cold
+        if cold:
+            raise ColdReadError(cold)
 
     def floor_position(self, offset: Offset) -> int:
         """Return the position of a batch at or before the one that holds ``offset``."""
