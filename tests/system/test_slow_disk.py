@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import threading
 import time
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tests.broker_process import BrokerProcess
 from tests.slow_files import SlowFiles
 from tests.system.group_story import wait_until
 from tests.system.wire import (
@@ -28,6 +30,7 @@ from tests.system.wire import (
     produce,
     produce_request,
     read_all,
+    read_batches,
 )
 
 from millstream.config.broker import BrokerConfig
@@ -377,3 +380,20 @@ def test_a_disk_that_cannot_be_read_goes_offline(tmp_path: Path) -> None:
         codes = {each.partition_index: each.error_code for each in response.responses[0].partitions}
         assert codes == {failing: ErrorCode.KAFKA_STORAGE_ERROR.code, 1 - failing: 0}
         assert not broker.ended.is_set()
+
+
+def test_what_the_system_has_dropped_from_memory_is_served(tmp_path: Path) -> None:
+    """The same with the real page cache, as far as this file system lets go of it."""
+    with BrokerProcess(tmp_path) as process, Wire(process.host, process.port) as wire:
+        create_topic(wire, "t", 1, {"segment.bytes": "2097152"})
+        contents = []
+        chance = random.Random(4)
+        for _ in range(80):
+            data = batch(chance.randbytes(100_000))
+            contents.append(data[61:])
+            assert produce(wire, "t", 0, data).error_code == 0
+        for path in (process.data_directory / "t-0").iterdir():
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        found = [bytes(one.records_view) for one in read_batches(wire, "t", 0)]
+        assert found == contents
