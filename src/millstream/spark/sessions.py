@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shlex
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -45,5 +50,21 @@ def prepare_environment() -> None:
     Python unless PYSPARK_PYTHON says otherwise.
     """
     os.environ["JAVA_HOME"] = str(java_home(os.environ))
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", _spoken_path(sys.executable))
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", os.environ["PYSPARK_PYTHON"])
+
+
+def _spoken_path(executable: str) -> str:
+    """Return a path to this Python that has no white space in it.
+
+    Spark finds data sources by a command line that it splits at spaces. A link would not do: Python
+    tells a virtual environment by the path it was started with.
+    """
+    if not any(character.isspace() for character in executable):
+        return executable
+    directory = Path(tempfile.mkdtemp(prefix="millstream-python-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    launcher = directory / "python"
+    launcher.write_text(f'#!/bin/sh\nexec {shlex.quote(executable)} "$@"\n', encoding="utf-8")
+    launcher.chmod(0o755)
+    return str(launcher)
