@@ -13,6 +13,9 @@ epoch in the request  meaning
 n                     incremental: must equal the session's epoch, which then grows
 ====================  =============================================================
 
+Beside the number of sessions, which Kafka bounds, the number of partitions in all of them and the
+length of their topics' names are bounded: over it a client gets no session, which is legal.
+
 Source: Kafka ``FetchManager``, ``FetchSession``.
 """
 
@@ -23,7 +26,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millstream.model.errors import ErrorCode
-from millstream.model.topic import ZERO_TOPIC_ID, TopicId
+from millstream.model.topic import MAX_NAME_LENGTH, ZERO_TOPIC_ID, TopicId
 from millstream.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
 NO_SESSION: Final = 0
@@ -31,6 +34,8 @@ _FINAL_EPOCH: Final = -1
 _INITIAL_EPOCH: Final = 0
 _MAX_EPOCH: Final = 2**31 - 1
 _FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+MAX_PARTITIONS: Final = 500_000
+"""Partitions in all sessions together; one takes some 300 bytes."""
 
 
 class PartitionFetch:
@@ -117,7 +122,9 @@ class FetchSession:
         fetch.told_log_start_offset = data.log_start_offset
         if has_records:
             key = _key(fetch)
-            self.partitions[key] = self.partitions.pop(key, fetch)
+            kept = self.partitions.pop(key, None)
+            if kept is not None:  # else it was forgotten while this fetch waited
+                self.partitions[key] = kept
         return changed
 
 
@@ -127,10 +134,19 @@ class FetchSessions:
     ``random_id`` answers a positive 31-bit number: session ids must not be guessable in order.
     """
 
-    def __init__(self, *, slots: int, evict_after_ms: float, random_id: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        *,
+        slots: int,
+        evict_after_ms: float,
+        random_id: Callable[[], int],
+        max_partitions: int = MAX_PARTITIONS,
+    ) -> None:
         self._slots = slots
         self._evict_after_ms = evict_after_ms
         self._random_id = random_id
+        self._max_partitions = max_partitions
+        self._partition_count = 0
         self._sessions: dict[int, FetchSession] = {}
 
     def __len__(self) -> int:
@@ -143,7 +159,7 @@ class FetchSessions:
         epoch = request.session_epoch
         if epoch in (_INITIAL_EPOCH, _FINAL_EPOCH):
             if request.session_id != NO_SESSION:
-                self._sessions.pop(request.session_id, None)
+                self._drop(self._sessions.get(request.session_id))
             return FetchContext(_requested(request), opens_session=epoch == _INITIAL_EPOCH)
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -152,10 +168,16 @@ class FetchSessions:
             return FetchContext((), ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != (version >= _FIRST_VERSION_WITH_TOPIC_IDS):
             return FetchContext((), ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        self._partition_count -= len(session.partitions)
         _update(session, request)
+        self._partition_count += len(session.partitions)
         if not session.partitions:
-            del self._sessions[session.session_id]
+            self._drop(session)
             return FetchContext(())
+        named = (topic.topic for topic in request.topics)
+        if self._partition_count > self._max_partitions or _any_impossible(named):
+            self._drop(session)
+            return FetchContext((), ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         # Kept in order of use, so the stalest session stands first.
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
         session.used_ms = now_ms
@@ -167,7 +189,11 @@ class FetchSessions:
     ) -> FetchSession | None:
         """Open a session over what was just answered, or None where every slot is better used."""
         wanted = {_key(fetch): fetch for fetch in fetches}
-        if len(self._sessions) >= self._slots and not self._evict(len(wanted), now_ms):
+        if _any_impossible(fetch.topic for fetch in wanted.values()):
+            return None
+        if not self._has_room(len(wanted)) and not self._evict(len(wanted), now_ms):
+            return None
+        if not self._has_room(len(wanted)):
             return None
         session_id = self._random_id()
         while session_id in self._sessions or session_id == NO_SESSION:
@@ -179,7 +205,19 @@ class FetchSessions:
         )
         session.partitions = wanted
         self._sessions[session_id] = session
+        self._partition_count += len(wanted)
         return session
+
+    def _has_room(self, size: int) -> bool:
+        return (
+            len(self._sessions) < self._slots
+            and self._partition_count + size <= self._max_partitions
+        )
+
+    def _drop(self, session: FetchSession | None) -> None:
+        if session is not None:
+            del self._sessions[session.session_id]
+            self._partition_count -= len(session.partitions)
 
     def _evict(self, size: int, now_ms: float) -> bool:
         """Make room: a stale session, else an old one that is smaller than the new one."""
@@ -200,8 +238,13 @@ class FetchSessions:
                 victim = smallest
         if victim is None:
             return False
-        del self._sessions[victim.session_id]
+        self._drop(victim)
         return True
+
+
+def _any_impossible(names: Iterable[str]) -> bool:
+    """Tell whether a name is longer than a topic's can be: such are not worth remembering."""
+    return any(len(name) > MAX_NAME_LENGTH for name in names)
 
 
 def _key(fetch: PartitionFetch) -> _Key:

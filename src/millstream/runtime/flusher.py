@@ -70,7 +70,6 @@ class Flusher:
             outcome.result()
         except StorageError as error:
             # A failed fsync is final: the kernel may have dropped the pages it could not write.
-            self._dirty.pop(directory, None)
             self._on_storage_error(error)
             return
         # Whatever one partition's waiters do, the others get their answers and the next round runs.

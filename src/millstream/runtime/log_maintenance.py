@@ -1,11 +1,12 @@
 """What logs need from time to time: retention, removal of what was deleted, checkpoints, flushes.
 
-Each duty runs on a timer of its own. Deciding is done on the loop, where the logs live; writing the
-checkpoints and fsync happen off it.
+Each duty runs on a timer of its own. Deciding is done on the loop, where the logs live; removing
+files, writing the checkpoints and fsync happen off it.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -17,8 +18,15 @@ from millstream.runtime.offload import Offload
 from millstream.runtime.partitions import Partitions
 from millstream.storage.log_manager import LogManager
 
+log = logging.getLogger(__name__)
+
 _REMOVAL_CHECK_MS: Final = 1_000
 _FLUSH_CHECK_MS: Final = 1_000
+_PRODUCER_COUNT_CHECK_MS: Final = 2_000
+
+MAX_PRODUCERS: Final = 100_000
+"""Producers that all partitions remember together. Ids cost a stranger nothing, and each takes the
+better part of a kilobyte until ``producer.id.expiration.ms`` has passed."""
 
 
 class LogMaintenance:
@@ -31,12 +39,15 @@ class LogMaintenance:
         config: DynamicConfig,
         log_manager: LogManager,
         partitions: Partitions,
+        *,
+        max_producers: int = MAX_PRODUCERS,
     ) -> None:
         self._clock = clock
         self._offload = offload
         self._config = config
         self._log_manager = log_manager
         self._partitions = partitions
+        self._max_producers = max_producers
         self._timers: dict[str, TimerHandle] = {}
         self._checkpointing = False
 
@@ -53,6 +64,7 @@ class LogMaintenance:
             self._checkpoint,
         )
         self._every("flush", lambda: _FLUSH_CHECK_MS, self._flush)
+        self._every("producer count", lambda: _PRODUCER_COUNT_CHECK_MS, self._bound_producers)
         self._every(
             "producers",
             lambda: config.current.producer_id_expiration_check_interval_ms,
@@ -81,10 +93,9 @@ class LogMaintenance:
         self._log_manager.delete_old_segments(now_ms=self._clock.now_ms())
 
     def _remove(self) -> None:
-        due_ms = self._log_manager.next_removal_ms()
-        now_ms = self._clock.now_ms()
-        if due_ms is not None and due_ms <= now_ms:
-            self._log_manager.remove_deleted(now_ms=now_ms)
+        plan = self._log_manager.removal_plan(now_ms=self._clock.now_ms())
+        if plan is not None:
+            self._offload.run("removal", plan).on_done(self._settle)
 
     def _checkpoint(self) -> None:
         if self._checkpointing:
@@ -95,6 +106,9 @@ class LogMaintenance:
 
     def _checkpointed(self, outcome: Deferred[None]) -> None:
         self._checkpointing = False
+        self._settle(outcome)
+
+    def _settle(self, outcome: Deferred[None]) -> None:
         try:
             outcome.result()
         except StorageError as error:
@@ -109,3 +123,16 @@ class LogMaintenance:
         now_ms = self._clock.now_ms()
         for partition in self._partitions:
             partition.log.expire_producers(now_ms=now_ms)
+
+    def _bound_producers(self) -> None:
+        """Where too many producers are remembered, forget the oldest of the fullest partitions."""
+        counts = [partition.log.producer_count for partition in self._partitions]
+        if sum(counts) <= self._max_producers:
+            return
+        most = max(counts)
+        while sum(min(count, most) for count in counts) > self._max_producers:
+            most //= 2
+        log.warning("more than %d producer ids: forgetting the oldest", self._max_producers)
+        for partition in self._partitions:
+            if partition.log.producer_count > most:
+                partition.log.forget_oldest_producers(most)

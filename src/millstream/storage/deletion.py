@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 
 from millstream.model.errors import StorageError
@@ -31,11 +32,29 @@ class PendingRemovals:
         """When the next removal is due; None if none waits."""
         return self._heap[0][0] if self._heap else None
 
-    def run_due(self, now_ms: int) -> None:
-        """Remove what is due. Raises StorageError; the rest stays for the next call."""
+    def take_due(self, now_ms: int) -> Callable[[], None] | None:
+        """Return a function, safe on another thread, that removes what is due; None when nothing
+        is. It removes all that it can, then raises the first StorageError.
+        """
+        due: list[tuple[str, Callable[[], None]]] = []
         while self._heap and self._heap[0][0] <= now_ms:
             _, _, log_directory, remove = heapq.heappop(self._heap)
-            try:
-                remove()
-            except OSError as error:
-                raise StorageError(log_directory, f"removal failed: {error}") from error
+            due.append((log_directory, remove))
+        return partial(_remove, due) if due else None
+
+    def run_due(self, now_ms: int) -> None:
+        """Remove what is due now. Raises StorageError."""
+        remove = self.take_due(now_ms)
+        if remove is not None:
+            remove()
+
+
+def _remove(due: list[tuple[str, Callable[[], None]]]) -> None:
+    failure: StorageError | None = None
+    for log_directory, remove in due:
+        try:
+            remove()
+        except OSError as error:
+            failure = failure or StorageError(log_directory, f"removal failed: {error}")
+    if failure is not None:
+        raise failure

@@ -369,6 +369,18 @@ class LogCore:
         """Forget producers idle for ``producer.id.expiration.ms``."""
         self._producers.expire(now_ms, self._local.environment.producer_id_expiration_ms)
 
+    @property
+    def producer_count(self) -> int:
+        """How many producers are remembered."""
+        return len(self._producers.producers)
+
+    def forget_oldest_producers(self, keep: int) -> None:
+        """Forget all but the ``keep`` producers that wrote last, and those in a transaction.
+
+        One that is forgotten may go on with any sequence, as after ``producer.id.expiration.ms``.
+        """
+        self._producers.forget_oldest(keep)
+
     # Durability
 
     def flush_plan(self) -> FlushPlan | None:

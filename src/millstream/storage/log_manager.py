@@ -331,6 +331,12 @@ class LogManager:
         """
         self._environment.removals.run_due(now_ms)
 
+    def removal_plan(self, *, now_ms: int) -> Callable[[], None] | None:
+        """Return a function, safe on another thread, that does what :meth:`remove_deleted` does;
+        None when there is nothing to do. Large files take their time.
+        """
+        return self._environment.removals.take_due(now_ms)
+
     def next_removal_ms(self) -> int | None:
         """Return when :meth:`remove_deleted` has something to do next; None if never."""
         return self._environment.removals.next_ms

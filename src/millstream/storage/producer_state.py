@@ -242,6 +242,13 @@ class ProducerStateManager:
         for producer_id in expired:
             del self.producers[producer_id]
 
+    def forget_oldest(self, keep: int) -> None:
+        """Forget all but the ``keep`` producers that wrote last, and those in a transaction."""
+        idle = [e for e in self.producers.values() if e.current_txn_first_offset == NO_OFFSET]
+        idle.sort(key=lambda entry: entry.batches[-1].last_offset if entry.batches else NO_OFFSET)
+        for entry in idle[: max(0, len(self.producers) - keep)]:
+            del self.producers[entry.producer_id]
+
     def clear(self) -> None:
         """Forget everything."""
         self.producers.clear()

@@ -61,6 +61,10 @@ class HandClock:
         while self._soon:
             self.turn()
 
+    @property
+    def timers_running(self) -> int:
+        return sum(timer.is_running for _, _, timer in self._timers)
+
     def advance(self, milliseconds: int) -> None:
         end_ms = self.time_ms + milliseconds
         self.settle()
@@ -75,6 +79,10 @@ class HandClock:
 class HandTimer:
     def __init__(self, callback: Callable[[], None]) -> None:
         self._callback: Callable[[], None] | None = callback
+
+    @property
+    def is_running(self) -> bool:
+        return self._callback is not None
 
     def cancel(self) -> None:
         self._callback = None

@@ -19,9 +19,14 @@ VERSION = 12
 TOPIC = TopicId(b"t" * 16)
 
 
-def sessions(slots: int = 10) -> FetchSessions:
+def sessions(slots: int = 10, max_partitions: int = 1000) -> FetchSessions:
     ids = itertools.count(1000)
-    return FetchSessions(slots=slots, evict_after_ms=120_000, random_id=lambda: next(ids))
+    return FetchSessions(
+        slots=slots,
+        evict_after_ms=120_000,
+        random_id=lambda: next(ids),
+        max_partitions=max_partitions,
+    )
 
 
 def request(
@@ -177,3 +182,49 @@ def test_sessions_by_topic_id_know_a_partition_by_its_id() -> None:
     (fetch,) = cache.open(asked, 13, 0).partitions
     assert (fetch.topic_id, fetch.partition) == (TOPIC, 0)
     assert fetch.topic_id != ZERO_TOPIC_ID
+
+
+def test_a_partition_forgotten_while_a_fetch_waited_does_not_come_back() -> None:
+    cache = sessions()
+    session = opened(cache, 0, 1)
+    parked = following(cache, session)
+    following(cache, session, forget=(1,))
+    for fetch in parked.partitions:
+        assert session.select(fetch, data(fetch.partition, records=b"r"))
+    assert [key[2] for key in session.partitions] == [0]
+
+
+def test_all_sessions_together_hold_so_many_partitions() -> None:
+    cache = sessions(max_partitions=5)
+    first = opened(cache, 0, 1, 2)
+    context = cache.open(request(0, 1, 2), VERSION, 0)
+    assert cache.create(context.partitions, VERSION, 0) is None
+    second = opened(cache, 0)
+    following(cache, second, 1)
+    assert len(second.partitions) == 2
+    assert following(cache, second, 2).error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(cache) == 1
+    following(cache, first, forget=(2,))
+    opened(cache, 0, 1, 2)
+
+
+def test_a_session_that_is_closed_makes_room_for_its_partitions() -> None:
+    cache = sessions(max_partitions=3)
+    for _ in range(3):
+        session = opened(cache, 0, 1, 2)
+        cache.open(request(session_id=session.session_id, epoch=-1), VERSION, 0)
+    session = opened(cache, 0, 1, 2)
+    following(cache, session, forget=(0, 1, 2))
+    opened(cache, 0, 1, 2)
+
+
+def test_names_that_no_topic_can_have_are_not_remembered() -> None:
+    cache = sessions()
+    long = request(0)
+    long.topics[0].topic = "t" * 250
+    context = cache.open(long, VERSION, 0)
+    assert cache.create(context.partitions, VERSION, 0) is None
+    session = opened(cache, 0)
+    long.session_id, long.session_epoch = session.session_id, session.epoch
+    assert cache.open(long, VERSION, 0).error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(cache) == 0

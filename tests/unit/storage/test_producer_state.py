@@ -181,6 +181,21 @@ def test_idle_producers_expire_and_open_transactions_keep_theirs(tmp_path: Path)
     assert write(log, 55).base_offset == 2
 
 
+def test_of_too_many_producers_those_that_wrote_last_are_kept(tmp_path: Path) -> None:
+    log = create_log(tmp_path)
+    append(log, b"t", producer_id=90, producer_epoch=0, base_sequence=0, is_transactional=True)
+    for producer_id in (91, 92, ID, 93):
+        append(log, b"v", producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    append(log, b"v", producer_id=91, producer_epoch=0, base_sequence=1)
+    assert log.producer_count == 5
+    log.forget_oldest_producers(3)
+    assert [p.producer_id for p in log.producers()] == [90, 91, 93]
+    log.forget_oldest_producers(0)
+    assert [p.producer_id for p in log.producers()] == [90]
+    assert log.last_stable_offset == 0
+    assert write(log, 55).base_offset == 6
+
+
 def test_what_producers_tells(tmp_path: Path) -> None:
     log = create_log(tmp_path)
     write(log, 3, 2, epoch=1, transactional=True)
