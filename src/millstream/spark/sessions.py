@@ -60,11 +60,19 @@ def _spoken_path(executable: str) -> str:
     Spark finds data sources by a command line that it splits at spaces. A link would not do: Python
     tells a virtual environment by the path it was started with.
     """
-    if not any(character.isspace() for character in executable):
+    if not _has_space(executable):
         return executable
-    directory = Path(tempfile.mkdtemp(prefix="millstream-python-"))
+    places = (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm")
+    usable = [place for place in places if not _has_space(place) and os.access(place, os.W_OK)]
+    if not usable:
+        return executable
+    directory = Path(tempfile.mkdtemp(prefix="millstream-python-", dir=usable[0]))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     launcher = directory / "python"
     launcher.write_text(f'#!/bin/sh\nexec {shlex.quote(executable)} "$@"\n', encoding="utf-8")
     launcher.chmod(0o755)
     return str(launcher)
+
+
+def _has_space(path: str) -> bool:
+    return any(character.isspace() for character in path)
