@@ -94,7 +94,7 @@ class Member(threading.Thread):
     """Reads, commits what it read, and goes on until it is told to leave."""
 
     def __init__(self, client: GroupClient, received: Received) -> None:
-        super().__init__()
+        super().__init__(daemon=True)
         self._client = client
         self._together = received
         self._leaving = threading.Event()
@@ -131,7 +131,7 @@ class CommittedWatch(threading.Thread):
     """Asks all the time what is committed, with raw requests: it must never go back."""
 
     def __init__(self, broker: BrokerProcess) -> None:
-        super().__init__()
+        super().__init__(daemon=True)
         self._broker = broker
         self._ended = threading.Event()
         self.offsets: dict[int, int] = {}

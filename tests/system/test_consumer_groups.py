@@ -119,7 +119,7 @@ class Production(threading.Thread):
     """Writes the numbers below ``count`` and keeps those that the broker acknowledged."""
 
     def __init__(self, broker: BrokerProcess, count: int, *, pause_every: int) -> None:
-        super().__init__()
+        super().__init__(daemon=True)
         self._broker = broker
         self._count = count
         self._pause_every = pause_every
@@ -356,7 +356,9 @@ def test_the_python_clients_live_through_it_too(
         received = Received()
         watch = CommittedWatch(broker)
         members = [Member(new_client(broker), received) for _ in range(2)]
-        production = threading.Thread(target=lambda: acknowledged.append(write(broker, count)))
+        production = threading.Thread(
+            target=lambda: acknowledged.append(write(broker, count)), daemon=True
+        )
         production.start()
         watch.start()
         for member in members:

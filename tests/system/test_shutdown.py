@@ -56,7 +56,7 @@ class Load:
             self._poll,
             self._read_in_a_group,
         ]
-        self._threads = [threading.Thread(target=job) for job in jobs]
+        self._threads = [threading.Thread(target=job, daemon=True) for job in jobs]
 
     def start(self) -> None:
         for thread in self._threads:

@@ -97,7 +97,7 @@ class LocalBroker:
         self._broker = Broker(
             BrokerConfig(config), self._loop, on_fatal=self._end, environment=environment
         )
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._stopped = False
         self._started = threading.Event()
 
