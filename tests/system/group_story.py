@@ -28,7 +28,11 @@ from millstream.protocol.messages.offset_fetch import (
 TOPIC = "numbers"
 GROUP = "readers"
 PARTITIONS = 4
-SETTINGS = {"group.initial.rebalance.delay.ms": "100"}
+SESSION_TIMEOUT_MS = 3_000
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "100",
+    "group.min.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+}
 PATIENCE_S = 60.0
 
 

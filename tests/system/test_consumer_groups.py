@@ -24,6 +24,7 @@ from tests.system.group_story import (
     GROUP,
     PARTITIONS,
     PATIENCE_S,
+    SESSION_TIMEOUT_MS,
     SETTINGS,
     TOPIC,
     Arrival,
@@ -79,12 +80,17 @@ class ConfluentClient:
                 "partition.assignment.strategy": strategy,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": 6_000,
+                "session.timeout.ms": SESSION_TIMEOUT_MS,
                 "heartbeat.interval.ms": 500,
                 **QUIET_AND_QUICK,
             }
         )
-        self._consumer.subscribe([TOPIC])
+        self.partitions = 0
+        """How many partitions it has been assigned so far."""
+        self._consumer.subscribe([TOPIC], on_assign=self._assigned)
+
+    def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.partitions += len(partitions)
 
     def poll(self) -> list[Arrival]:
         found = []
@@ -116,14 +122,18 @@ class ConfluentClient:
 
 
 class Production(threading.Thread):
-    """Writes the numbers below ``count`` and keeps those that the broker acknowledged."""
+    """Writes the numbers below ``count``, as far as released, and keeps those acknowledged."""
 
-    def __init__(self, broker: BrokerProcess, count: int, *, pause_every: int) -> None:
+    def __init__(self, broker: BrokerProcess, count: int) -> None:
         super().__init__(daemon=True)
         self._broker = broker
         self._count = count
-        self._pause_every = pause_every
+        self._released = 0
         self.acknowledged: set[int] = set()
+
+    def release(self, share: float) -> None:
+        """Let it write up to this share of the numbers."""
+        self._released = int(share * self._count)
 
     def run(self) -> None:
         producer = Producer(
@@ -135,14 +145,18 @@ class Production(threading.Thread):
                 **QUIET_AND_QUICK,
             }
         )
+        piece = self._count // 200
         for number in range(self._count):
+            if number % piece == 0:
+                # Unhurried, so that there is always something on its way.
+                producer.poll(0.01)
+                while number >= self._released:
+                    producer.poll(0.01)
             producer.produce(
                 TOPIC, str(number).encode(), partition=number % PARTITIONS, callback=self._note
             )
             if number % 1_000 == 0:
                 producer.poll(0)
-            if number % self._pause_every == 0:
-                time.sleep(0.01)
         producer.flush(PATIENCE_S)
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
@@ -165,30 +179,34 @@ def test_members_come_and_go_and_the_broker_dies_while_a_producer_writes(
         create_numbers_topic(broker)
         received = Received()
 
-        def new_member() -> Member:
-            member = Member(ConfluentClient(broker, strategy), received)
+        def new_member() -> tuple[ConfluentClient, Member]:
+            client = ConfluentClient(broker, strategy)
+            member = Member(client, received)
             member.start()
-            return member
+            return client, member
 
-        production = Production(broker, count, pause_every=count // 150)
+        production = Production(broker, count)
+        production.release(0.2)
         watch = CommittedWatch(broker)
-        first = new_member()
+        _, first = new_member()
         production.start()
         watch.start()
-        second = new_member()
+        _, second = new_member()
         wait_until(lambda: second.received > 0)
-        for share in (0.2, 0.5):
+        for share in (0.2, 0.3, 0.4, 0.5) if count > 100_000 else (0.2, 0.5):
+            production.release(share + 0.1)
             wait_until(lambda share=share: len(production.acknowledged) > share * count)  # type: ignore[misc]
-            assert production.is_alive()
             broker.kill()
             broker.start()
             if share == 0.2:
                 first.leave()
-                third = new_member()
-        wait_until(lambda: third.received > 0 or len(received.times) == count)
+                client, third = new_member()
+        wait_until(lambda: client.partitions > 0)
+        production.release(1.0)
         production.join()
         assert production.acknowledged == set(range(count))
         received.wait_for(count)
+        assert third.received > 0
         second.leave()
         third.leave()
         watch.end()
@@ -211,7 +229,7 @@ class PythonClient:
             group_id=GROUP,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            session_timeout_ms=6_000,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
             heartbeat_interval_ms=500,
         )
 
@@ -277,7 +295,7 @@ class AioClient:
                 group_id=GROUP,
                 auto_offset_reset="earliest",
                 enable_auto_commit=False,
-                session_timeout_ms=6_000,
+                session_timeout_ms=SESSION_TIMEOUT_MS,
                 heartbeat_interval_ms=500,
             )
             await consumer.start()

@@ -34,7 +34,7 @@ from millstream.records.compression import Codec
 pytestmark = pytest.mark.system
 
 TOPIC = "ledger"
-PARTITIONS = 20
+PARTITIONS = 12
 BATCHES = 24
 FIRST_MS = time.time_ns() // 1_000_000 - 600_000
 """Lately: producers whose last batch is a day old are forgotten."""

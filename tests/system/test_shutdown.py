@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from tests.broker_process import BrokerProcess
-from tests.system.group_story import quiet, wait_until
+from tests.system.group_story import SETTINGS, quiet, wait_until
 from tests.system.wire import (
     FETCH_VERSION,
     HungUpError,
@@ -50,6 +50,7 @@ class Load:
         self._broker = broker
         self._ended = threading.Event()
         self.acknowledged: dict[int, list[bytes]] = {index: [] for index in range(PARTITIONS)}
+        self.consumed = 0
         jobs = [
             *(lambda index=index: self._write_raw(index) for index in range(PARTITIONS - 2)),
             self._write_with_client,
@@ -130,7 +131,7 @@ class Load:
         consumer.subscribe([TOPIC])
         while not self._ended.is_set():
             with contextlib.suppress(KafkaException):
-                consumer.consume(500, 0.1)
+                self.consumed += len(consumer.consume(500, 0.1))
         consumer.close()
 
 
@@ -146,7 +147,7 @@ def leader_epochs(broker: BrokerProcess) -> list[int]:
 
 @pytest.mark.parametrize("policy", ["ack", "os"])
 def test_sigterm_under_load_is_a_clean_stop(tmp_path: Path, policy: str) -> None:
-    broker = BrokerProcess(tmp_path, {"log.flush.policy": policy})
+    broker = BrokerProcess(tmp_path, SETTINGS | {"log.flush.policy": policy})
     broker.start()
     try:
         with Wire(broker.host, broker.port) as wire:
@@ -156,7 +157,7 @@ def test_sigterm_under_load_is_a_clean_stop(tmp_path: Path, policy: str) -> None
         for _ in range(ROUNDS):
             load = Load(broker)
             load.start()
-            wait_until(lambda load=load: load.count > 1_500)  # type: ignore[misc]
+            wait_until(lambda load=load: load.count > 1_000 and load.consumed > 0)  # type: ignore[misc]
             epochs = leader_epochs(broker)
             assert not (broker.data_directory / MARKER).exists()
             broker.stop()  # fails unless the exit code is 0
