@@ -37,7 +37,8 @@ def run(config: BrokerConfig, announce: Announce) -> int:
     def stop(*_: object) -> None:
         nonlocal stopped
         stopped = True
-        loop.call_soon_threadsafe(loop.stop)
+        if not loop.is_closed():  # the second signal of somebody who is impatient
+            loop.call_soon_threadsafe(loop.stop)
 
     # Not by the loop: it would lose a signal that comes while it does not run, as during start-up.
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,0 +1,201 @@
+"""One broker in this process: signals whenever they come, exit codes, what a stop leaves behind."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import shutil
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from millstream.config.broker import BrokerConfig
+from millstream.protocol.codec import decode_response, encode_request
+from millstream.protocol.message import Request, Response
+from millstream.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from millstream.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from millstream.records.builder import BatchBuilder, BatchOptions
+from millstream.server.lifecycle import run
+
+
+@pytest.fixture(autouse=True)
+def process_as_it_was() -> Iterator[None]:
+    """A broker owns its process: give back what it takes for itself."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    handlers = [signal.getsignal(number) for number in numbers]
+    threshold = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*threshold)
+    for number, handler in zip(numbers, handlers, strict=True):
+        signal.signal(number, handler)
+
+
+def settings(directory: Path, **more: str) -> BrokerConfig:
+    return BrokerConfig(
+        {
+            "log.dirs": str(directory),
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            **{key.replace("_", "."): text for key, text in more.items()},
+        }
+    )
+
+
+def stop_soon(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def is_clean(directory: Path) -> bool:
+    return (directory / ".kafka_cleanshutdown").exists()
+
+
+def call(port: int, request: Request, version: int) -> Response:
+    frame = encode_request(request, version, 1, "test").join()
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
+        sock.sendall(frame)
+        with sock.makefile("rb") as answer:
+            size = int.from_bytes(answer.read(4), "big")
+            return decode_response(request.API_KEY, version, answer.read(size))[1]
+
+
+def create_topic(port: int) -> None:
+    topic = CreatableTopic(
+        name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+    )
+    call(port, CreateTopicsRequest(topics=[topic], timeout_ms=1000), 5)
+
+
+class Client:
+    """Talks to the broker from a thread while the broker has this one."""
+
+    def __init__(self, talk: Callable[[int], None]) -> None:
+        self._talk = talk
+        self._thread: threading.Thread | None = None
+
+    def announce(self, host: str, port: int, directories: list[str]) -> None:
+        assert host == "127.0.0.1"
+        self._thread = threading.Thread(target=self._run, args=(port,))
+        self._thread.start()
+
+    def _run(self, port: int) -> None:
+        try:
+            self._talk(port)
+        finally:
+            stop_soon()  # a second signal does no harm
+
+    def join(self) -> None:
+        assert self._thread is not None
+        self._thread.join(20)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_broker_and_the_directory_is_closed(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    client = Client(lambda port: os.kill(os.getpid(), number))
+    assert run(settings(tmp_path), client.announce) == 0
+    client.join()
+    assert is_clean(tmp_path)
+
+
+def test_a_signal_that_comes_before_the_loop_serves_is_not_lost(tmp_path: Path) -> None:
+    assert run(settings(tmp_path), stop_soon) == 0
+    assert is_clean(tmp_path)
+
+
+def test_a_signal_during_start_up_is_not_lost(tmp_path: Path) -> None:
+    """It comes where the directories have been read and nothing listens yet."""
+    stray = tmp_path / "orders-0.00112233445566778899aabbccddeeff-stray"
+    stray.mkdir()
+    announced: list[int] = []
+    handler = logging.Handler()
+    handler.emit = stop_soon  # type: ignore[method-assign]
+    logging.getLogger("millstream.storage.log_manager").addHandler(handler)
+    try:
+        code = run(settings(tmp_path), lambda host, port, _: announced.append(port))
+    finally:
+        logging.getLogger("millstream.storage.log_manager").removeHandler(handler)
+    assert (code, len(announced)) == (0, 1)
+    assert is_clean(tmp_path)
+
+
+def test_a_second_signal_does_no_harm(tmp_path: Path) -> None:
+    def impatient(*_: object) -> None:
+        stop_soon()
+        stop_soon()
+
+    assert run(settings(tmp_path), impatient) == 0
+    stop_soon()
+    assert is_clean(tmp_path)
+
+
+def test_without_a_disk_the_broker_ends_with_one(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+
+    def talk(port: int) -> None:
+        shutil.rmtree(directory)
+        directory.touch()
+        create_topic(port)
+
+    client = Client(talk)
+    assert run(settings(directory), client.announce) == 1
+    client.join()
+
+
+def test_a_port_that_is_taken_leaves_the_directory_as_it_was(tmp_path: Path) -> None:
+    assert run(settings(tmp_path), stop_soon) == 0
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match="in use"):
+            run(settings(tmp_path, listeners=f"PLAINTEXT://127.0.0.1:{port}"), stop_soon)
+    assert run(settings(tmp_path), stop_soon) == 0
+    assert is_clean(tmp_path)
+
+
+def test_a_stop_acknowledges_nothing_that_is_not_on_disk(tmp_path: Path) -> None:
+    """Whatever was acknowledged is there after the stop, also what a signal came into."""
+    builder = BatchBuilder(BatchOptions())
+    builder.append(1_700_000_000_000, None, b"v")
+    records = bytes(builder.build())
+    acknowledged = 0
+
+    def talk(port: int) -> None:
+        nonlocal acknowledged
+        create_topic(port)
+        data = PartitionProduceData(index=0, records=records)
+        request = ProduceRequest(
+            transactional_id=None,
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[TopicProduceData(name="t", partition_data=[data])],
+        )
+        frame = encode_request(request, 8, 1, "test").join()
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
+            sock.sendall(frame * 300)
+            stop_soon()  # while most of them wait for the disk
+            with sock.makefile("rb") as answers:
+                try:
+                    while size := answers.read(4):
+                        body = answers.read(int.from_bytes(size, "big"))
+                        response = decode_response(0, 8, body)[1]
+                        assert isinstance(response, ProduceResponse)
+                        (answer,) = response.responses[0].partition_responses
+                        acknowledged += answer.error_code == 0
+                except ConnectionError:
+                    return
+
+    client = Client(talk)
+    assert run(settings(tmp_path), client.announce) == 0
+    client.join()
+    stored = (tmp_path / "t-0" / f"{0:020}.log").read_bytes()
+    assert len(stored) // len(records) >= acknowledged
