@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
+import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -254,3 +256,38 @@ def test_everything_is_served_as_before(
         broker.start()
         with connect(broker) as wire:
             assert picture(wire) == grown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("filled", ["killed"], indirect=True)
+@pytest.mark.parametrize("moment", ["starting", "stopping"])
+def test_kills_in_the_middle_of_a_start_and_of_a_stop(
+    tmp_path: Path, filled: Filled, moment: str
+) -> None:
+    """Recovery that is cut short begins again; a stop that is cut short is no stop."""
+    filled.copy_to(tmp_path)
+    broker = BrokerProcess(tmp_path)
+    append_garbage(broker)
+    for step in range(8):
+        if moment == "starting":
+            kill_after(start_without_waiting(broker), 0.1 + 0.02 * step)
+        else:
+            broker.start()
+            process = broker.process
+            process.send_signal(signal.SIGTERM)
+            kill_after(process, 0.004 * step)
+            broker.kill()
+    with running(broker), connect(broker) as wire:
+        assert picture(wire) == filled.before
+
+
+def start_without_waiting(broker: BrokerProcess) -> subprocess.Popen[bytes]:
+    with (broker.directory / "broker.err").open("ab") as errors:
+        return subprocess.Popen(broker.command(), stdout=errors, stderr=errors)
+
+
+def kill_after(process: subprocess.Popen[bytes], seconds: float) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+    process.kill()
+    process.wait()

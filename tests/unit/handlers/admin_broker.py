@@ -14,21 +14,22 @@ from tests.unit.runtime.coordinator_site import HandClock, HeldOffload
 from millstream.config.broker import BrokerConfig
 from millstream.config.dynamic import DynamicConfig
 from millstream.controller.topic_changes import NewTopic
-from millstream.handlers.request import ConnectionInfo
 from millstream.model.broker import BrokerId, BrokerNode, Endpoint
 from millstream.model.deferred import Deferred
 from millstream.model.errors import StorageError
+from millstream.net.listener import Peer
 from millstream.protocol.codec import decode_response, encode_request
 from millstream.protocol.message import Request, Response
-from millstream.protocol.outgoing import Outgoing
+from millstream.protocol.outgoing import IN_MEMORY, Outgoing
 from millstream.records.batch import Batch
 from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.runtime.controller_runtime import ControllerRuntime
+from millstream.runtime.fetch_sessions import FetchSessions
 from millstream.runtime.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.partitions import Partitions
 from millstream.runtime.producer_ids import ProducerIds
 from millstream.runtime.services import Services
-from millstream.server.dispatch import Dispatcher
+from millstream.server.dispatch import Dispatcher, DispatchSession
 from millstream.sqlite.metadata_store import SqliteMetadataStore
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.log_manager import LogManager
@@ -43,16 +44,23 @@ NODE = BrokerNode(
 
 
 class AdminBroker:
-    """One broker over a directory."""
+    """One broker over a directory. ``environment`` is what its logs use in place of it."""
 
-    def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: dict[str, str] | None = None,
+        environment: LogEnvironment | None = None,
+    ) -> None:
         self.directory = directory
         self.clock = HandClock()
         self.config = DynamicConfig(BrokerConfig(settings))
         self.metadata = MetadataCache("")
         self.failures: list[StorageError] = []
         self.offload = HeldOffload()
-        self.log_manager = LogManager([str(directory)], LogEnvironment(), broker_id=1)
+        self.log_manager = LogManager(
+            [str(directory)], environment or LogEnvironment(), broker_id=1
+        )
         self.log_manager.lock()
         self.store = SqliteMetadataStore(self.offload, directory)
         self.partitions = Partitions(
@@ -96,10 +104,12 @@ class AdminBroker:
             partitions=self.partitions,
             controller=self.controller,
             group_runtime=unused,
-            fetch_sessions=unused,
+            fetch_sessions=FetchSessions(
+                slots=10, evict_after_ms=120_000, random_id=lambda: next(counter)
+            ),
             producer_ids=ProducerIds(self.store, BrokerId(1), self.failures.append),
         )
-        self._dispatcher = Dispatcher(self.services)
+        self.dispatcher = Dispatcher(self.services)
 
     def close(self) -> None:
         self.partitions.stop()
@@ -123,20 +133,28 @@ class AdminBroker:
         partition.append(Batch(memoryview(bytearray(builder.build()))), self.clock.now_ms())
         self.clock.settle()
 
+    def connect(self, listener: str = "PLAINTEXT") -> DispatchSession:
+        """Open a connection; ``closed()`` ends it."""
+        return self.dispatcher.open_session(Peer(1, listener, "10.0.0.7", 4242))
+
     def start(
-        self, request: Request, version: int, *, listener: str = "PLAINTEXT"
+        self,
+        request: Request,
+        version: int,
+        *,
+        listener: str = "PLAINTEXT",
+        session: DispatchSession | None = None,
     ) -> Deferred[Response]:
         """Send a request in one version; the answer may come later."""
         frame = encode_request(request, version, 7, "tester").join()
-        connection = ConnectionInfo(1, listener, "10.0.0.7", 4242)
-        served = self._dispatcher.serve(connection, memoryview(frame)[4:])
+        served = (session or self.connect(listener)).serve(memoryview(bytearray(frame))[4:])
         answer: Deferred[Response] = Deferred()
 
         def settle(ready: Deferred[Outgoing | None]) -> None:
             outgoing = ready.result()
             assert outgoing is not None
             correlation_id, response = decode_response(
-                request.API_KEY, version, outgoing.join()[4:]
+                request.API_KEY, version, joined(outgoing)[4:]
             )
             assert correlation_id == 7
             answer.complete(response)
@@ -162,3 +180,10 @@ class AdminBroker:
     def reopen_store(self) -> None:
         """Open the store again that a test closed, so that this broker can be closed."""
         self.store = SqliteMetadataStore(self.offload, self.directory)
+
+
+def joined(outgoing: Outgoing) -> bytes:
+    """Return what goes over the wire, slices of files included."""
+    return b"".join(
+        bytes(piece) if isinstance(piece, IN_MEMORY) else piece.read() for piece in outgoing.pieces
+    )
