@@ -1,0 +1,1 @@
+"""The consumer without sockets, clock and threads: groups, positions, fetching, commits."""

@@ -1,0 +1,1 @@
+"""How the leader of a group divides partitions: range, round-robin, sticky, cooperative-sticky."""

@@ -1,0 +1,42 @@
+"""The assignor ``roundrobin``: partitions of all topics in order, to the members in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millstream.client.core.consumer.assignors.assignor import (
+    Assignments,
+    GroupMember,
+    RebalanceProtocol,
+    TopicRacks,
+    all_partitions,
+    in_order,
+)
+from millstream.model.topic import TopicPartition
+
+
+class RoundRobinAssignor:
+    """One partition each until none is left (Kafka: ``RoundRobinAssignor``)."""
+
+    name = "roundrobin"
+    rebalance_protocols = frozenset({RebalanceProtocol.EAGER})
+
+    def user_data(self, topics: frozenset[str]) -> bytes | None:
+        """Return None: the assignor remembers nothing."""
+        return None
+
+    def on_assignment(self, partitions: Sequence[TopicPartition], generation: int) -> None:
+        """Remember nothing."""
+
+    def assign(self, topics: TopicRacks, members: Sequence[GroupMember]) -> Assignments:
+        """Deal the partitions out; a member that does not want a topic is passed over."""
+        ordered = in_order(members)
+        assignments: Assignments = {member.member_id: [] for member in members}
+        turn = 0
+        for topic in sorted({topic for member in members for topic in member.topics}):
+            for place in all_partitions(topic, topics):
+                while topic not in ordered[turn % len(ordered)].topics:
+                    turn += 1
+                assignments[ordered[turn % len(ordered)].member_id].append(place)
+                turn += 1
+        return assignments

@@ -1,0 +1,168 @@
+"""The assignors ``sticky`` and ``cooperative-sticky``: balanced, and members keep what they have.
+
+A member tells the leader what it had. ``sticky`` is eager: at that time it owns nothing any more,
+so it writes its last assignment into the user data::
+
+    array of (topic string, array of partition i32) | generation i32 (absent in the oldest form)
+
+``cooperative-sticky`` (KIP-429) keeps its partitions while it joins; they stand in the
+subscription itself, with the generation since version 2 (KIP-792), before that in the user data::
+
+    generation i32
+
+Kafka: ``StickyAssignor``, ``CooperativeStickyAssignor``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from millstream.client.core.consumer.assignors.assignor import (
+    NO_GENERATION,
+    Assignments,
+    GroupMember,
+    RebalanceProtocol,
+    TopicRacks,
+    in_order,
+)
+from millstream.client.core.consumer.assignors.balance import assign_balanced
+from millstream.model.topic import TopicPartition
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one member says it holds, and since which generation."""
+
+    partitions: tuple[TopicPartition, ...]
+    generation: int
+
+
+class StickyAssignor:
+    """Keeps assignments over rebalances in which everybody gives up everything first."""
+
+    name = "sticky"
+    rebalance_protocols = frozenset({RebalanceProtocol.EAGER})
+
+    def __init__(self) -> None:
+        self._claim: Claim | None = None
+
+    def user_data(self, topics: frozenset[str]) -> bytes | None:
+        """Return the last assignment, None before the first."""
+        return None if self._claim is None else encode_claim(self._claim)
+
+    def on_assignment(self, partitions: Sequence[TopicPartition], generation: int) -> None:
+        """Remember the assignment for the next rebalance."""
+        self._claim = Claim(tuple(partitions), generation)
+
+    def assign(self, topics: TopicRacks, members: Sequence[GroupMember]) -> Assignments:
+        """Return a balanced assignment near to the one that the members remember."""
+        claims = {
+            member.member_id: decode_claim(member.user_data)
+            if member.user_data
+            else Claim((), NO_GENERATION)
+            for member in members
+        }
+        return assign_balanced(topics, in_order(members), _settle(claims.items()))
+
+
+class CooperativeStickyAssignor:
+    """Moves partitions in two rebalances: first the old owner lets go, then the new one gets it."""
+
+    name = "cooperative-sticky"
+    rebalance_protocols = frozenset({RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER})
+
+    def __init__(self) -> None:
+        self._generation = NO_GENERATION
+
+    def user_data(self, topics: frozenset[str]) -> bytes | None:
+        """Return the generation, for leaders that know no newer place for it."""
+        return _INT32.pack(self._generation)
+
+    def on_assignment(self, partitions: Sequence[TopicPartition], generation: int) -> None:
+        """Remember the generation for the next rebalance."""
+        self._generation = generation
+
+    def assign(self, topics: TopicRacks, members: Sequence[GroupMember]) -> Assignments:
+        """Return what every member keeps, and what it gains that nobody holds any more.
+
+        A partition that has to change hands is given to nobody this time: its owner sees that it
+        is gone, lets go and joins again, and only then the new owner gets it.
+        """
+        claims = {
+            member.member_id: Claim(member.owned, _generation_of(member)) for member in members
+        }
+        assignments = assign_balanced(topics, in_order(members), _settle(claims.items()))
+        owners: dict[TopicPartition, set[str]] = {}
+        for member in members:
+            for place in member.owned:
+                owners.setdefault(place, set()).add(member.member_id)
+        for member_id, places in assignments.items():
+            places[:] = [each for each in places if member_id in owners.get(each, {member_id})]
+        return assignments
+
+
+def encode_claim(claim: Claim) -> bytes:
+    """Return the user data of ``sticky``."""
+    topics: dict[str, list[int]] = {}
+    for place in claim.partitions:
+        topics.setdefault(place.topic, []).append(place.partition)
+    pieces = [_INT32.pack(len(topics))]
+    for topic, numbers in topics.items():
+        name = topic.encode()
+        pieces += [_INT16.pack(len(name)), name]
+        pieces.append(struct.pack(f">i{len(numbers)}i", len(numbers), *numbers))
+    pieces.append(_INT32.pack(claim.generation))
+    return b"".join(pieces)
+
+
+def decode_claim(data: bytes) -> Claim:
+    """Read the user data of ``sticky`` with or without the generation.
+
+    Bytes that are none make no claim, as Kafka has it: they only cost stickiness.
+    """
+    try:
+        places: list[TopicPartition] = []
+        (topics,) = _INT32.unpack_from(data)
+        position = 4
+        for _ in range(topics):
+            (size,) = _INT16.unpack_from(data, position)
+            topic = data[position + 2 : position + 2 + size].decode()
+            position += 2 + size
+            (count,) = _INT32.unpack_from(data, position)
+            numbers = struct.unpack_from(f">{count}i", data, position + 4)
+            position += 4 + 4 * count
+            places += [TopicPartition(topic, number) for number in numbers]
+        generation = NO_GENERATION
+        if len(data) >= position + 4:
+            (generation,) = _INT32.unpack_from(data, position)
+        return Claim(tuple(places), generation)
+    except (struct.error, ValueError):
+        return Claim((), NO_GENERATION)
+
+
+def _generation_of(member: GroupMember) -> int:
+    if member.generation != NO_GENERATION or not member.user_data:
+        return member.generation
+    if len(member.user_data) < _INT32.size:
+        return NO_GENERATION
+    generation: int = _INT32.unpack_from(member.user_data)[0]
+    return generation
+
+
+def _settle(claims: Iterable[tuple[str, Claim]]) -> dict[TopicPartition, str]:
+    """Return who keeps which partition: the newest claim wins, two of one generation cancel out."""
+    best: dict[TopicPartition, tuple[int, str | None]] = {}
+    for member_id, claim in claims:
+        for place in claim.partitions:
+            generation, _ = best.get(place, (NO_GENERATION - 1, None))
+            if claim.generation > generation:
+                best[place] = (claim.generation, member_id)
+            elif claim.generation == generation:
+                best[place] = (generation, None)
+    return {place: owner for place, (_, owner) in best.items() if owner is not None}
