@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NewType
+from typing import Final, NewType
 
 BrokerId = NewType("BrokerId", int)
+
+NO_BROKER_EPOCH: Final = -1
+"""Broker epochs are creation ids of a registration (czxid) and never negative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +22,14 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class BrokerNode:
-    """A live broker: its id, its endpoints by listener name, and its rack."""
+    """A live broker: its id, its endpoints by listener name, its rack, and its epoch, which is the
+    creation id of its registration and tells one life of a broker from the next (KIP-380).
+    """
 
     broker_id: BrokerId
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
+    epoch: int = NO_BROKER_EPOCH
 
     def endpoint(self, listener: str) -> Endpoint:
         """Return the endpoint of a listener; a name that the broker lacks gives its first one."""
