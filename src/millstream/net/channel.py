@@ -1,0 +1,192 @@
+"""A connection that this broker opened to another one: frames out, frames in.
+
+What the frames mean is the owner's business (``runtime.broker_channels``).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from asyncio import AbstractEventLoop, Task
+from typing import Final, Protocol, TypeAlias
+
+from millstream.model.errors import ProtocolError
+from millstream.net.writer import SocketWriter
+from millstream.protocol.framing import FrameReader
+from millstream.protocol.outgoing import Outgoing
+
+_Address: TypeAlias = tuple[str | int | bytes, ...]
+
+MAX_FRAME_BYTES: Final = 1 << 30
+
+
+class ChannelOwner(Protocol):
+    """Who is told what becomes of a channel. A call to ``close`` tells it nothing."""
+
+    def connected(self) -> None:
+        """The other side has taken the connection."""
+
+    def frame_received(self, frame: memoryview) -> None:
+        """One whole frame without its size, valid until this returns. ProtocolError closes."""
+
+    def closed(self, reason: str) -> None:
+        """The channel is gone, or never came to be."""
+
+
+class Channel:
+    """A non-blocking socket on the loop; it connects as soon as it is made."""
+
+    def __init__(
+        self, loop: AbstractEventLoop, *, host: str, port: int, owner: ChannelOwner
+    ) -> None:
+        self._loop = loop
+        self._owner = owner
+        self._frames = FrameReader(MAX_FRAME_BYTES)
+        self._socket: socket.socket | None = None
+        self._writer: SocketWriter | None = None
+        self._writing = False
+        self._closed = False
+        self._resolving: Task[None] | None = None
+        numeric = _numeric_address(host, port)
+        if numeric is None:
+            self._resolving = loop.create_task(self._resolve(host, port))
+        else:
+            # Later: nobody is told of the outcome before the maker has the channel.
+            loop.call_soon(self._connect, *numeric)
+
+    def send(self, outgoing: Outgoing) -> None:
+        """Send one frame, once connected; what the socket does not take now follows."""
+        if self._closed:
+            return
+        assert self._writer is not None, "a frame was sent before the channel was connected"
+        try:
+            done = self._writer.send(outgoing.pieces)
+        except OSError as error:
+            # Told later: the sender is not ready to hear of it inside its own call.
+            self._loop.call_soon(self._fail, _reason(error))
+            return
+        if not done and not self._writing:
+            self._writing = True
+            self._loop.add_writer(self._fileno, self._on_writable)
+
+    def close(self) -> None:
+        """Hang up; closing twice is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._resolving is not None:
+            self._resolving.cancel()
+            self._resolving = None
+        if self._socket is None:
+            return
+        self._loop.remove_reader(self._fileno)
+        self._loop.remove_writer(self._fileno)
+        self._socket.close()
+
+    @property
+    def _fileno(self) -> int:
+        assert self._socket is not None
+        return self._socket.fileno()
+
+    async def _resolve(self, host: str, port: int) -> None:
+        try:
+            found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            self._resolving = None
+            self._fail(_reason(error))
+            return
+        self._resolving = None
+        family, _, _, _, address = found[0]
+        self._connect(family, address)
+
+    def _connect(self, family: int, address: _Address) -> None:
+        if self._closed:
+            return
+        try:
+            sock = self._socket = socket.socket(family, socket.SOCK_STREAM)
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            failure = sock.connect_ex(address)
+        except OSError as error:
+            self._fail(_reason(error))
+            return
+        if failure not in (0, errno.EINPROGRESS):
+            self._fail(os.strerror(failure).lower())
+            return
+        self._loop.add_writer(sock.fileno(), self._on_connected)
+
+    def _on_connected(self) -> None:
+        sock = self._socket
+        assert sock is not None
+        self._loop.remove_writer(sock.fileno())
+        failure = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if failure:
+            self._fail(os.strerror(failure).lower())
+            return
+        self._writer = SocketWriter(sock, zero_copy=True)
+        self._loop.add_reader(sock.fileno(), self._on_readable)
+        self._owner.connected()
+
+    def _on_readable(self) -> None:
+        assert self._socket is not None
+        try:
+            count = self._socket.recv_into(self._frames.writable())
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._fail(_reason(error))
+            return
+        if count == 0:
+            self._fail("the other side closed the connection")
+            return
+        self._frames.received(count)
+        try:
+            while not self._closed and (frame := self._frames.next_frame()) is not None:
+                self._owner.frame_received(frame)
+        except ProtocolError as error:
+            self._fail(str(error))
+
+    def _on_writable(self) -> None:
+        assert self._writer is not None
+        try:
+            done = self._writer.flush()
+        except OSError as error:
+            self._fail(_reason(error))
+            return
+        if done:
+            self._loop.remove_writer(self._fileno)
+            self._writing = False
+
+    def _fail(self, reason: str) -> None:
+        if not self._closed:
+            self.close()
+            self._owner.closed(reason)
+
+
+class LoopNetwork:
+    """Opens channels over TCP on the broker's loop."""
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def open(self, host: str, port: int, owner: ChannelOwner) -> Channel:
+        """Begin to connect; the owner hears of the outcome later, never within this call."""
+        return Channel(self._loop, host=host, port=port, owner=owner)
+
+
+def _numeric_address(host: str, port: int) -> tuple[int, _Address] | None:
+    """Return family and address of a host that is no name; None when it has to be looked up."""
+    try:
+        found = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+        )
+    except OSError:
+        return None
+    return found[0][0], found[0][4]
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, socket.gaierror) or error.errno is None:
+        return str(error)
+    return os.strerror(error.errno).lower()

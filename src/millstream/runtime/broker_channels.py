@@ -1,0 +1,278 @@
+"""Connections to the other brokers, on their inter-broker listener: requests out, answers back.
+
+A channel connects at its first request, agrees on versions, and stays until it fails. A broker
+answers the requests of one connection in order, so requests that may be slow (a follower's long
+poll) have a channel of their own: ``lane`` names it. What a failure tells of the request:
+
+====================  ==========================================================================
+BROKER_NOT_AVAILABLE  it never left this broker: no such broker is known, or it took no connection
+NETWORK_EXCEPTION     it was sent and the connection is gone: nobody knows whether it was served
+REQUEST_TIMED_OUT     it was sent and not answered in time: nobody knows either; the connection is
+                      closed, for a late answer would keep all others waiting
+UNSUPPORTED_VERSION   the other side does not speak it
+====================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from millstream.client.conversation import Conversation
+from millstream.client.errors import UnsupportedVersionError
+from millstream.model.broker import BrokerId, Endpoint
+from millstream.model.clock import Clock, TimerHandle
+from millstream.model.deferred import Deferred
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.protocol.message import Request, Response
+from millstream.protocol.outgoing import Outgoing
+
+log = logging.getLogger(__name__)
+
+
+class TransportOwner(Protocol):
+    """Who is told what becomes of a transport; see ``net.channel.ChannelOwner``."""
+
+    def connected(self) -> None:
+        """The other side has taken the connection."""
+
+    def frame_received(self, frame: memoryview) -> None:
+        """One whole frame without its size, valid until this returns. ProtocolError closes."""
+
+    def closed(self, reason: str) -> None:
+        """The transport is gone, or never came to be."""
+
+
+class Transport(Protocol):
+    """One connection, or the attempt at one."""
+
+    def send(self, outgoing: Outgoing) -> None:
+        """Send one frame, once connected."""
+
+    def close(self) -> None:
+        """Hang up and tell nobody."""
+
+
+class Network(Protocol):
+    """Opens transports: TCP in a broker (``net.channel.LoopNetwork``), memory in a simulator."""
+
+    def open(self, host: str, port: int, owner: TransportOwner) -> Transport:
+        """Begin to connect; the owner hears of it later, never within this call."""
+
+
+class _Asked:
+    """One request and who waits for its answer."""
+
+    __slots__ = ("outcome", "request", "sent", "timer", "version")
+
+    def __init__(self, request: Request, version: int | None) -> None:
+        self.request = request
+        self.version = version
+        self.outcome: Deferred[Response] = Deferred()
+        self.timer: TimerHandle | None = None
+        self.sent = False
+
+    def fail(self, code: ErrorCode, message: str) -> None:
+        """Tell of a failure, unless something was told before."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if not self.outcome.done:
+            self.outcome.fail(KafkaError(code, message))
+
+    def complete(self, response: Response) -> None:
+        """Hand over the answer."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if not self.outcome.done:
+            self.outcome.complete(response)
+
+
+class _Incarnation:
+    """One connection from its beginning to its end; what comes from an older one changes nothing.
+
+    ::
+
+        connecting ──connected──▶ greeting ──versions agreed──▶ open
+    """
+
+    def __init__(self, network: Network, endpoint: Endpoint, client_id: str) -> None:
+        self.endpoint = endpoint
+        self._conversation = Conversation(client_id)
+        self._waiting: deque[_Asked] = deque()
+        self._sent: deque[_Asked] = deque()
+        self._open = False
+        self.is_closed = False
+        self._transport = network.open(endpoint.host, endpoint.port, self)
+
+    def ask(self, asked: _Asked) -> None:
+        """Send a request now, or once versions are agreed."""
+        if self._open:
+            self._send(asked)
+        else:
+            self._waiting.append(asked)
+
+    def close(self, reason: str) -> None:
+        """Hang up; everybody who waits is told."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._transport.close()
+        sent, self._sent = self._sent, deque()
+        waiting, self._waiting = self._waiting, deque()
+        for asked in sent:
+            asked.fail(ErrorCode.NETWORK_EXCEPTION, reason)
+        for asked in waiting:
+            asked.fail(ErrorCode.BROKER_NOT_AVAILABLE, reason)
+
+    # What the transport tells
+
+    def connected(self) -> None:
+        """Agree on versions first."""
+        self._transport.send(self._conversation.greet())
+
+    def frame_received(self, frame: memoryview) -> None:
+        """Take the answer to the oldest request."""
+        if self._open:
+            response = self._conversation.take(frame)
+            self._sent.popleft().complete(response)
+            return
+        version = self._conversation.take_greeting(frame)
+        if version is not None:
+            self._transport.send(self._conversation.greet(version))
+            return
+        self._open = True
+        waiting, self._waiting = self._waiting, deque()
+        for asked in waiting:
+            self._send(asked)
+
+    def closed(self, reason: str) -> None:
+        """The other side has gone, or never was there."""
+        self.close(reason)
+
+    def _send(self, asked: _Asked) -> None:
+        if asked.outcome.done:
+            return  # its time was up before the connection was there
+        if self.is_closed:
+            asked.fail(ErrorCode.BROKER_NOT_AVAILABLE, "the connection is closed")
+            return
+        try:
+            version = asked.version
+            if version is None:
+                version = self._conversation.version_for(type(asked.request))
+        except UnsupportedVersionError as error:
+            asked.fail(ErrorCode.UNSUPPORTED_VERSION, str(error))
+            return
+        asked.sent = True
+        self._sent.append(asked)
+        self._transport.send(self._conversation.ask(asked.request, version))
+
+
+class BrokerChannel:
+    """One lane to one broker. ``endpoint`` says where it listens now, None when it is not known;
+    a connection to an address of before is given up.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        clock: Clock,
+        client_id: str,
+        endpoint: Callable[[], Endpoint | None],
+    ) -> None:
+        self._network = network
+        self._clock = clock
+        self._client_id = client_id
+        self._endpoint = endpoint
+        self._current: _Incarnation | None = None
+
+    def send(
+        self, request: Request, *, timeout_ms: float, version: int | None = None
+    ) -> Deferred[Response]:
+        """Send a request in the newest common version, or in ``version``; see the table above.
+
+        Records in the answer are views that are valid until the Deferred's callbacks have run.
+        """
+        asked = _Asked(request, version)
+        endpoint = self._endpoint()
+        if endpoint is None:
+            asked.fail(ErrorCode.BROKER_NOT_AVAILABLE, "the broker is not known")
+            return asked.outcome
+        incarnation = self._incarnation(endpoint)
+        asked.timer = self._clock.call_later(timeout_ms, lambda: self._expire(incarnation, asked))
+        incarnation.ask(asked)
+        return asked.outcome
+
+    def close(self, reason: str = "closed by this broker") -> None:
+        """Hang up; everybody who waits is told. The next request connects anew."""
+        current, self._current = self._current, None
+        if current is not None:
+            current.close(reason)
+
+    def _incarnation(self, endpoint: Endpoint) -> _Incarnation:
+        current = self._current
+        if current is not None and current.endpoint != endpoint:
+            self.close("the broker has moved")
+            current = None
+        if current is None or current.is_closed:
+            current = self._current = _Incarnation(self._network, endpoint, self._client_id)
+        return current
+
+    def _expire(self, incarnation: _Incarnation, asked: _Asked) -> None:
+        if asked.sent:
+            asked.fail(ErrorCode.REQUEST_TIMED_OUT, "no answer in time")
+        else:
+            asked.fail(ErrorCode.BROKER_NOT_AVAILABLE, "no connection in time")
+        incarnation.close("a request was not answered in time")
+
+
+class BrokerChannels:
+    """The channels to all other brokers, by broker and lane.
+
+    ``endpoint_of`` answers with a broker's inter-broker endpoint, None when it is not alive.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        clock: Clock,
+        *,
+        client_id: str,
+        endpoint_of: Callable[[BrokerId], Endpoint | None],
+    ) -> None:
+        self._network = network
+        self._clock = clock
+        self._client_id = client_id
+        self._endpoint_of = endpoint_of
+        self._channels: dict[tuple[BrokerId, str], BrokerChannel] = {}
+
+    def channel(self, broker_id: BrokerId, lane: str = "") -> BrokerChannel:
+        """Return the channel of a lane, made when it is first asked for."""
+        channel = self._channels.get((broker_id, lane))
+        if channel is None:
+            channel = self._channels[broker_id, lane] = BrokerChannel(
+                self._network,
+                self._clock,
+                self._client_id,
+                lambda: self._endpoint_of(broker_id),
+            )
+        return channel
+
+    def send(
+        self,
+        broker_id: BrokerId,
+        request: Request,
+        timeout_ms: float,
+        *,
+        version: int | None = None,
+        lane: str = "",
+    ) -> Deferred[Response]:
+        """Send a request to a broker; see :meth:`BrokerChannel.send`."""
+        return self.channel(broker_id, lane).send(request, timeout_ms=timeout_ms, version=version)
+
+    def close(self) -> None:
+        """Hang up on everybody."""
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
