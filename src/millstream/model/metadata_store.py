@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final, Protocol, TypeAlias
 
 from millstream.model.deferred import Deferred
@@ -22,13 +23,18 @@ ANY_VERSION: Final = -1
 @dataclass(frozen=True, slots=True)
 class Node:
     """A node as it was read: ``version`` counts the sets since creation, ``creation_id`` (czxid)
-    names the creation.
+    names the creation, ``owner`` is the session whose end removes it (0 for none).
     """
 
     data: bytes
     version: int
     creation_id: int
-    ephemeral: bool = False
+    owner: int = 0
+
+    @property
+    def ephemeral(self) -> bool:
+        """True for a node that vanishes with a session."""
+        return self.owner != 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,7 @@ Operation: TypeAlias = Create | SetData | Delete | Check
 @dataclass(frozen=True, slots=True)
 class Done:
     """What one operation of a successful multi left: the node's version and creation id (−1 after a
-    delete).
+    delete, and where a check alone does not tell).
     """
 
     version: int
@@ -112,8 +118,26 @@ class SessionExpiredError(MetadataStoreError):
     """The session and its ephemeral nodes are gone."""
 
 
+class SessionEvent(Enum):
+    """What became of a store's session."""
+
+    CONNECTED = "connected"
+    """The store answers: in a new session, or again in the same one."""
+    SILENT = "silent"
+    """Nothing was answered for a session time-out: the session may have expired."""
+    EXPIRED = "expired"
+    """The session is gone, and its ephemeral nodes with it; another one is being opened."""
+
+
 class MetadataStore(Protocol):
     """A tree of versioned nodes. Every Deferred may fail with a MetadataStoreError."""
+
+    @property
+    def session_id(self) -> int:
+        """The session that owns what is created ephemeral from now on; 0 while there is none."""
+
+    def watch_session(self, callback: Callable[[SessionEvent], None]) -> None:
+        """Tell ``callback`` what becomes of the session from now on."""
 
     def get(self, path: str) -> Deferred[Node]:
         """Read a node; NoNodeError when it is absent."""

@@ -86,7 +86,7 @@ class Database:
             run("DELETE FROM nodes WHERE session <> 0")
             counters = dict(run("SELECT name, value FROM counters").fetchall())
         self._last_transaction: int = counters["transaction"]
-        self._session: int = counters["session"]
+        self.session: int = counters["session"]
 
     def get(self, path: str) -> Node:
         """Read a node; NoNodeError when it is absent."""
@@ -162,7 +162,7 @@ class Database:
         run = self._connection.execute
         if run("SELECT 1 FROM nodes WHERE path = ?", (parent,)).fetchone() is None:
             raise NoNodeError(path)
-        session = self._session if operation.ephemeral else 0
+        session = self.session if operation.ephemeral else 0
         try:
             run(
                 "INSERT INTO nodes VALUES (?, ?, ?, 0, ?, ?)",
@@ -219,5 +219,4 @@ def parent_of(path: str) -> str:
 
 
 def _node(row: tuple[bytes, int, int, int]) -> Node:
-    data, version, creation_id, session = row
-    return Node(data, version, creation_id, session != 0)
+    return Node(*row)

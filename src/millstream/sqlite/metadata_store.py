@@ -16,6 +16,7 @@ from millstream.model.metadata_store import (
     MetadataStoreError,
     Node,
     Operation,
+    SessionEvent,
 )
 from millstream.sqlite.database import Database, parent_of
 
@@ -46,6 +47,14 @@ class SqliteMetadataStore:
         self.closed = False
         self._watchers: dict[str, list[Callable[[str], None]]] = {}
         self._opening = offload.run(LANE, lambda: self._open(directory))
+
+    @property
+    def session_id(self) -> int:
+        """How often the file was opened; 0 until it is open."""
+        return 0 if self._database is None else self._database.session
+
+    def watch_session(self, callback: Callable[[SessionEvent], None]) -> None:
+        """Accept a listener that never hears anything: a file's session ends with its broker."""
 
     def opened(self) -> Deferred[None]:
         """Return what is filled once the file is open, or failed with the StorageError."""

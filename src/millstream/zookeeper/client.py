@@ -1,0 +1,478 @@
+"""Requests to ZooKeeper as Deferreds on the broker's loop. The only user of kazoo.
+
+kazoo works on threads of its own; answers and events are put into an inbox that the loop empties.
+What is known of kazoo and of ZooKeeper, and is relied on nowhere else:
+
+* A write that lost its connection may have been applied: ConnectionLossError, and whoever asked
+  reads again. kazoo's ``retry`` is never used, for it goes on in the next session.
+* One kazoo client serves one session. When that expires the client is stopped before it can open
+  another one, so that nothing that was meant for one session is carried out in the next.
+* kazoo does not say that a session is lost while no server can be reached. `SessionLease` counts
+  for itself; see :class:`SessionEvent`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeVar
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.protocol import serialization as wire
+from kazoo.protocol.states import KazooState
+from kazoo.security import OPEN_ACL_UNSAFE
+
+from millstream.model.clock import Clock, TimerHandle
+from millstream.model.deferred import Deferred
+from millstream.model.metadata_store import (
+    BadVersionError,
+    Check,
+    ConnectionLossError,
+    Create,
+    Delete,
+    Done,
+    MetadataStoreError,
+    Node,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    SessionEvent,
+    SessionExpiredError,
+    SetData,
+)
+from millstream.zookeeper.connect_string import ConnectString
+from millstream.zookeeper.session import SessionLease
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+WatchCallback = Callable[[], None]
+
+_QUIET: Final = logging.getLogger("millstream.zookeeper.kazoo")
+_QUIET.setLevel(logging.CRITICAL)
+_EPHEMERAL_FLAG: Final = 1
+_HEARTBEATS_PER_TIMEOUT: Final = 5
+_RECONNECT: Final[Mapping[str, float]] = {
+    "max_tries": -1,
+    "delay": 0.05,
+    "backoff": 1.5,
+    "max_jitter": 0.2,
+    "max_delay": 1.0,
+}
+
+_UNKNOWN_OUTCOME: Final = (
+    kazoo_errors.ConnectionLoss,
+    kazoo_errors.ConnectionClosedError,
+    kazoo_errors.OperationTimeoutError,
+)
+_ERRORS: Final = {
+    kazoo_errors.NoNodeError: NoNodeError,
+    kazoo_errors.NodeExistsError: NodeExistsError,
+    kazoo_errors.BadVersionError: BadVersionError,
+    kazoo_errors.NotEmptyError: NotEmptyError,
+    kazoo_errors.SessionExpiredError: SessionExpiredError,
+}
+
+
+class Stat(NamedTuple):
+    """What tells one state of a node from another: creation, last set, last change of children."""
+
+    creation_id: int
+    set_id: int
+    children_id: int
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A request that has no answer yet, and when it was sent."""
+
+    outcome: Deferred[Any]
+    sent_ms: float
+    path: str
+
+
+class _Session:
+    """One kazoo client, for one session."""
+
+    def __init__(self, kazoo: Any) -> None:
+        self.kazoo = kazoo
+        self.id = 0
+        self.over = False
+        """Set by kazoo's thread the moment it hears of the end, before anything else is done."""
+
+    def end(self) -> None:
+        """Let kazoo open no second session. Called on its own thread as it learns of the end."""
+        self.over = True
+        self.kazoo._stopped.set()
+
+
+class ZooKeeperClient:
+    """One session after the other with an ensemble.
+
+    ``on_event(event)`` hears what becomes of the session, on the loop. ``call_on_loop`` brings
+    work there from other threads. Requests wait for a connection for as long as the session may
+    live, then fail with ConnectionLossError.
+    """
+
+    def __init__(
+        self,
+        connect: ConnectString,
+        *,
+        clock: Clock,
+        session_timeout_ms: int,
+        call_on_loop: Callable[[Callable[[], None]], object],
+        on_event: Callable[[SessionEvent], None],
+    ) -> None:
+        self._connect = connect
+        self._clock = clock
+        self._session_timeout_ms = session_timeout_ms
+        self._call_on_loop = call_on_loop
+        self._on_event = on_event
+        self._lease = SessionLease(session_timeout_ms)
+        self._session: _Session | None = None
+        self._closing = False
+        self._silent = False
+        self._asked: dict[int, _Asked] = {}
+        self._next_request = 0
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._awake = False
+        self._timer: TimerHandle | None = None
+
+    # --- session ---------------------------------------------------------------------------
+
+    @property
+    def session_id(self) -> int:
+        """The id of the session; 0 while there is none."""
+        return 0 if self._session is None or self._session.over else self._session.id
+
+    @property
+    def lease_ms(self) -> float:
+        """How long the session surely lives on, in milliseconds; 0 or less when nobody knows."""
+        return self._lease.remaining_ms(self._clock.monotonic_ms())
+
+    def start(self) -> None:
+        """Open a session; SessionEvent.CONNECTED says when it is there."""
+        kazoo = KazooClient(
+            hosts=",".join(self._connect.servers),
+            timeout=self._session_timeout_ms / 1000,
+            connection_retry=dict(_RECONNECT),
+            logger=_QUIET,
+        )
+        session = _Session(kazoo)
+        kazoo.add_listener(lambda state: self._heard(session, state))
+        self._session = session
+        kazoo.start_async()
+        self._tick()
+
+    def close(self) -> Deferred[None]:
+        """End the session, so that its ephemeral nodes vanish at once."""
+        self._closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+        outcome: Deferred[None] = Deferred()
+        session, self._session = self._session, None
+        if session is None:
+            return Deferred.of(None)
+
+        def work() -> None:
+            _stop(session.kazoo)
+            self._call_on_loop(lambda: outcome.complete(None))
+
+        threading.Thread(target=work, name="zookeeper-close", daemon=True).start()
+        self._abandon_requests()
+        return outcome
+
+    def _heard(self, session: _Session, state: str) -> None:
+        """Take a change of state on kazoo's thread."""
+        if state == KazooState.LOST:
+            session.end()
+            self._post(lambda: self._expired(session))
+        elif state == KazooState.CONNECTED:
+            session_id, _ = session.kazoo.client_id
+            now_ms = self._clock.monotonic_ms()
+            self._post(lambda: self._connected(session, session_id, now_ms))
+
+    def _connected(self, session: _Session, session_id: int, at_ms: float) -> None:
+        if session is not self._session or session.over:
+            return
+        session.id = session_id
+        self._silent = False
+        self._lease.confirm(at_ms)
+        self._on_event(SessionEvent.CONNECTED)
+
+    def _expired(self, session: _Session) -> None:
+        if session is not self._session:
+            return
+        log.warning("the ZooKeeper session %#x is over: opening another one", session.id)
+        self._session = None
+        self._silent = False
+        self._lease.forget()
+        self._abandon_requests()
+        threading.Thread(target=_stop, args=(session.kazoo,), daemon=True).start()
+        self._on_event(SessionEvent.EXPIRED)
+        if not self._closing:
+            self.start()
+
+    def _tick(self) -> None:
+        """Ask for nothing in particular, to hear that the session lives; notice when it may not."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._closing:
+            return
+        delay_ms = self._session_timeout_ms / _HEARTBEATS_PER_TIMEOUT
+        self._timer = self._clock.call_later(delay_ms, self._tick)
+        session = self._session
+        if session is None or not session.id:
+            return
+        if not self._silent and not self._lease.holds(self._clock.monotonic_ms()):
+            self._silent = True
+            log.warning(
+                "ZooKeeper has not answered for the session time-out of %d ms",
+                self._session_timeout_ms,
+            )
+            self._abandon_requests()
+            self._on_event(SessionEvent.SILENT)
+        self._ask("/", lambda kazoo: kazoo.exists_async("/"), bool).on_done(lambda _: None)
+
+    # --- requests --------------------------------------------------------------------------
+
+    def get(self, path: str) -> Deferred[Node]:
+        """Read a node; NoNodeError when it is absent."""
+        return self._request(path, lambda kazoo: kazoo.get_async(self._full(path)), _node)
+
+    def get_counted(self, path: str) -> Deferred[tuple[Node, int]]:
+        """Read a node and how many children it has; NoNodeError when it is absent."""
+        return self._request(
+            path,
+            lambda kazoo: kazoo.get_async(self._full(path)),
+            lambda answer: (_node(answer), answer[1].numChildren),
+        )
+
+    def children(self, path: str, watch: WatchCallback | None = None) -> Deferred[tuple[str, ...]]:
+        """Return the names of a node's children, sorted; NoNodeError when the node is absent."""
+        return self._request(
+            path,
+            lambda kazoo: kazoo.get_children_async(self._full(path), watch=_watcher(self, watch)),
+            lambda names: tuple(sorted(names)),
+        )
+
+    def stat(self, path: str, watch: WatchCallback | None = None) -> Deferred[Stat | None]:
+        """Return what state a node is in; None when it is absent."""
+        return self._request(
+            path,
+            lambda kazoo: kazoo.exists_async(self._full(path), watch=_watcher(self, watch)),
+            lambda stat: None if stat is None else Stat(stat.czxid, stat.mzxid, stat.pzxid),
+        )
+
+    def multi(self, operations: Sequence[Operation]) -> Deferred[tuple[Done, ...]]:
+        """Carry out all operations or none."""
+        requests = [self._wire_form(operation) for operation in operations]
+
+        def start(kazoo: Any) -> Any:
+            result = kazoo.handler.async_result()
+            kazoo._call(_Multi(requests), result)
+            return result
+
+        return self._request("", start, lambda results: _done(operations, results))
+
+    def make_chroot(self) -> Deferred[None]:
+        """Make the node below which everything lies, if it is not there."""
+        if not self._connect.chroot:
+            return Deferred.of(None)
+        return self._request(
+            "/", lambda kazoo: kazoo.ensure_path_async(self._connect.chroot), lambda _: None
+        )
+
+    def _full(self, path: str) -> str:
+        return (self._connect.chroot + path).rstrip("/") or "/"
+
+    def _request(
+        self, path: str, start: Callable[[Any], Any], convert: Callable[[Any], T]
+    ) -> Deferred[T]:
+        if self._silent:
+            failed: Deferred[T] = Deferred()
+            failed.fail(ConnectionLossError(path))
+            return failed
+        return self._ask(path, start, convert)
+
+    def _ask(
+        self, path: str, start: Callable[[Any], Any], convert: Callable[[Any], T]
+    ) -> Deferred[T]:
+        outcome: Deferred[T] = Deferred()
+        session = self._session
+        if session is None or session.over:
+            outcome.fail(SessionExpiredError(path))
+            return outcome
+        number = self._next_request
+        self._next_request += 1
+        self._asked[number] = _Asked(outcome, self._clock.monotonic_ms(), path)
+        start(session.kazoo).rawlink(
+            lambda result: self._post(lambda: self._answered(number, session, result, convert))
+        )
+        return outcome
+
+    def _answered(
+        self, number: int, session: _Session, result: Any, convert: Callable[[Any], T]
+    ) -> None:
+        asked = self._asked.pop(number, None)
+        if asked is None:
+            return  # given up meanwhile
+        error = result.exception
+        if error is None or type(error) in _ERRORS:
+            self._confirm(session, asked)
+        if error is not None:
+            asked.outcome.fail(_translated(error, asked.path))
+            return
+        try:
+            value = convert(result.value)
+        except MetadataStoreError as refused:
+            asked.outcome.fail(refused)
+        else:
+            asked.outcome.complete(value)
+
+    def _confirm(self, session: _Session, asked: _Asked) -> None:
+        if session is not self._session or session.over:
+            return
+        self._lease.confirm(asked.sent_ms)
+        if self._silent and self._lease.holds(self._clock.monotonic_ms()):
+            self._silent = False
+            self._on_event(SessionEvent.CONNECTED)
+
+    def _abandon_requests(self) -> None:
+        """Fail everything that is under way: nobody knows what became of it."""
+        asked, self._asked = self._asked, {}
+        for each in asked.values():
+            each.outcome.fail(ConnectionLossError(each.path))
+
+    def _wire_form(self, operation: Operation) -> Any:
+        path = self._full(operation.path)
+        match operation:
+            case Create():
+                flags = _EPHEMERAL_FLAG if operation.ephemeral else 0
+                return wire.Create2(path, operation.data, OPEN_ACL_UNSAFE, flags)
+            case SetData():
+                return wire.SetData(path, operation.data, operation.version)
+            case Delete():
+                return wire.Delete(path, operation.version)
+            case Check():
+                return wire.CheckVersion(path, operation.version)
+
+    # --- from kazoo's threads to the loop ----------------------------------------------------
+
+    def _post(self, work: Callable[[], None]) -> None:
+        """Have ``work`` done on the loop; many pieces of work wake it once."""
+        self._inbox.append(work)
+        if not self._awake:
+            self._awake = True
+            self._call_on_loop(self._empty_inbox)
+
+    def _empty_inbox(self) -> None:
+        self._awake = False  # before the work: what is posted from here on wakes the loop again
+        while True:
+            try:
+                work = self._inbox.popleft()
+            except IndexError:
+                return
+            work()
+
+
+def _watcher(client: ZooKeeperClient, watch: WatchCallback | None) -> Callable[[Any], None] | None:
+    if watch is None:
+        return None
+    return _Watcher(client._post, watch)
+
+
+class _Watcher:
+    """What kazoo calls; two for the same callback are equal, so that kazoo keeps one of them."""
+
+    def __init__(self, post: Callable[[Callable[[], None]], None], callback: WatchCallback) -> None:
+        self._post = post
+        self._callback = callback
+
+    def __call__(self, event: Any) -> None:
+        self._post(self._callback)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Watcher) and other._callback == self._callback
+
+    def __hash__(self) -> int:
+        return hash(self._callback)
+
+
+class _Multi(wire.Transaction):  # type: ignore[misc]
+    """kazoo's transaction, which does not tell the stat of a node that it made."""
+
+    @classmethod
+    def deserialize(cls, data: Any, offset: int) -> list[Any]:
+        """Return a stat for each create and set, None for what has none, or the errors."""
+        results: list[Any] = []
+        header, offset = wire.MultiHeader.deserialize(data, offset)
+        while not header.done:
+            result: Any = None
+            if header.type == wire.Create2.type:
+                _, offset = wire.read_string(data, offset)
+                result = wire.ZnodeStat._make(wire.stat_struct.unpack_from(data, offset))
+                offset += wire.stat_struct.size
+            elif header.type == wire.SetData.type:
+                result = wire.ZnodeStat._make(wire.stat_struct.unpack_from(data, offset))
+                offset += wire.stat_struct.size
+            elif header.type == -1:
+                code = wire.int_struct.unpack_from(data, offset)[0]
+                offset += wire.int_struct.size
+                result = kazoo_errors.EXCEPTIONS[code]()
+            results.append(result)
+            header, offset = wire.MultiHeader.deserialize(data, offset)
+        return results
+
+
+def _done(operations: Sequence[Operation], results: Sequence[Any]) -> tuple[Done, ...]:
+    """Return what each operation left; raise the error of the one that could not be."""
+    for operation, result in zip(operations, results, strict=True):
+        if isinstance(result, kazoo_errors.RolledBackError | kazoo_errors.RuntimeInconsistency):
+            continue
+        if isinstance(result, Exception):
+            raise _translated(result, operation.path)
+    made: dict[str, int] = {}
+    done = []
+    for operation, result in zip(operations, results, strict=True):
+        match operation:
+            case Create() | SetData():
+                made[operation.path] = result.czxid
+                done.append(Done(result.version, result.czxid))
+            case Delete():
+                done.append(Done(-1, -1))
+            case Check():
+                done.append(Done(operation.version, made.get(operation.path, -1)))
+    return tuple(done)
+
+
+def _node(answer: Any) -> Node:
+    data, stat = answer
+    return Node(data or b"", stat.version, stat.czxid, stat.ephemeralOwner)
+
+
+def _translated(error: BaseException, path: str) -> MetadataStoreError:
+    if isinstance(error, _UNKNOWN_OUTCOME):
+        return ConnectionLossError(path)
+    translated = _ERRORS.get(type(error))
+    if translated is not None:
+        return translated(path)
+    log.error("ZooKeeper answered %r about %s", error, path)
+    failure = MetadataStoreError(path)
+    failure.__cause__ = error
+    return failure
+
+
+def _stop(kazoo: Any) -> None:
+    """Stop a kazoo client and its threads; it may take some seconds."""
+    try:
+        kazoo.stop()
+        kazoo.close()
+    except Exception:
+        log.debug("a kazoo client did not close", exc_info=True)

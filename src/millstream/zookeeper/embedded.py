@@ -1,0 +1,291 @@
+"""Starts real ZooKeeper servers from jar files, such as those that PySpark carries.
+
+Five jars are enough, and few flags make a server small: about 55 MiB and half a second. Each
+server has a directory of its own::
+
+    <directory>/zoo.cfg     what it was started with
+    <directory>/data/       its snapshots, its log and, in an ensemble, `myid`
+    <directory>/server.log  what it printed
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from millstream.model.errors import MillstreamError
+
+LOOPBACK: Final = "127.0.0.1"
+TICK_MS: Final = 500
+MIN_SESSION_TIMEOUT_MS: Final = 2 * TICK_MS
+MAX_SESSION_TIMEOUT_MS: Final = 120_000
+START_TIMEOUT_S: Final = 30.0
+STOP_TIMEOUT_S: Final = 10.0
+
+_NEEDED_JARS: Final = ("zookeeper-[0-9]", "zookeeper-jute", "slf4j-api", "metrics-core", "snappy-")
+_FLAGS: Final = (
+    "-Xms32m",
+    "-Xmx128m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-Dzookeeper.admin.enableServer=false",
+    "-Dzookeeper.preAllocSize=1024",
+    "-Djava.awt.headless=true",
+)
+_STANDALONE: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
+_QUORUM: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class ZooKeeperFailedError(MillstreamError):
+    """A server did not start; the text ends with what it printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class JavaProgram:
+    """What runs a server: the `java` to call and the jars it needs."""
+
+    java: Path
+    class_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One server of an ensemble: its number, and its ports for the others and for clients."""
+
+    number: int
+    client_port: int
+    quorum_port: int
+    election_port: int
+
+
+def find_jars(directory: Path) -> str:
+    """Return the class path of a ZooKeeper in ``directory``; ZooKeeperFailedError names what is
+    missing.
+    """
+    found = []
+    for pattern in _NEEDED_JARS:
+        jars = sorted(directory.glob(f"{pattern}*.jar"))
+        if not jars:
+            raise ZooKeeperFailedError(f"{directory} has no {pattern.partition('[')[0]}*.jar")
+        found.append(str(jars[-1]))
+    return os.pathsep.join(found)
+
+
+class ZooKeeperServer:
+    """One server process, alone or a member of an ensemble; it can be stopped and started again."""
+
+    def __init__(
+        self,
+        program: JavaProgram,
+        directory: Path,
+        *,
+        member: Member | None = None,
+        ensemble: Sequence[Member] = (),
+        port: int = 0,
+    ) -> None:
+        self._program = program
+        self.directory = directory
+        self._member = member
+        self._ensemble = tuple(ensemble)
+        self.port = member.client_port if member is not None else port or free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where clients connect, as ``host:port``."""
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def process_id(self) -> int:
+        """The id of the running process."""
+        assert self._process is not None, "the server is not running"
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """True while the process has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start the process; :meth:`wait` says when it serves."""
+        assert not self.running, "the server runs already"
+        data = self.directory / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        configuration = self.directory / "zoo.cfg"
+        configuration.write_text(self._configuration(data), encoding="utf-8")
+        if self._member is not None:
+            (data / "myid").write_text(str(self._member.number), encoding="utf-8")
+        main = _STANDALONE if self._member is None else _QUORUM
+        command = [str(self._program.java), *_FLAGS, "-cp", self._program.class_path, main]
+        with (self.directory / "server.log").open("ab") as output:
+            self._process = subprocess.Popen(
+                [*command, str(configuration)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C is for us to pass on, after the brokers' end
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - it calls the system once and no Python
+            )
+
+    def _configuration(self, data: Path) -> str:
+        lines = [
+            f"dataDir={data.absolute()}",
+            f"clientPort={self.port}",
+            f"clientPortAddress={LOOPBACK}",
+            f"tickTime={TICK_MS}",
+            f"minSessionTimeout={MIN_SESSION_TIMEOUT_MS}",
+            f"maxSessionTimeout={MAX_SESSION_TIMEOUT_MS}",
+            "maxClientCnxns=0",
+            "admin.enableServer=false",
+            "autopurge.snapRetainCount=3",
+            "autopurge.purgeInterval=1",
+            "4lw.commands.whitelist=srvr,ruok",
+        ]
+        if self._ensemble:
+            lines += ["initLimit=40", "syncLimit=20"]
+            lines += [
+                f"server.{each.number}={LOOPBACK}:{each.quorum_port}:{each.election_port}"
+                for each in self._ensemble
+            ]
+        return "\n".join(lines) + "\n"
+
+    def wait(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Return once the server serves clients; ZooKeeperFailedError when it does not."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if not self.running:
+                break
+            if "Mode:" in ask(self.port, "srvr"):
+                return
+            time.sleep(0.05)
+        raise ZooKeeperFailedError(f"ZooKeeper does not serve at {self.address}: {self._printed()}")
+
+    def _printed(self) -> str:
+        try:
+            text = (self.directory / "server.log").read_text(errors="replace")
+        except OSError:
+            return "it printed nothing"
+        return text[-1000:].strip() or "it printed nothing"
+
+    def stop(self) -> None:
+        """Stop the process, at first politely. Stopping twice is harmless."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(signal.SIGCONT)  # for one that was paused
+        process.terminate()
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def kill(self) -> None:
+        """End the process with SIGKILL."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+
+class ZooKeeperEnsemble:
+    """One server, or three or more that agree; a context manager that starts and stops them."""
+
+    def __init__(
+        self,
+        program: JavaProgram,
+        directory: Path,
+        *,
+        size: int = 1,
+        ports: Sequence[int] = (),
+    ) -> None:
+        assert size > 0
+        assert not ports or len(ports) == size
+        if size == 1:
+            self.servers = [ZooKeeperServer(program, directory, port=ports[0] if ports else 0)]
+            return
+        free = free_ports(3 * size)
+        members = [
+            Member(i + 1, ports[i] if ports else free[3 * i], free[3 * i + 1], free[3 * i + 2])
+            for i in range(size)
+        ]
+        self.servers = [
+            ZooKeeperServer(program, directory / str(each.number), member=each, ensemble=members)
+            for each in members
+        ]
+
+    @property
+    def connect(self) -> str:
+        """What a broker's `zookeeper.connect` has to say."""
+        return ",".join(server.address for server in self.servers)
+
+    def start(self) -> None:
+        """Start every server and wait until all serve."""
+        try:
+            for server in self.servers:
+                server.start()
+            for server in self.servers:
+                server.wait()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop every server."""
+        for server in self.servers:
+            server.stop()
+
+    def __enter__(self) -> ZooKeeperEnsemble:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def ask(port: int, words: str) -> str:
+    """Return a server's answer to a four-letter word; empty when it gives none."""
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=2) as connection:
+            connection.sendall(words.encode())
+            pieces = []
+            while piece := connection.recv(4096):
+                pieces.append(piece)
+    except OSError:
+        return ""
+    return b"".join(pieces).decode(errors="replace")
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on now."""
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Return different ports that nobody listens on now."""
+    opened = [socket.socket() for _ in range(count)]
+    try:
+        for each in opened:
+            each.bind((LOOPBACK, 0))
+        return [each.getsockname()[1] for each in opened]
+    finally:
+        for each in opened:
+            each.close()
+
+
+def _die_with_parent() -> None:
+    """Let the server end with us, also where we are killed (Linux)."""
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    except (OSError, AttributeError):  # another system: the server outlives a killed parent
+        return

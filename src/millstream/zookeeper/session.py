@@ -1,0 +1,36 @@
+"""How long a session of ZooKeeper can still be believed in, by our own clock. Pure.
+
+A client library learns that its session expired only when it reaches a server again; cut off, it
+would never know. The servers count from the last request that reached them, so a session surely
+lives until one session time-out after the moment at which a request was *sent* that was answered
+later. Beyond that, nobody may act in the session's name.
+"""
+
+from __future__ import annotations
+
+
+class SessionLease:
+    """Until when a session is known to live. Times are monotonic milliseconds."""
+
+    def __init__(self, timeout_ms: float) -> None:
+        self._timeout_ms = timeout_ms
+        self._known_alive_ms: float | None = None
+
+    def confirm(self, sent_ms: float) -> None:
+        """Take note of an answer to a request that was sent at ``sent_ms``."""
+        if self._known_alive_ms is None or sent_ms > self._known_alive_ms:
+            self._known_alive_ms = sent_ms
+
+    def forget(self) -> None:
+        """Know nothing: the session is over."""
+        self._known_alive_ms = None
+
+    def holds(self, now_ms: float) -> bool:
+        """True while the session cannot have expired."""
+        return self._known_alive_ms is not None and self.remaining_ms(now_ms) > 0
+
+    def remaining_ms(self, now_ms: float) -> float:
+        """Return how long the session surely lives on; 0 or less when that is not known."""
+        if self._known_alive_ms is None:
+            return 0.0
+        return self._known_alive_ms + self._timeout_ms - now_ms

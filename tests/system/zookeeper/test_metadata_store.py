@@ -1,0 +1,42 @@
+"""The metadata store's contract, over a real ZooKeeper."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import pytest
+from tests.contracts.metadata_store import MetadataStoreContract, OpenStore
+from tests.system.zookeeper.conftest import StoreLoop
+
+from millstream.model.deferred import Deferred
+
+pytestmark = pytest.mark.system
+
+T = TypeVar("T")
+
+SETTLE_MS = 40
+"""Events travel beside answers: so long they are given after each answer."""
+
+
+class TestZooKeeperMetadataStore(MetadataStoreContract):
+    """Every test of the contract."""
+
+    @pytest.fixture(autouse=True)
+    def loop(self, stores: StoreLoop) -> None:
+        self._stores = stores
+
+    @pytest.fixture
+    def open_store(self) -> OpenStore:
+        return self._stores.store
+
+    def wait(self, deferred: Deferred[T]) -> T:
+        value: T | None = None
+        error: BaseException | None = None
+        try:
+            value = self._stores.wait(deferred)
+        except BaseException as raised:
+            error = raised
+        self._stores.run_for(SETTLE_MS)
+        if error is not None:
+            raise error
+        return value  # type: ignore[return-value]
