@@ -68,7 +68,11 @@ class Conversation:
 
     def serves(self, request: type[Request]) -> bool:
         """True when the broker advertises the API, in whatever versions."""
-        return request.API_KEY in self._ranges
+        return self.serves_key(request.API_KEY)
+
+    def serves_key(self, key: int) -> bool:
+        """True when the broker advertises the API with this key."""
+        return key in self._ranges
 
     def ask(self, request: Request, version: int, *, answered: bool = True) -> Outgoing:
         """Return the frame to send; ``answered`` is False for Produce with acks=0."""

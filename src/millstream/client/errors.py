@@ -1,6 +1,13 @@
-"""What can go wrong between a client and its brokers, apart from the answers' own error codes."""
+"""What can go wrong between a client and its brokers.
+
+Every error tells two things: ``retriable`` (the same call may succeed later) and ``advice`` (what
+the user can do). What a broker refuses comes as :class:`BrokerError` with the broker's code;
+everything else is a :class:`ClientError`. :func:`is_retriable` answers for both.
+"""
 
 from __future__ import annotations
+
+from typing import ClassVar, Final
 
 from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
 from millstream.model.offsets import Offset
@@ -10,20 +17,62 @@ from millstream.model.topic import TopicPartition
 class ClientError(MillstreamError):
     """Base of the errors that are no answer of a broker."""
 
+    retriable: ClassVar[bool] = False
+    advice: ClassVar[str] = "Read the message; it names what was refused."
+
 
 class ConnectionFailedError(ClientError):
     """No connection could be made, or the one there was broke; trying again may help."""
+
+    retriable = True
+    advice = "Check that the brokers run and that bootstrap.servers names their listeners."
 
 
 class TimedOutError(ConnectionFailedError):
     """A broker did not answer in time. Whether it did what was asked is not known."""
 
+    advice = "Look whether the brokers are overloaded or cut off; raise the timeout named."
+
 
 class UnsupportedVersionError(ClientError):
     """The broker does not serve the API, or no version of it that this client speaks."""
 
+    advice = "Use a broker that serves the API, or do without this function."
 
-class OffsetOutOfRangeError(KafkaError):
+
+class ClosedError(ClientError):
+    """The client was closed before or during the call."""
+
+    advice = "Make a new client; a closed one does nothing any more."
+
+
+class ForkedError(ClientError):
+    """The client was made in another process: threads and connections do not survive a fork."""
+
+    advice = "Make the client after the fork, in the process that uses it."
+
+
+class SerializationError(ClientError):
+    """A key or value could not be turned into bytes, or bytes could not be read."""
+
+    advice = "Give bytes, or a serializer that takes what you send."
+
+
+class BrokerError(KafkaError):
+    """A broker refused: ``error`` is its code, ``message`` what it said."""
+
+    @property
+    def retriable(self) -> bool:
+        """True when the same request may succeed later."""
+        return self.error.retriable
+
+    @property
+    def advice(self) -> str:
+        """What the user can do."""
+        return advice_for(self.error)
+
+
+class OffsetOutOfRangeError(BrokerError):
     """The offset to read from is not in the log (any more, or yet)."""
 
     def __init__(self, topic_partition: TopicPartition, offset: Offset) -> None:
@@ -56,8 +105,54 @@ TRANSIENT: frozenset[ErrorCode] = frozenset(
 """Errors that pass by themselves once the client has learnt anew who leads what. Of the codes that
 Kafka calls retriable, an unknown topic is left out: a tool says so at once."""
 
+_ADVICE: Final[dict[ErrorCode, str]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "Create the topic, or check its name and the partition.",
+    ErrorCode.MESSAGE_TOO_LARGE: (
+        "Send smaller records or batches, or raise max.message.bytes of the topic."
+    ),
+    ErrorCode.RECORD_LIST_TOO_LARGE: "Lower batch.size, or raise segment.bytes of the topic.",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "Use a legal topic name: letters, digits, '.', '_', '-'.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Ask for the right on this topic.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Ask for the right on this group.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Ask for the right on the cluster.",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "Seek to an offset that is there, or set auto.offset.reset.",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "Bring replicas back, or lower min.insync.replicas.",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "Ask for at most as many replicas as there are brokers.",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "Use the topic that is there, or another name.",
+    ErrorCode.NON_EMPTY_GROUP: "Stop the members of the group first.",
+    ErrorCode.GROUP_ID_NOT_FOUND: "Check the name of the group.",
+    ErrorCode.FENCED_INSTANCE_ID: "Give every member a group.instance.id of its own.",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "Close this producer: a newer one has taken its place.",
+    ErrorCode.PRODUCER_FENCED: "Close this producer: a newer one has taken its place.",
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: (
+        "Records may be missing: look at what was acknowledged before sending on."
+    ),
+    ErrorCode.INVALID_RECORD: "Read the message: the topic's rules refuse these records.",
+    ErrorCode.INVALID_TIMESTAMP: "Send timestamps within the topic's message.timestamp limits.",
+    ErrorCode.INVALID_CONFIG: "Correct the setting that the message names.",
+    ErrorCode.POLICY_VIOLATION: "The broker's rules forbid this; ask who runs it.",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "Choose another compression.type.",
+}
+
+
+def advice_for(error: ErrorCode) -> str:
+    """Return what a user can do about an error code."""
+    known = _ADVICE.get(error)
+    if known is not None:
+        return known
+    if error.retriable:
+        return "Try again later; the cluster is busy with something that passes."
+    return "Read the broker's message and its log; the request as it is will be refused again."
+
+
+def is_retriable(error: BaseException) -> bool:
+    """Return True when trying the same again may help."""
+    if isinstance(error, KafkaError):
+        return error.error.retriable
+    return isinstance(error, ClientError) and error.retriable
+
 
 def raise_for(code: int, about: str) -> None:
-    """Raise the KafkaError of a code other than 0; ``about`` says what it is about."""
+    """Raise the BrokerError of a code other than 0; ``about`` says what it is about."""
     if code != 0:
-        raise KafkaError(ErrorCode.of(code), about)
+        raise BrokerError(ErrorCode.of(code), about)

@@ -1,0 +1,168 @@
+"""``core.loop.ClientLoop`` on an asyncio event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from millstream.client.core.loop import TransportEvents
+from millstream.client.errors import ForkedError
+from millstream.client.settings import Address
+from millstream.model.deferred import Deferred
+from millstream.records.crc32c import Buffer
+
+T = TypeVar("T")
+
+_RECEIVE_BYTES: Final = 256 * 1024
+
+
+class AsyncioLoop:
+    """Made inside a running event loop, and used on it alone."""
+
+    def __init__(self, *, send_bytes: int = -1, receive_bytes: int = -1) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._sizes = ((socket.SO_SNDBUF, send_bytes), (socket.SO_RCVBUF, receive_bytes))
+        self._process_id = os.getpid()
+        self._attempts: set[asyncio.Task[None]] = set()
+        self._transports: set[AsyncioTransport] = set()
+
+    def check_process(self) -> None:
+        """Raise ForkedError in a process that the loop was not made in."""
+        if os.getpid() != self._process_id:
+            raise ForkedError("this client was made before the process forked")
+
+    def now_ms(self) -> float:
+        """Return the event loop's time in milliseconds."""
+        return self._loop.time() * 1000
+
+    def wall_clock_ms(self) -> int:
+        """Return milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+    def random(self) -> float:
+        """Return a number from 0 up to 1."""
+        return random.random()
+
+    def call_at(self, when_ms: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        """Run ``callback`` at a time."""
+        return self._loop.call_at(when_ms / 1000, callback)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Run ``callback`` after what runs now."""
+        self._loop.call_soon(callback)
+
+    def connect(self, address: Address, events: TransportEvents) -> AsyncioTransport:
+        """Begin to connect."""
+        transport = AsyncioTransport(self, events)
+        self._transports.add(transport)
+        task = self._loop.create_task(self._open(address, transport))
+        self._attempts.add(task)
+        transport.attempt = task
+        task.add_done_callback(self._attempts.discard)
+        return transport
+
+    async def _open(self, address: Address, transport: AsyncioTransport) -> None:
+        try:
+            made, _ = await self._loop.create_connection(
+                lambda: transport, address.host, address.port
+            )
+        except OSError as error:
+            transport.connection_lost(error)
+            return
+        handle = made.get_extra_info("socket")
+        if handle is not None:
+            with contextlib.suppress(OSError):
+                for option, size in self._sizes:
+                    if size > 0:
+                        handle.setsockopt(socket.SOL_SOCKET, option, size)
+
+    def forget(self, transport: AsyncioTransport) -> None:
+        """Drop a transport that was closed."""
+        self._transports.discard(transport)
+
+    def future(self, waited: Deferred[T]) -> asyncio.Future[T]:
+        """Return an asyncio future that follows a Deferred."""
+        future: asyncio.Future[T] = self._loop.create_future()
+
+        def settle(source: Deferred[T]) -> None:
+            if future.done():
+                return
+            try:
+                value = source.result()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(value)
+
+        waited.on_done(settle)
+        return future
+
+    async def close(self) -> None:
+        """Close what is open, and wait until nothing is left."""
+        ends = [transport.end for transport in self._transports if transport.is_open]
+        for transport in list(self._transports):
+            transport.close()
+        attempts = list(self._attempts)
+        for task in attempts:
+            task.cancel()
+        await asyncio.gather(*attempts, *ends, return_exceptions=True)
+
+
+class AsyncioTransport(asyncio.Protocol):
+    """One connection; what is written before it is there goes out first."""
+
+    def __init__(self, loop: AsyncioLoop, events: TransportEvents) -> None:
+        self.attempt: asyncio.Task[None] | None = None
+        self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = loop
+        self._events: TransportEvents | None = events
+        self._transport: asyncio.Transport | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """True while a socket is open."""
+        return self._transport is not None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Tell the owner; a connection that came too late is dropped."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if self._events is None:
+            transport.abort()
+        else:
+            self._events.connected()
+
+    def data_received(self, data: bytes) -> None:
+        """Hand bytes on."""
+        if self._events is not None:
+            self._events.received(data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Tell the owner, unless it hung up itself."""
+        events, self._events = self._events, None
+        self._transport = None
+        self._loop.forget(self)
+        if not self.end.done():
+            self.end.set_result(None)
+        if events is not None:
+            events.closed(error if isinstance(error, OSError) else None)
+
+    def write(self, pieces: Sequence[Buffer]) -> None:
+        """Send the pieces in order."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(pieces)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._events = None
+        if self._transport is not None:
+            self._transport.abort()
+        elif self.attempt is not None:
+            self.attempt.cancel()
+            self._loop.forget(self)

@@ -1,0 +1,370 @@
+"""One connection to one broker: made when it is needed, given up when it fails or idles.
+
+::
+
+    IDLE --send--> WAITING --back-off over--> CONNECTING --connected--> GREETING --versions--> READY
+      ^                                            |                       |                    |
+      +--------------- failed, timed out, closed, idle: what was asked fails --------------------+
+
+``WAITING`` is left out when the last attempt did not fail. A request whose answer does not come in
+time closes the connection, because nothing behind it could be answered either; all that was in
+flight fails with it (Kafka: ``NetworkClient.handleTimedOutRequests``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, cast
+
+from millstream.client.conversation import Conversation
+from millstream.client.core.frames import FrameAssembler
+from millstream.client.core.loop import ClientLoop, TimerHandle, Transport
+from millstream.client.core.settings import ClientSettings
+from millstream.client.core.waiting import backoff_ms
+from millstream.client.errors import (
+    ClientError,
+    ClosedError,
+    ConnectionFailedError,
+    TimedOutError,
+)
+from millstream.client.settings import Address
+from millstream.model.deferred import Deferred
+from millstream.model.errors import MillstreamError, ProtocolError
+from millstream.protocol.encoding import MessageError
+from millstream.protocol.message import Request, Response
+from millstream.records.crc32c import Buffer
+
+
+class State(Enum):
+    """Where the life of a connection stands."""
+
+    IDLE = auto()
+    WAITING = auto()
+    CONNECTING = auto()
+    GREETING = auto()
+    READY = auto()
+
+
+@dataclass(slots=True, eq=False)
+class Asked:
+    """A request and the cell for its answer."""
+
+    request: Request
+    answer: Deferred[Response]
+    deadline_ms: float
+    version: int | None
+    """The version to send it in; None is the newest common one up to ``max_version``."""
+    max_version: int | None
+    answered: bool
+
+
+class _Attempt:
+    """The events of one attempt; those of an attempt given up are not heard."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: NodeConnection) -> None:
+        self.owner: NodeConnection | None = owner
+
+    def connected(self) -> None:
+        if self.owner is not None:
+            self.owner.on_connected()
+
+    def received(self, data: Buffer) -> None:
+        if self.owner is not None:
+            self.owner.on_received(data)
+
+    def closed(self, error: OSError | None) -> None:
+        if self.owner is not None:
+            self.owner.on_closed(error)
+
+
+_NEVER: Final = float("inf")
+
+
+class NodeConnection:
+    """Requests to one broker, answered in order."""
+
+    def __init__(
+        self,
+        loop: ClientLoop,
+        address: Address,
+        settings: ClientSettings,
+        on_failure: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.address = address
+        self.state = State.IDLE
+        self.failures = 0
+        """Attempts in a row that did not end in READY."""
+        self._loop = loop
+        self._settings = settings
+        self._on_failure = on_failure
+        self._conversation = Conversation(settings.client_id)
+        self._frames = FrameAssembler()
+        self._attempt: _Attempt | None = None
+        self._transport: Transport | None = None
+        self._unsent: deque[Asked] = deque()
+        self._in_flight: deque[Asked] = deque()
+        self._ready_waiters: list[Deferred[None]] = []
+        self._retry_at_ms = 0.0
+        self._setup_timer: TimerHandle | None = None
+        self._watch: TimerHandle | None = None
+        self._watch_at_ms = _NEVER
+        self._used_at_ms = loop.now_ms()
+        self._muted_until_ms = 0.0
+        self._closed = False
+
+    @property
+    def outstanding(self) -> int:
+        """Requests without an answer, sent or not."""
+        return len(self._in_flight) + len(self._unsent)
+
+    @property
+    def is_backing_off(self) -> bool:
+        """True while the last attempt failed and the next has not been made."""
+        return self.failures > 0 and self.state in (State.IDLE, State.WAITING)
+
+    @property
+    def retry_at_ms(self) -> float:
+        """When the next attempt may be made, on the loop's clock."""
+        return self._retry_at_ms
+
+    @property
+    def is_muted(self) -> bool:
+        """True while the broker's throttle lasts (KIP-219)."""
+        return self._loop.now_ms() < self._muted_until_ms
+
+    @property
+    def conversation(self) -> Conversation:
+        """What the two sides agreed on; versions are known while the state is READY."""
+        return self._conversation
+
+    # --- asking ----------------------------------------------------------------------------------
+
+    def ready(self) -> Deferred[None]:
+        """Return a cell that is filled once requests can be sent, or with why they cannot."""
+        cell: Deferred[None] = Deferred()
+        if self._closed:
+            cell.fail(ClosedError("the client is closed"))
+        elif self.state is State.READY:
+            cell.complete(None)
+        else:
+            self._ready_waiters.append(cell)
+            self._begin()
+        return cell
+
+    def ask(self, asked: Asked) -> None:
+        """Send a request as soon as that is possible."""
+        if self._closed:
+            asked.answer.fail(ClosedError("the client is closed"))
+            return
+        if self.state is State.READY and not self._unsent and not self.is_muted:
+            self._send(asked)
+            return
+        self._unsent.append(asked)
+        self._watch_for(asked.deadline_ms)
+        if self.state is not State.READY:
+            self._begin()
+
+    def close(self, error: ClientError | None = None) -> None:
+        """Hang up for good; what was asked fails."""
+        self._closed = True
+        self._disconnect(error or ClosedError("the client was closed"), failed=False)
+
+    # --- connecting ------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        if self.state is not State.IDLE:
+            return
+        if self._loop.now_ms() < self._retry_at_ms:
+            self.state = State.WAITING
+            self._setup_timer = self._loop.call_at(self._retry_at_ms, self._connect)
+        else:
+            self._connect()
+
+    def _connect(self) -> None:
+        self.state = State.CONNECTING
+        self._conversation = Conversation(self._settings.client_id)
+        self._frames = FrameAssembler()
+        self._attempt = _Attempt(self)
+        setup_ms = backoff_ms(
+            self._loop,
+            self.failures,
+            self._settings.socket_connection_setup_timeout_ms,
+            self._settings.socket_connection_setup_timeout_max_ms,
+        )
+        self._setup_timer = self._loop.call_at(self._loop.now_ms() + setup_ms, self._give_up)
+        self._transport = self._loop.connect(self.address, self._attempt)
+
+    def _give_up(self) -> None:
+        self._disconnect(
+            TimedOutError(f"no connection to the broker at {self.address} in time"), failed=True
+        )
+
+    def on_connected(self) -> None:
+        """Greet the broker: see what it serves."""
+        self.state = State.GREETING
+        self._write(self._conversation.greet().join())
+
+    def on_received(self, data: Buffer) -> None:
+        """Take the whole answers out of what came."""
+        try:
+            for frame in self._frames.take(data):
+                if self.state is State.GREETING:
+                    self._take_greeting(frame)
+                else:
+                    self._take_answer(frame)
+                if self._transport is None:
+                    return
+        except ProtocolError as error:
+            failure = ConnectionFailedError(
+                f"the broker at {self.address} does not speak the Kafka protocol ({error})"
+            )
+            self._disconnect(failure, failed=True)
+
+    def on_closed(self, error: OSError | None) -> None:
+        """Fail what was asked; the next request begins anew."""
+        words = "it closed the connection" if error is None else reason(error)
+        doing = "could not reach" if self.state is State.CONNECTING else "lost"
+        failure = ConnectionFailedError(f"{doing} the broker at {self.address}: {words}")
+        self._disconnect(failure, failed=True)
+
+    def _take_greeting(self, frame: memoryview) -> None:
+        version = self._conversation.take_greeting(frame)
+        if version is not None:
+            self._write(self._conversation.greet(version).join())
+            return
+        if self._setup_timer is not None:
+            self._setup_timer.cancel()
+        self.state = State.READY
+        self.failures = 0
+        self._used_at_ms = self._loop.now_ms()
+        self._watch_for(self._used_at_ms + self._settings.connections_max_idle_ms)
+        waiters, self._ready_waiters = self._ready_waiters, []
+        self._send_unsent()
+        for waiter in waiters:
+            waiter.complete(None)
+
+    # --- requests and answers --------------------------------------------------------------------
+
+    def _send_unsent(self) -> None:
+        while self._unsent and self.state is State.READY and not self.is_muted:
+            self._send(self._unsent.popleft())
+
+    def _send(self, asked: Asked) -> None:
+        try:
+            version = (
+                self._conversation.version_for(type(asked.request), asked.max_version)
+                if asked.version is None
+                else asked.version
+            )
+            outgoing = self._conversation.ask(asked.request, version, answered=asked.answered)
+        except (MillstreamError, MessageError) as error:
+            asked.answer.fail(error)
+            return
+        self._used_at_ms = self._loop.now_ms()
+        if asked.answered:
+            self._in_flight.append(asked)
+            self._watch_for(asked.deadline_ms)
+        self._write_pieces(cast("list[Buffer]", outgoing.pieces))
+        if not asked.answered and not asked.answer.done:
+            asked.answer.complete(cast(Response, None))
+
+    def _take_answer(self, frame: memoryview) -> None:
+        response = self._conversation.take(frame)
+        asked = self._in_flight.popleft()
+        self._used_at_ms = self._loop.now_ms()
+        throttle_ms = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            self._muted_until_ms = max(self._muted_until_ms, self._used_at_ms + throttle_ms)
+            self._loop.call_at(self._muted_until_ms, self._send_unsent)
+        asked.answer.complete(response)
+
+    def _write(self, data: bytes) -> None:
+        self._write_pieces([data])
+
+    def _write_pieces(self, pieces: list[Buffer]) -> None:
+        assert self._transport is not None
+        self._transport.write(pieces)
+
+    # --- the end of things -----------------------------------------------------------------------
+
+    def _watch_for(self, when_ms: float) -> None:
+        """Look after this connection at ``when_ms``, unless that is done earlier anyway."""
+        if when_ms >= self._watch_at_ms:
+            return
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch_at_ms = when_ms
+        self._watch = self._loop.call_at(when_ms, self._look_after)
+
+    def _look_after(self) -> None:
+        self._watch_at_ms = _NEVER
+        self._watch = None
+        now = self._loop.now_ms()
+        if any(asked.deadline_ms <= now for asked in self._in_flight):
+            name = type(self._in_flight[0].request).__name__.removesuffix("Request")
+            failure = TimedOutError(
+                f"the broker at {self.address} did not answer {name} in time (request.timeout.ms)"
+            )
+            self._disconnect(failure, failed=True)
+            return
+        self._expire_unsent(now)
+        idle_at = self._used_at_ms + self._settings.connections_max_idle_ms
+        if self.state is State.READY and not self.outstanding and idle_at <= now:
+            self._disconnect(ConnectionFailedError("idle"), failed=False)
+            return
+        deadlines = [asked.deadline_ms for asked in (*self._in_flight, *self._unsent)]
+        if self.state is State.READY:
+            deadlines.append(max(idle_at, now + 1))
+        if deadlines:
+            self._watch_for(min(deadlines))
+
+    def _expire_unsent(self, now: float) -> None:
+        expired = [asked for asked in self._unsent if asked.deadline_ms <= now]
+        for asked in expired:
+            self._unsent.remove(asked)
+        for asked in expired:
+            asked.answer.fail(
+                TimedOutError(f"no connection to the broker at {self.address} in time")
+            )
+
+    def _disconnect(self, error: ClientError, *, failed: bool) -> None:
+        for timer in (self._setup_timer, self._watch):
+            if timer is not None:
+                timer.cancel()
+        self._setup_timer = self._watch = None
+        self._watch_at_ms = _NEVER
+        if self._attempt is not None:
+            self._attempt.owner = None
+        if self._transport is not None:
+            self._transport.close()
+        self._attempt = self._transport = None
+        self.state = State.IDLE
+        self._muted_until_ms = 0.0
+        if failed:
+            self._retry_at_ms = self._loop.now_ms() + backoff_ms(
+                self._loop,
+                self.failures,
+                self._settings.reconnect_backoff_ms,
+                self._settings.reconnect_backoff_max_ms,
+            )
+            self.failures += 1
+        lost = [*self._in_flight, *self._unsent]
+        self._in_flight.clear()
+        self._unsent.clear()
+        waiters, self._ready_waiters = self._ready_waiters, []
+        if failed:
+            self._on_failure()
+        for asked in lost:
+            asked.answer.fail(error)
+        for waiter in waiters:
+            waiter.fail(error)
+
+
+def reason(error: OSError) -> str:
+    """Return the system's words for an error, without its number."""
+    return (error.strerror or str(error)).lower()

@@ -1,0 +1,60 @@
+"""Chunks as a socket gives them to frames, each in memory of its own.
+
+A frame that lies whole in one chunk is a view of that chunk; one that spans several is put
+together once. So an answer may be kept for as long as somebody looks at its records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from millstream.model.errors import ProtocolError
+from millstream.records.crc32c import Buffer
+
+MAX_FRAME_BYTES: Final = 1 << 30
+"""A larger answer is refused."""
+
+_SIZE_BYTES: Final = 4
+
+
+class FrameAssembler:
+    """The receiving side of one connection."""
+
+    __slots__ = ("_filled", "_head", "_partial")
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._partial: bytearray | None = None
+        self._filled = 0
+
+    def take(self, data: Buffer) -> Iterator[memoryview]:
+        """Yield the frames that ``data`` completes; ProtocolError for an impossible size."""
+        view = memoryview(data).toreadonly()
+        if self._partial is not None:
+            partial = self._partial
+            count = min(len(view), len(partial) - self._filled)
+            partial[self._filled : self._filled + count] = view[:count]
+            self._filled += count
+            if self._filled < len(partial):
+                return
+            self._partial = None
+            yield memoryview(partial).toreadonly()
+            view = view[count:]
+        if self._head:
+            view = memoryview(self._head + bytes(view))
+            self._head = b""
+        while len(view) >= _SIZE_BYTES:
+            size = int.from_bytes(view[:_SIZE_BYTES], "big", signed=True)
+            if not 0 < size <= MAX_FRAME_BYTES:
+                raise ProtocolError(f"an answer of {size} bytes")
+            rest = view[_SIZE_BYTES:]
+            if len(rest) < size:
+                # Memory is taken as it is filled: untouched pages cost nothing.
+                self._partial = bytearray(size)
+                self._partial[: len(rest)] = rest
+                self._filled = len(rest)
+                return
+            view = rest[size:]
+            yield rest[:size]
+        self._head = bytes(view)

@@ -1,0 +1,230 @@
+"""The settings of producer, consumer and admin, under the Java client's names.
+
+A setting may be given in a mapping with dots (``{"linger.ms": 5}``) or as a keyword with
+underscores (``linger_ms=5``). An unknown name and a value of the wrong type are errors; an unknown
+name is answered with the nearest one. Numbers may be text, as in a properties file.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, Final, TypeVar, cast
+
+from millstream.client.settings import Address, parse_bootstrap_servers
+from millstream.model.errors import ConfigError
+from millstream.records.compression import Codec
+
+Reader = Callable[[object], object]
+"""Turns what a user gave into the typed value; ValueError or ConfigError says what is wrong."""
+
+S = TypeVar("S", bound="ClientSettings")
+
+_INT_MAX: Final = 2**31 - 1
+_LONG_MAX: Final = 2**63 - 1
+_YES: Final = {"true": True, "false": False}
+
+
+def setting(reader: Reader, default: Any = MISSING) -> Any:
+    """Declare a setting: how it is read, and its default."""
+    return field(default=default, metadata={"reader": reader})
+
+
+def integer(least: int = 0, most: int = _INT_MAX) -> Reader:
+    """Read a whole number within bounds."""
+
+    def read(value: object) -> int:
+        number = value
+        if isinstance(value, str):
+            number = int(value.strip())
+        if isinstance(number, float) and number.is_integer():
+            number = int(number)
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise ConfigError("it takes a whole number")
+        if not least <= number <= most:
+            raise ValueError(f"it takes {least} to {most}")
+        return number
+
+    return read
+
+
+def milliseconds(least: float = 0, most: int = _LONG_MAX) -> Reader:
+    """Read a number of milliseconds, fractions allowed."""
+
+    def read(value: object) -> float:
+        number = float(value.strip()) if isinstance(value, str) else value
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise ConfigError("it takes a number of milliseconds")
+        if not least <= number <= most:
+            raise ValueError(f"it takes {least} to {most} ms")
+        return number
+
+    return read
+
+
+def boolean(value: object) -> bool:
+    """Read true or false."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in _YES:
+        return _YES[value.strip().lower()]
+    raise ValueError("it takes true or false")
+
+
+def text(value: object) -> str:
+    """Read text."""
+    if not isinstance(value, str):
+        raise ConfigError("it takes text")
+    return value
+
+
+def optional_text(value: object) -> str | None:
+    """Read text or None."""
+    return None if value is None else text(value)
+
+
+def choice(*allowed: str) -> Reader:
+    """Read one of some words, whatever their case."""
+
+    def read(value: object) -> str:
+        word = text(value).lower()
+        if word not in allowed:
+            raise ValueError(f"it takes {', '.join(allowed)}")
+        return word
+
+    return read
+
+
+def function(value: object) -> object:
+    """Read a callable or None."""
+    if value is not None and not callable(value):
+        raise ValueError("it takes a function")
+    return value
+
+
+def _addresses(value: object) -> tuple[Address, ...]:
+    if isinstance(value, str):
+        return parse_bootstrap_servers(value)
+    if isinstance(value, Sequence) and all(isinstance(each, str) for each in value):
+        return parse_bootstrap_servers(",".join(cast("Sequence[str]", value)))
+    raise ValueError("it takes host:port,host:port or a list of them")
+
+
+def _acks(value: object) -> int:
+    known = {"all": -1, "-1": -1, "0": 0, "1": 1}
+    if str(value).lower() not in known:
+        raise ValueError("it takes 0, 1 or all")
+    return known[str(value).lower()]
+
+
+def _codec(value: object) -> Codec:
+    if isinstance(value, Codec):
+        return value
+    return Codec.named(text(value))
+
+
+def _plaintext(value: object) -> str:
+    if text(value).upper() != "PLAINTEXT":
+        raise ValueError("this client speaks PLAINTEXT only")
+    return "PLAINTEXT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """What producer, consumer and admin share. Names ending in ``_ms`` are milliseconds."""
+
+    bootstrap_servers: tuple[Address, ...] = setting(_addresses)
+    client_id: str = setting(text, "millstream")
+    client_rack: str = setting(text, "")
+    request_timeout_ms: float = setting(milliseconds(), 30_000)
+    retry_backoff_ms: float = setting(milliseconds(), 100)
+    retry_backoff_max_ms: float = setting(milliseconds(), 1_000)
+    reconnect_backoff_ms: float = setting(milliseconds(), 50)
+    reconnect_backoff_max_ms: float = setting(milliseconds(), 1_000)
+    connections_max_idle_ms: float = setting(milliseconds(), 540_000)
+    socket_connection_setup_timeout_ms: float = setting(milliseconds(1), 10_000)
+    socket_connection_setup_timeout_max_ms: float = setting(milliseconds(1), 30_000)
+    send_buffer_bytes: int = setting(integer(-1), 131_072)
+    receive_buffer_bytes: int = setting(integer(-1), 65_536)
+    metadata_max_age_ms: float = setting(milliseconds(), 300_000)
+    metadata_recovery_strategy: str = setting(choice("rebootstrap", "none"), "rebootstrap")
+    metadata_recovery_rebootstrap_trigger_ms: float = setting(milliseconds(), 300_000)
+    security_protocol: str = setting(_plaintext, "PLAINTEXT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings(ClientSettings):
+    """Settings of a producer (Kafka: ``ProducerConfig``)."""
+
+    acks: int = setting(_acks, -1)
+    batch_size: int = setting(integer(), 16_384)
+    linger_ms: float = setting(milliseconds(), 5)
+    buffer_memory: int = setting(integer(1, _LONG_MAX), 33_554_432)
+    max_block_ms: float = setting(milliseconds(), 60_000)
+    max_request_size: int = setting(integer(), 1_048_576)
+    max_in_flight_requests_per_connection: int = setting(integer(1), 5)
+    retries: int = setting(integer(), _INT_MAX)
+    delivery_timeout_ms: float = setting(milliseconds(), 120_000)
+    enable_idempotence: bool = setting(boolean, True)
+    compression_type: Codec = field(default=Codec.NONE, metadata={"reader": _codec})
+    compression_gzip_level: int = setting(integer(-1, 9), -1)
+    compression_lz4_level: int = setting(integer(1, 17), 9)
+    compression_zstd_level: int = setting(integer(-131_072, 22), 3)
+    partitioner: object = setting(lambda value: value, None)
+    """None as Java's default (KIP-794), ``"round_robin"``, or ``f(topic, key, value, count)``."""
+    partitioner_ignore_keys: bool = setting(boolean, False)
+    partitioner_adaptive_partitioning_enable: bool = setting(boolean, True)
+    partitioner_availability_timeout_ms: float = setting(milliseconds(), 0)
+    key_serializer: object = setting(function, None)
+    value_serializer: object = setting(function, None)
+    metadata_max_idle_ms: float = setting(milliseconds(5_000), 300_000)
+    allow_auto_create_topics: bool = setting(boolean, True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminSettings(ClientSettings):
+    """Settings of an admin client (Kafka: ``AdminClientConfig``)."""
+
+    default_api_timeout_ms: float = setting(milliseconds(), 60_000)
+    retries: int = setting(integer(), _INT_MAX)
+
+
+def read_settings(
+    kind: type[S], given: Mapping[str, object] | None = None, keywords: Mapping[str, object] = {}
+) -> S:
+    """Return the settings of ``kind`` from a mapping with dots and keywords with underscores.
+
+    ConfigError for an unknown name (it says which is nearest), a value that does not fit, a name
+    given twice, and a missing one without a default.
+    """
+    known = {each.name: each for each in fields(kind)}
+    values: dict[str, object] = {}
+    for spelt, value in [*(given or {}).items(), *keywords.items()]:
+        name = spelt.replace(".", "_")
+        if name not in known:
+            raise ConfigError(_unknown(spelt, list(known), dotted=spelt not in keywords))
+        if name in values:
+            raise ConfigError(f"{dotted(name)} is given twice")
+        try:
+            values[name] = known[name].metadata["reader"](value)
+        except (ValueError, ConfigError) as error:
+            raise ConfigError(f"{dotted(name)} = {value!r}: {error}") from None
+    missing = [name for name, each in known.items() if each.default is MISSING]
+    for name in missing:
+        if name not in values:
+            raise ConfigError(f"{dotted(name)} is missing")
+    return kind(**cast("dict[str, Any]", values))
+
+
+def dotted(name: str) -> str:
+    """Return a setting's name as Kafka writes it."""
+    return name.replace("_", ".")
+
+
+def _unknown(spelt: str, known: Sequence[str], *, dotted: bool) -> str:
+    message = f"there is no setting {spelt!r}"
+    near = difflib.get_close_matches(spelt.lower().replace(".", "_"), known, 1, 0.5)
+    if not near:
+        return message
+    return f"{message}; the nearest is {near[0].replace('_', '.') if dotted else near[0]!r}"

@@ -1,0 +1,122 @@
+"""Ways to wait on a :class:`ClientLoop`: for a time, for a time at most, and for something new."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+from millstream.client.core.loop import ClientLoop
+from millstream.client.errors import ClientError, TimedOutError, is_retriable
+from millstream.model.deferred import Deferred
+from millstream.model.errors import KafkaError
+
+T = TypeVar("T")
+
+_JITTER: Final = 0.2
+
+
+def sleep(loop: ClientLoop, delay_ms: float) -> Deferred[None]:
+    """Return a cell that is filled after ``delay_ms``."""
+    cell: Deferred[None] = Deferred()
+    loop.call_at(loop.now_ms() + delay_ms, lambda: cell.complete(None))
+    return cell
+
+
+def within(loop: ClientLoop, waited: Deferred[T], timeout_ms: float, about: str) -> Deferred[T]:
+    """Return a cell that follows ``waited``, or fails with TimedOutError after ``timeout_ms``.
+
+    What is waited for goes on; only the waiting ends. ``about`` completes "timed out waiting for".
+    """
+    if waited.done:
+        return waited
+    cell: Deferred[T] = Deferred()
+
+    def expire() -> None:
+        if not cell.done:
+            cell.fail(TimedOutError(f"timed out waiting for {about} after {timeout_ms:.0f} ms"))
+
+    timer = loop.call_at(loop.now_ms() + timeout_ms, expire)
+
+    def settle(source: Deferred[T]) -> None:
+        if cell.done:
+            return
+        timer.cancel()
+        follow(source, cell)
+
+    waited.on_done(settle)
+    return cell
+
+
+def follow(source: Deferred[T], cell: Deferred[T]) -> None:
+    """Fill ``cell`` as ``source`` was filled."""
+    try:
+        value = source.result()
+    except BaseException as error:
+        cell.fail(error)
+    else:
+        cell.complete(value)
+
+
+class Signal:
+    """Wakes everybody who waits, each time it is raised."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: Deferred[None] = Deferred()
+
+    def wait(self) -> Deferred[None]:
+        """Return a cell that is filled when the signal is raised next."""
+        return self._waiting
+
+    def notify(self) -> None:
+        """Wake those who wait."""
+        waiting, self._waiting = self._waiting, Deferred()
+        waiting.complete(None)
+
+
+def backoff_ms(loop: ClientLoop, attempts: int, first_ms: float, most_ms: float) -> float:
+    """Return how long to wait after ``attempts`` failures: doubling, with a fifth of jitter.
+
+    Source: KIP-580, Kafka's ``ExponentialBackoff``.
+    """
+    if first_ms <= 0:
+        return 0.0
+    base = min(first_ms * 2.0 ** min(attempts, 62), max(first_ms, most_ms))
+    return min(base * (1 - _JITTER + 2 * _JITTER * loop.random()), max(first_ms, most_ms))
+
+
+async def retrying(
+    loop: ClientLoop,
+    operation: Callable[[], Awaitable[T]],
+    *,
+    timeout_ms: float,
+    first_ms: float,
+    most_ms: float,
+) -> T:
+    """Run ``operation`` until it succeeds, fails for good, or ``timeout_ms`` have passed.
+
+    Raises the last error. What may be tried again, :func:`is_retriable` says.
+    """
+    deadline = loop.now_ms() + timeout_ms
+    attempts = 0
+    while True:
+        try:
+            return await operation()
+        except (ClientError, KafkaError) as error:
+            pause = backoff_ms(loop, attempts, first_ms, most_ms)
+            if not is_retriable(error) or loop.now_ms() + pause >= deadline:
+                raise
+        attempts += 1
+        await sleep(loop, pause)
+
+
+def ignore(outcome: Deferred[Any]) -> None:
+    """Take the result of what nobody waits for; errors of the client's own kind are dropped."""
+
+    def settle(source: Deferred[Any]) -> None:
+        with contextlib.suppress(ClientError, KafkaError):
+            source.result()
+
+    outcome.on_done(settle)

@@ -1,0 +1,50 @@
+"""The same core on asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+
+import pytest
+from tests.unit.client.scripted_broker import ScriptedBroker
+
+from millstream.client.aio.loop import AsyncioLoop
+from millstream.client.core.network import Network
+from millstream.client.core.settings import ClientSettings, read_settings
+from millstream.client.errors import ConnectionFailedError
+from millstream.protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+
+def network(loop: AsyncioLoop, bootstrap: str) -> Network:
+    return Network(loop, read_settings(ClientSettings, {"bootstrap.servers": bootstrap}))
+
+
+def test_requests_and_nothing_is_left() -> None:
+    async def run(bootstrap: str) -> None:
+        loop = AsyncioLoop()
+        cluster = network(loop, bootstrap)
+        for _ in range(3):
+            answer = await loop.future(cluster.send_any(MetadataRequest(topics=[])))
+            assert isinstance(answer, MetadataResponse)
+        await loop.close()
+        assert len(asyncio.all_tasks()) == 1
+
+    before = set(os.listdir("/proc/self/fd"))
+    with ScriptedBroker() as broker:
+        asyncio.run(run(broker.bootstrap))
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_refused_connection_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+    async def run() -> None:
+        loop = AsyncioLoop()
+        cluster = network(loop, f"127.0.0.1:{port}")
+        with pytest.raises(ConnectionFailedError):
+            await loop.future(cluster.send_any(MetadataRequest(topics=[])))
+        await loop.close()
+
+    asyncio.run(run())

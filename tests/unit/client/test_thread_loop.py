@@ -1,0 +1,115 @@
+"""The background thread: time, hand-over, connections, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+
+import pytest
+from tests.unit.client.scripted_broker import ScriptedBroker
+
+from millstream.client.core.network import Network
+from millstream.client.core.settings import ClientSettings, read_settings
+from millstream.client.core.waiting import sleep
+from millstream.client.errors import ClosedError, ConnectionFailedError, ForkedError
+from millstream.client.thread_loop import ThreadLoop
+from millstream.model.deferred import Deferred, spawn
+from millstream.protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+
+def descriptors() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))
+
+
+def network(loop: ThreadLoop, bootstrap: str) -> Network:
+    return Network(loop, read_settings(ClientSettings, {"bootstrap.servers": bootstrap}))
+
+
+def test_work_is_handed_over_and_results_come_back() -> None:
+    loop = ThreadLoop()
+    try:
+        threads: list[bool] = []
+
+        async def work() -> int:
+            threads.append(loop.is_own_thread)
+            await sleep(loop, 5)
+            return 7
+
+        assert loop.submit(lambda: spawn(work())).result(10) == 7
+        assert threads == [True]
+
+        def fails() -> Deferred[int]:
+            raise ValueError("no")
+
+        with pytest.raises(ValueError, match="no"):
+            loop.submit(fails).result(10)
+    finally:
+        loop.close()
+
+
+def test_timers_run_in_order_and_may_be_cancelled() -> None:
+    loop = ThreadLoop()
+    order: list[int] = []
+    done = threading.Event()
+
+    def begin() -> None:
+        now = loop.now_ms()
+        loop.call_at(now + 20, lambda: order.append(2))
+        loop.call_at(now + 10, lambda: order.append(1))
+        loop.call_at(now + 15, lambda: order.append(9)).cancel()
+        loop.call_at(now + 30, done.set)
+
+    loop.post(begin)
+    assert done.wait(10)
+    loop.close()
+    assert order == [1, 2]
+
+
+def test_requests_over_a_socket_and_nothing_is_left() -> None:
+    threads, before = threading.active_count(), descriptors()
+    with ScriptedBroker() as broker:
+        loop = ThreadLoop()
+        cluster = network(loop, f"localhost:{broker.port}")
+        asked = loop.submit(lambda: cluster.send_any(MetadataRequest(topics=[])))
+        assert isinstance(asked.result(10), MetadataResponse)
+        loop.close()
+    assert threading.active_count() == threads
+    assert descriptors() == before
+    with pytest.raises(ClosedError):
+        loop.post(lambda: None)
+
+
+def test_a_refused_connection_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    loop = ThreadLoop()
+    try:
+        cluster = network(loop, f"127.0.0.1:{port}")
+        with pytest.raises(ConnectionFailedError, match="refused"):
+            loop.submit(lambda: cluster.send_any(MetadataRequest(topics=[]))).result(10)
+        cluster = network(loop, "no-such-host.invalid:1")
+        with pytest.raises(ConnectionFailedError):
+            loop.submit(lambda: cluster.send_any(MetadataRequest(topics=[]))).result(60)
+    finally:
+        loop.close()
+
+
+def test_an_error_in_a_callback_does_not_end_the_thread() -> None:
+    loop = ThreadLoop()
+    try:
+        loop.post(lambda: 1 // 0 and None)
+        assert loop.submit(lambda: Deferred.of(3)).result(10) == 3
+    finally:
+        loop.close()
+
+
+def test_a_forked_process_is_refused() -> None:
+    loop = ThreadLoop()
+    try:
+        loop._process_id += 1
+        with pytest.raises(ForkedError):
+            loop.submit(lambda: Deferred.of(3))
+    finally:
+        loop._process_id -= 1
+        loop.close()
