@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from tests.broker_process import BrokerProcess
 
+from millstream.records import kernel
+
 
 def pytest_configure() -> None:
     """Let child processes heed Ctrl-C, also where a shell in the background has it ignored."""
@@ -21,6 +23,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One broker process for all tests of this worker; topics need names of their own."""
     with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
         yield process
+
+
+@pytest.fixture(scope="module", params=["c", "python"])
+def each_kernel(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run a module's tests with the columns kernel, and again without it."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "python":
+            patch.setattr(kernel, "_loaded", None)
+        elif kernel.library() is None:
+            pytest.skip(kernel.describe())
+        yield request.param
 
 
 @pytest.fixture

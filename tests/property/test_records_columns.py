@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.model.errors import CorruptLogError
+from millstream.records.arrow_encoder import encode_columns
 from millstream.records.batch import iter_batches
 from millstream.records.builder import BatchBuilder, BatchOptions
-from millstream.records.column_encoder import encode_columns
 from millstream.records.columns import decode_columns
 from millstream.records.compression import Codec
 from millstream.records.record import Record, iter_records
+
+pytestmark = pytest.mark.usefixtures("each_kernel")
 
 # Lengths around the edges of one, two and three bytes of varint.
 fields = st.none() | st.binary(max_size=20) | st.sampled_from([63, 64, 8190, 8192]).map(bytes)

@@ -83,7 +83,7 @@ def _headers_array(arena: Bytes, headers: Headers, kind: pa.DataType) -> pa.Arra
         return pa.nulls(rows, kind)
     keys = binary_array(arena, headers.key)
     pairs = pa.StructArray.from_arrays(
-        [_text(keys), binary_array(arena, headers.value)], fields=list(kind.value_type)
+        [as_text(keys), binary_array(arena, headers.value)], fields=list(kind.value_type)
     )
     offsets = np.zeros(rows + 1, np.int32)
     np.cumsum(headers.count, out=offsets[1:])
@@ -98,7 +98,7 @@ def _headers_array(arena: Bytes, headers: Headers, kind: pa.DataType) -> pa.Arra
     )
 
 
-def _text(keys: pa.BinaryArray) -> pa.StringArray:
+def as_text(keys: pa.BinaryArray) -> pa.StringArray:
     """Return header keys as strings; bytes that are no UTF-8 are replaced, as Java does."""
     try:
         return keys.cast(pa.string())

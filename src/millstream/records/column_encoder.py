@@ -1,4 +1,4 @@
-"""Arrow columns to version 2 batches, without touching records singly.
+"""Arrow columns to version 2 batches with numpy, without touching records singly.
 
 A record is five pieces in a row: what stands before the key, the key, the value's length, the
 value, the headers. The pieces that hold numbers are computed for all records at once with numpy;
@@ -22,8 +22,6 @@ from millstream.records.builder import BatchOptions, encode_headers, seal
 from millstream.records.column_decoder import Bytes, Int64s
 from millstream.records.compression import compress
 
-DEFAULT_BATCH_BYTES: Final = 256 * 1024
-
 _MAX_NUMBERS_BYTES: Final = 32
 """Most that the numbers of a record without headers take."""
 
@@ -33,44 +31,34 @@ _GROUP_BYTES: Final = 64 * 1024 * 1024
 _NO_HEADERS: Final = b"\x00"
 
 
-def encode_columns(
+def encode_with_numpy(
     *,
     timestamp_ms: Int64s,
     value: pa.Array,
-    key: pa.Array | None = None,
-    headers: pa.Array | None = None,
-    options: BatchOptions | None = None,
-    max_batch_bytes: int = DEFAULT_BATCH_BYTES,
-) -> list[bytes]:
-    """Return batches that hold the rows in their order.
+    key: pa.Array,
+    headers: pa.Array | None,
+    options: BatchOptions,
+    max_batch_bytes: int,
+) -> Iterator[tuple[bytes, int, int]]:
+    """Yield batches that hold the rows in their order, the count and the latest timestamp of each.
 
-    ``key`` and ``value`` are binary or string, ``headers`` list<struct<key, value>>; nulls are
-    nulls, and null headers are none. A batch takes up to ``max_batch_bytes`` before compression,
-    and at least one row. Every batch has the options' base offset; base sequences go on from one
-    batch to the next.
+    The arguments mean what they mean in ``arrow_encoder.encode_rows``.
     """
-    chosen = options if options is not None else BatchOptions()
-    rows = len(timestamp_ms)
-    keys = pa.nulls(rows, pa.binary()) if key is None else _binary(key)
-    values = _binary(value)
+    keys, values = key.cast(pa.binary()), value.cast(pa.binary())
     tails = None if headers is None else _header_tails(headers)
-    if not len(keys) == len(values) == rows or (tails is not None and len(tails) != rows):
-        raise ValueError("columns of one table have the same number of rows")
     sizes = np.maximum(_lengths(keys), 0) + np.maximum(_lengths(values), 0) + _MAX_NUMBERS_BYTES
     if tails is not None:
         sizes += _lengths(tails)
-    batches: list[bytes] = []
     for starts in _groups(sizes, max_batch_bytes - HEADER_SIZE):
         part = slice(int(starts[0]), int(starts[-1]))
-        batches += _encode_group(
+        yield from _encode_group(
             starts - part.start,
             timestamp_ms[part],
             keys[part],
             values[part],
             None if tails is None else tails[part],
-            _continued(chosen, part.start),
+            _continued(options, part.start),
         )
-    return batches
 
 
 def _groups(sizes: Int64s, batch_bytes: int) -> Iterator[Int64s]:
@@ -97,7 +85,7 @@ def _encode_group(
     values: pa.Array,
     tails: pa.Array | None,
     options: BatchOptions,
-) -> list[bytes]:
+) -> Iterator[tuple[bytes, int, int]]:
     firsts, counts = starts[:-1], np.diff(starts)
     base_timestamps = timestamp_ms[firsts]
     payload, ends = _join_records(
@@ -109,21 +97,19 @@ def _encode_group(
     )
     latest = np.maximum.reduceat(timestamp_ms, firsts)
     bounds = ends[starts].tolist()
-    batches = []
     for index, (first, count) in enumerate(zip(firsts.tolist(), counts.tolist(), strict=True)):
         records = payload[bounds[index] : bounds[index + 1]]
         append_time = options.log_append_time_ms
-        batches.append(
-            seal(
-                compress(options.codec, records, options.level),
-                _continued(options, first),
-                last_offset_delta=count - 1,
-                base_timestamp=int(base_timestamps[index]),
-                max_timestamp=int(latest[index]) if append_time is None else append_time,
-                count=count,
-            )
+        max_timestamp = int(latest[index]) if append_time is None else append_time
+        batch = seal(
+            compress(options.codec, records, options.level),
+            _continued(options, first),
+            last_offset_delta=count - 1,
+            base_timestamp=int(base_timestamps[index]),
+            max_timestamp=max_timestamp,
+            count=count,
         )
-    return batches
+        yield batch, count, max_timestamp
 
 
 def _join_records(
@@ -194,12 +180,6 @@ def _binary_array(data: Bytes, sizes: Int64s) -> pa.BinaryArray:
     return pa.BinaryArray.from_buffers(
         pa.binary(), len(sizes), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
-
-
-def _binary(column: pa.Array) -> pa.BinaryArray:
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    return column.cast(pa.binary())
 
 
 def _lengths(column: pa.BinaryArray) -> Int64s:

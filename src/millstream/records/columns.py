@@ -10,6 +10,7 @@ types are those of Spark's Kafka source.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from ctypes import memmove, sizeof
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millstream.model.offsets import Offset
+from millstream.records import kernel
 from millstream.records.batch import HEADER_SIZE, LOG_APPEND_TIME_BIT, Batch, iter_batches
 from millstream.records.column_decoder import (
     Bytes,
@@ -28,12 +30,28 @@ from millstream.records.column_decoder import (
 )
 from millstream.records.compression import DEFAULT_MAX_BYTES, decompress
 from millstream.records.crc32c import Buffer
+from millstream.records.kernel_decoder import FIRST_OFFSET, NO_END, Chosen, Selection, choose
+from millstream.records.kernel_types import (
+    CELL_COLUMNS,
+    HEADER_COLUMNS,
+    BatchEntry,
+    CellsOut,
+    Fault,
+)
 from millstream.records.record import Header, Record
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_NO_END: Final = 2**63 - 1
+_ENTRY: Final = np.dtype(
+    {
+        "names": ["size", "count", "attributes"],
+        "formats": [np.int64, np.int32, np.int32],
+        "offsets": [getattr(BatchEntry, name).offset for name in ("size", "count", "attributes")],
+        "itemsize": sizeof(BatchEntry),
+    }
+)
+"""What is read of the kernel's batches as columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +104,7 @@ def decode_columns(
     buffers: Iterable[Buffer],
     *,
     start_offset: Offset = 0,
-    end_offset: Offset = _NO_END,
+    end_offset: Offset = NO_END,
     keep: Callable[[Batch], bool] | None = None,
     check_crcs: bool = True,
     max_bytes: int = DEFAULT_MAX_BYTES,
@@ -98,6 +116,14 @@ def decode_columns(
     batches that ``keep`` refuses: it sees every batch in order, as a ``CommittedOnly`` must. A
     batch may decompress to ``max_bytes``. Raises CorruptLogError on anything that is damaged.
     """
+    library = kernel.library()
+    if library is not None:
+        found = choose(
+            library,
+            buffers,
+            Selection(start_offset, end_offset, keep, check_crcs=check_crcs, max_bytes=max_bytes),
+        )
+        return _between(_locate(found), start_offset, end_offset)
     chosen: list[Batch] = []
     next_offset = start_offset
     views = [memoryview(buffer) for buffer in buffers]
@@ -127,6 +153,45 @@ def decode_columns(
         arena, payloads = _lay_out(chosen, max_bytes)
     columns = _assemble(arena, payloads, chosen, next_offset)
     return _between(columns, start_offset, end_offset)
+
+
+def _locate(chosen: Chosen) -> RecordColumns:
+    """Let the kernel find the fields of all records."""
+    entries = np.frombuffer(memoryview(chosen.entries).cast("B"), _ENTRY)
+    if len(chosen.buffers) == 1:
+        arena = np.frombuffer(chosen.buffers[0], np.uint8)
+    else:
+        # Cells are told as places in one array, so the records of all batches go into one.
+        arena = np.empty(int(entries["size"].sum()), np.uint8)
+        start = arena.ctypes.data
+        for entry in chosen.entries:
+            memmove(start, entry.records, entry.size)
+            entry.records = start
+            start += entry.size
+    sizes = chosen.measure(FIRST_OFFSET, NO_END)
+    rows = np.empty((len(CELL_COLUMNS), sizes.rows), np.int64)
+    headers = np.empty((len(HEADER_COLUMNS), sizes.headers), np.int64)
+    out = CellsOut(*(row.ctypes.data for row in (*rows, *headers)), sizes.rows, sizes.headers)
+    fault = Fault()
+    chosen.library.locate(
+        chosen.address, len(entries), arena.ctypes.data, out.address, fault.address
+    )
+    chosen.check(fault)
+    append_time = (entries["attributes"] & LOG_APPEND_TIME_BIT) >> 3
+    return RecordColumns(
+        arena=arena,
+        offset=rows[0],
+        timestamp_ms=rows[1],
+        timestamp_type=np.repeat(append_time, entries["count"]),
+        key=_cells(rows[2], rows[3]),
+        value=_cells(rows[4], rows[5]),
+        headers=Headers(rows[6], _cells(headers[0], headers[1]), _cells(headers[2], headers[3])),
+        next_offset=chosen.next_offset,
+    )
+
+
+def _cells(start: Int64s, stop: Int64s) -> Cells:
+    return Cells(start, np.where(stop < 0, -1, stop - start))
 
 
 def _lay_out(batches: list[Batch], max_bytes: int) -> tuple[Bytes, list[Payload]]:

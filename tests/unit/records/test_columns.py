@@ -7,14 +7,16 @@ import pyarrow as pa
 import pytest
 
 from millstream.model.errors import CorruptLogError
+from millstream.records.arrow_encoder import encode_columns
 from millstream.records.batch import iter_batches
 from millstream.records.builder import BatchOptions, encode_batch
-from millstream.records.column_encoder import encode_columns
 from millstream.records.columns import decode_columns
 from millstream.records.compression import Codec
 from millstream.records.control import ControlType, EndTransactionMarker, build_marker_batch
 from millstream.records.isolation import CommittedOnly
 from millstream.records.record import Record, iter_records
+
+pytestmark = pytest.mark.usefixtures("each_kernel")
 
 ARROW_SCHEMA = pa.schema(
     [

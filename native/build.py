@@ -1,0 +1,109 @@
+"""Compiles the columns kernel: ``python native/build.py`` puts it into the package.
+
+With the system's C compiler where there is one, else with the compiler of the ``ziglang`` wheel.
+Runs by itself and from ``hatch_build.py``; needs nothing but Python.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+NATIVE = Path(__file__).resolve().parent
+PACKAGE = NATIVE.parent / "src" / "millstream" / "records"
+
+SUFFIX = {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
+LIBRARY = PACKAGE / f"_kernel{SUFFIX}"
+"""Where the loader looks (``millstream.records.kernel``)."""
+
+MACHINES = {"x86_64", "amd64", "aarch64", "arm64"}
+"""Little-endian processors on which the kernel is tried out."""
+
+FLAGS = ["-std=c11", "-O3", "-fvisibility=hidden", "-shared"]
+
+GLIBC = "2.17"
+"""What a library that zig builds for Linux needs at least: the manylinux2014 of the wheel's tag."""
+
+
+class NoCompilerError(Exception):
+    """There is nothing to compile with, or no compiler made the library."""
+
+
+def build(library: Path = LIBRARY, *, portable: bool = False) -> str:
+    """Compile the library and return which compiler made it, "zig", "cc", ...
+
+    ``portable`` asks for zig first, whose library runs on every Linux of the last ten years.
+    Raises NoCompilerError, with what the compilers said.
+    """
+    if platform.machine().lower() not in MACHINES or sys.byteorder != "little":
+        raise NoCompilerError(f"the kernel does not know the processor {platform.machine()!r}")
+    compilers = list_compilers()
+    if portable:
+        compilers.sort(key=lambda each: each[0] != "zig")
+    said = [] if compilers else ["neither cc, gcc, clang nor the ziglang wheel is there"]
+    for name, command in compilers:
+        error = compile_with(name, command, library)
+        if error is None:
+            return name
+        said.append(f"{name}: {error}")
+    raise NoCompilerError("; ".join(said))
+
+
+def list_compilers() -> list[tuple[str, list[str]]]:
+    """Return the compilers of this machine, the system's own first."""
+    found = [
+        (name, [path])
+        for name in ("cc", "gcc", "clang")
+        if sys.platform != "win32" and (path := shutil.which(name))
+    ]
+    if importlib.util.find_spec("ziglang") is not None:
+        found.append(("zig", [sys.executable, "-m", "ziglang", "cc"]))
+    return found
+
+
+def compile_with(name: str, command: list[str], library: Path) -> str | None:
+    """Compile with one compiler; return what it said when it did not work.
+
+    The library is put into its place in one step, for a running program may have it loaded.
+    """
+    new = library.with_name(f"{library.name}.new")
+    flags = list(FLAGS)
+    if sys.platform != "win32":
+        flags.append("-fPIC")
+    if name == "zig":
+        flags += ["-s", *zig_target()]
+    sources = [str(path) for path in sorted(NATIVE.glob("*.c"))]
+    try:
+        done = subprocess.run(
+            [*command, *flags, *sources, "-o", str(new)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        if done.returncode:
+            return done.stderr.strip()[:2000] or f"exit code {done.returncode}"
+        new.replace(library)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    finally:
+        new.unlink(missing_ok=True)
+    return None
+
+
+def zig_target() -> list[str]:
+    """Return the option that makes zig build for old systems too, where it is known to work."""
+    if sys.platform == "linux" and platform.libc_ver()[0] == "glibc":
+        return ["-target", f"{platform.machine()}-linux-gnu.{GLIBC}"]
+    return []
+
+
+if __name__ == "__main__":
+    try:
+        print(f"{LIBRARY}: built with {build()}")
+    except NoCompilerError as problem:
+        sys.exit(f"the kernel was not built, numpy does its work: {problem}")

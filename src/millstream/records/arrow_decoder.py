@@ -1,0 +1,172 @@
+"""Batches straight to one Arrow record batch of a given schema.
+
+With the kernel every column is written once, into memory of Arrow's own, and what the schema does
+not name is passed over. Without it numpy decodes to :class:`RecordColumns` and Arrow gathers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from millstream.model.offsets import Offset
+from millstream.records import kernel
+from millstream.records.arrow_columns import as_text
+from millstream.records.columns import decode_columns
+from millstream.records.crc32c import Buffer
+from millstream.records.kernel_decoder import Chosen, Selection, choose
+from millstream.records.kernel_types import BinaryOut, Columns, Fault, Sizes
+
+_MAX_CELLS_BYTES: Final = 2**31 - 1
+_MICROSECONDS: Final = 1000
+
+EVERYTHING: Final = Selection()
+"""All records of all offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedBatch:
+    """Rows in the order of their offsets; reading goes on at ``next_offset``."""
+
+    rows: pa.RecordBatch
+    next_offset: Offset
+
+
+def decode_arrow(
+    buffers: Iterable[Buffer],
+    schema: pa.Schema,
+    *,
+    topic: str,
+    partition: int,
+    selection: Selection = EVERYTHING,
+) -> DecodedBatch:
+    """Return the records of one partition as columns that ``schema`` names, in its order.
+
+    The names and types are those of ``arrow_columns``. Each buffer holds batches one after the
+    other, as a fetch or a segment file gives them; one that is cut off at the end of its buffer is
+    left out, and so are control batches. Raises CorruptLogError on damage, KeyError on a column of
+    another name, ValueError when the keys or the values of all records take 2 GiB or more.
+    """
+    start_offset, end_offset = selection.start_offset, selection.end_offset
+    library = kernel.library()
+    if library is None:
+        columns = decode_columns(
+            buffers,
+            start_offset=start_offset,
+            end_offset=end_offset,
+            keep=selection.keep,
+            check_crcs=selection.check_crcs,
+            max_bytes=selection.max_bytes,
+        )
+        rows = columns.to_record_batch(schema, topic=topic, partition=partition)
+        return DecodedBatch(rows, columns.next_offset)
+    chosen = choose(library, buffers, selection)
+    writing = _Writing(schema, chosen.measure(start_offset, end_offset))
+    writing.decode(chosen, start_offset, end_offset)
+    return DecodedBatch(writing.record_batch(topic, partition), chosen.next_offset)
+
+
+class _Writing:
+    """The Arrow buffers that the kernel fills."""
+
+    def __init__(self, schema: pa.Schema, sizes: Sizes) -> None:
+        self._schema = schema
+        self._rows = sizes.rows
+        self._headers = sizes.headers
+        self._columns = Columns(rows=sizes.rows, timestamp_factor=_MICROSECONDS)
+        self._buffers: dict[str, list[pa.Buffer]] = {}
+        names = set(schema.names)
+        for name, size in (("offset", 8), ("timestamp", 8), ("timestampType", 4)):
+            if name in names:
+                buffer = pa.allocate_buffer(self._rows * size)
+                field = "timestamp_type" if name == "timestampType" else name
+                setattr(self._columns, field, buffer.address)
+                self._buffers[name] = [buffer]
+        for name, size in (("key", sizes.key_bytes), ("value", sizes.value_bytes)):
+            if name in names:
+                self._reserve(name, getattr(self._columns, name), self._rows, size)
+        if "headers" in names and sizes.headers:
+            self._reserve_headers(sizes)
+
+    def _reserve(self, name: str, out: BinaryOut, rows: int, size: int) -> None:
+        if size > _MAX_CELLS_BYTES:
+            raise ValueError("Arrow's binary type holds less than 2 GiB: decode fewer batches")
+        buffers = [
+            pa.allocate_buffer((rows + 7) // 8),
+            pa.allocate_buffer(4 * (rows + 1)),
+            pa.allocate_buffer(size),
+        ]
+        out.validity, out.offsets, out.data = (buffer.address for buffer in buffers)
+        out.capacity = size
+        self._buffers[name] = buffers
+
+    def _reserve_headers(self, sizes: Sizes) -> None:
+        columns = self._columns
+        self._reserve("header_key", columns.header_key, sizes.headers, sizes.header_key_bytes)
+        self._reserve("header_value", columns.header_value, sizes.headers, sizes.header_value_bytes)
+        buffers = [
+            pa.allocate_buffer((self._rows + 7) // 8),
+            pa.allocate_buffer(4 * (self._rows + 1)),
+        ]
+        columns.header_validity, columns.header_offsets = (buffer.address for buffer in buffers)
+        columns.header_capacity = sizes.headers
+        self._buffers["headers"] = buffers
+
+    def decode(self, chosen: Chosen, start_offset: Offset, end_offset: Offset) -> None:
+        """Let the kernel write the columns."""
+        fault = Fault()
+        chosen.library.decode(
+            chosen.address,
+            len(chosen.entries),
+            start_offset,
+            end_offset,
+            self._columns.address,
+            fault.address,
+        )
+        chosen.check(fault)
+        if self._columns.rows != self._rows:
+            fault.code = 5
+            fault.raise_corrupt(start_offset)
+
+    def record_batch(self, topic: str, partition: int) -> pa.RecordBatch:
+        """Return the columns as Arrow arrays, without a copy."""
+        rows = self._rows
+        make: dict[str, Callable[[pa.DataType], pa.Array]] = {
+            "key": lambda _: self._binary("key", self._columns.key, rows),
+            "value": lambda _: self._binary("value", self._columns.value, rows),
+            "topic": lambda kind: pa.repeat(pa.scalar(topic, kind), rows),
+            "partition": lambda kind: pa.repeat(pa.scalar(partition, kind), rows),
+            "offset": lambda _: self._numbers("offset", pa.int64()),
+            "timestamp": lambda kind: self._numbers("timestamp", kind),
+            "timestampType": lambda _: self._numbers("timestampType", pa.int32()),
+            "headers": self._header_lists,
+        }
+        arrays = [make[field.name](field.type) for field in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _numbers(self, name: str, kind: pa.DataType) -> pa.Array:
+        return pa.Array.from_buffers(kind, self._rows, [None, *self._buffers[name]], 0)
+
+    def _binary(self, name: str, out: BinaryOut, rows: int) -> pa.BinaryArray:
+        validity, offsets, data = self._buffers[name]
+        kept = validity if out.nulls else None
+        return pa.BinaryArray.from_buffers(pa.binary(), rows, [kept, offsets, data], out.nulls)
+
+    def _header_lists(self, kind: pa.DataType) -> pa.Array:
+        if not self._headers:
+            return pa.nulls(self._rows, kind)
+        columns, pair = self._columns, kind.value_type
+        keys = self._binary("header_key", columns.header_key, self._headers)
+        values = self._binary("header_value", columns.header_value, self._headers)
+        pairs = pa.StructArray.from_arrays([as_text(keys), values], fields=list(pair))
+        validity, offsets = self._buffers["headers"]
+        return pa.Array.from_buffers(
+            kind,
+            self._rows,
+            [validity if columns.header_nulls else None, offsets],
+            columns.header_nulls,
+            children=[pairs],
+        )

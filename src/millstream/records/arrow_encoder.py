@@ -1,0 +1,346 @@
+"""Arrow columns to record batches, one partition after the other.
+
+With the kernel each record is written once, straight from Arrow's memory; without it numpy and
+Arrow's own functions do the same (``column_encoder``), on rows that are gathered first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.model.producer import NO_SEQUENCE, next_sequence
+from millstream.records import kernel
+from millstream.records.batch import HEADER_SIZE
+from millstream.records.builder import BatchOptions, seal
+from millstream.records.column_decoder import Int64s
+from millstream.records.compression import Codec, compress
+from millstream.records.crc32c import Buffer
+from millstream.records.kernel import Library
+from millstream.records.kernel_types import (
+    CAPACITY,
+    OK,
+    REASONS,
+    BatchFields,
+    BinaryIn,
+    Fault,
+    TableIn,
+    Written,
+)
+
+DEFAULT_BATCH_BYTES: Final = 256 * 1024
+
+_OUTPUT_BYTES: Final = 4 * 1024 * 1024
+"""Batches are written into memory of this size, many in one call."""
+
+_MOST_WRITTEN: Final = 4096
+_PER_MILLISECOND: Final = {"ms": 1, "us": 1000, "ns": 1_000_000}
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """One batch for one partition; ``data`` may be written to."""
+
+    partition: int
+    data: memoryview
+    count: int
+    max_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowRows:
+    """Columns of one length: ``key`` and ``value`` binary or string, also large, ``headers`` a
+    list of structs of key and value, ``timestamp`` an Arrow timestamp or int64 in milliseconds.
+
+    A column that is None is null in all rows; records without a timestamp get
+    ``default_timestamp_ms``.
+    """
+
+    rows: int
+    key: pa.Array | None
+    value: pa.Array | None
+    headers: pa.Array | None = None
+    timestamp: pa.Array | None = None
+    default_timestamp_ms: int = -1
+
+    def __post_init__(self) -> None:
+        for column in (self.key, self.value, self.headers, self.timestamp):
+            if column is not None and len(column) != self.rows:
+                raise ValueError("columns of one table have the same number of rows")
+
+    def timestamps_ms(self) -> Int64s:
+        """Return every record's timestamp in milliseconds."""
+        if self.timestamp is None:
+            return np.full(self.rows, self.default_timestamp_ms, np.int64)
+        column = _timestamps(self.timestamp)
+        numbers = column.cast(pa.int64()) if column.type != pa.int64() else column
+        milliseconds: Int64s = numbers.fill_null(0).to_numpy(zero_copy_only=False)
+        per_ms = _per_ms(column.type)
+        if per_ms > 1:
+            milliseconds = milliseconds // per_ms
+        if column.null_count:
+            nulls = column.is_null().to_numpy(zero_copy_only=False)
+            milliseconds = np.where(nulls, self.default_timestamp_ms, milliseconds)
+        return milliseconds
+
+
+def encode_rows(
+    rows: ArrowRows,
+    *,
+    partition: int = 0,
+    order: Int64s | None = None,
+    options: BatchOptions | None = None,
+    batch_bytes: int = DEFAULT_BATCH_BYTES,
+) -> Iterator[EncodedBatch]:
+    """Yield batches of the rows that ``order`` names, in its order; of all without it.
+
+    A batch takes up to ``batch_bytes`` before compression, and at least one row. Every batch has
+    the options' base offset; base sequences go on from one batch to the next. Raises ValueError
+    on columns that Arrow would not have made and on a record too large for a batch.
+    """
+    chosen = options if options is not None else BatchOptions()
+    library = kernel.library()
+    if library is None:
+        yield from _encode_with_numpy(rows, partition, order, chosen, batch_bytes)
+        return
+    writing = _Writing(library, rows, chosen, batch_bytes)
+    for data, written in writing.batches(order):
+        count, latest = written.count, written.max_timestamp
+        yield EncodedBatch(partition, data, count, latest)
+
+
+class _Writing:
+    """What the kernel reads and writes for one partition."""
+
+    def __init__(
+        self, library: Library, rows: ArrowRows, options: BatchOptions, batch_bytes: int
+    ) -> None:
+        self._library = library
+        self._rows = rows
+        self._options = options
+        self._sequence = options.base_sequence
+        self._kept: list[pa.Array] = []
+        self._table = self._describe(rows)
+        self._batch_bytes = max(batch_bytes, HEADER_SIZE)
+        self._fields = BatchFields(
+            base_offset=options.base_offset,
+            producer_id=options.producer_id,
+            log_append_time=options.log_append_time_ms or 0,
+            attributes=options.attributes,
+            leader_epoch=options.leader_epoch,
+            producer_epoch=options.producer_epoch,
+            batch_bytes=self._batch_bytes,
+            checksum=options.codec is Codec.NONE,
+        )
+
+    def batches(self, order: Int64s | None) -> Iterator[tuple[memoryview, Written]]:
+        """Yield each batch with what its header says."""
+        row, last = 0, self._rows.rows if order is None else len(order)
+        at = 0 if order is None else np.ascontiguousarray(order, np.int64).ctypes.data
+        written, count, fault = (Written * _MOST_WRITTEN)(), ctypes.c_int64(), Fault()
+        size = self._output_bytes(last)
+        while row < last:
+            output = pa.allocate_buffer(size)
+            self._fields.base_sequence = self._sequence
+            reached = self._library.encode(
+                self._table.address,
+                at,
+                row,
+                last,
+                self._fields.address,
+                output.address,
+                size,
+                ctypes.addressof(written),
+                _MOST_WRITTEN,
+                ctypes.addressof(count),
+                fault.address,
+            )
+            if fault.code == CAPACITY:
+                size = max(2 * size, fault.position + HEADER_SIZE)
+                continue
+            if fault.code != OK:
+                raise ValueError(f"row {fault.index}: {REASONS.get(fault.code, 'too large')}")
+            view = memoryview(output)
+            for each in written[: count.value]:
+                yield self._finish(view[each.position : each.position + each.size], each), each
+                if self._sequence != NO_SEQUENCE:
+                    self._sequence = next_sequence(self._sequence, each.count)
+            row = reached
+
+    def _output_bytes(self, rows: int) -> int:
+        columns = (self._rows.key, self._rows.value, self._rows.headers)
+        most: int = sum(column.nbytes for column in columns if column is not None) + 100 * rows
+        return min(max(_OUTPUT_BYTES, 2 * self._batch_bytes), most + 2 * HEADER_SIZE)
+
+    def _finish(self, batch: memoryview, written: Written) -> memoryview:
+        options = self._options
+        if options.codec is Codec.NONE:
+            return batch
+        return memoryview(
+            bytearray(
+                seal(
+                    compress(options.codec, batch[HEADER_SIZE:], options.level),
+                    replace(options, base_sequence=self._sequence),
+                    last_offset_delta=written.count - 1,
+                    base_timestamp=written.base_timestamp,
+                    max_timestamp=written.max_timestamp,
+                    count=written.count,
+                )
+            )
+        )
+
+    def _describe(self, rows: ArrowRows) -> TableIn:
+        table = TableIn(rows=rows.rows, default_timestamp=rows.default_timestamp_ms)
+        table.timestamp_per_ms = 1
+        if rows.timestamp is not None:
+            column = _timestamps(rows.timestamp)
+            self._kept.append(column)
+            validity, data = column.buffers()
+            table.timestamp = data.address if data is not None else None
+            table.timestamp_validity = validity.address if validity is not None else None
+            table.timestamp_first = column.offset
+            table.timestamp_per_ms = _per_ms(column.type)
+        if rows.key is not None:
+            table.key = self._binary(rows.key)
+        if rows.value is not None:
+            table.value = self._binary(rows.value)
+        if rows.headers is not None and rows.headers.null_count < rows.rows:
+            self._describe_headers(table, rows.headers)
+        return table
+
+    def _binary(self, column: pa.Array) -> BinaryIn:
+        column = as_bytes(column)
+        self._kept.append(column)
+        validity, offsets, data = column.buffers()
+        wide = column.type in {pa.large_binary(), pa.large_string()}
+        return BinaryIn(
+            offsets=None if offsets is None else offsets.address,
+            data=None if data is None else data.address,
+            validity=None if validity is None else validity.address,
+            data_size=0 if data is None else data.size,
+            first=column.offset,
+            wide=wide,
+        )
+
+    def _describe_headers(self, table: TableIn, headers: pa.Array) -> None:
+        keys, values = header_columns(headers)
+        self._kept.append(headers)
+        validity, offsets = headers.buffers()[:2]
+        table.header_offsets = None if offsets is None else offsets.address
+        table.header_validity = None if validity is None else validity.address
+        table.header_first = headers.offset
+        table.header_wide = pa.types.is_large_list(headers.type)
+        table.header_rows = len(keys)
+        table.header_key = self._binary(keys)
+        table.header_value = self._binary(values)
+
+
+def as_bytes(column: pa.Array) -> pa.Array:
+    """Return a column of byte strings or text in one of the layouts that are read where they lie.
+
+    Raises TypeError on a column of another type.
+    """
+    kind = column.type
+    if kind in {pa.binary(), pa.string(), pa.large_binary(), pa.large_string()}:
+        return column
+    if pa.types.is_dictionary(kind):
+        return as_bytes(column.dictionary_decode())
+    if pa.types.is_null(kind) or pa.types.is_fixed_size_binary(kind):
+        return column.cast(pa.binary())
+    if pa.types.is_string_view(kind):
+        return column.cast(pa.large_string())
+    if pa.types.is_binary_view(kind):
+        return column.cast(pa.large_binary())
+    raise TypeError(f"{kind} is neither binary nor text")
+
+
+def header_columns(headers: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return the keys and the values of all headers, those of slices that are not seen as well.
+
+    Raises TypeError on another type than a list of structs of key and value.
+    """
+    kind = headers.type
+    if pa.types.is_map(kind):
+        return headers.keys, headers.items
+    if not pa.types.is_list(kind) and not pa.types.is_large_list(kind):
+        raise TypeError(f"{kind} is no list of structs of key and value")
+    if not pa.types.is_struct(kind.value_type) or kind.value_type.num_fields != 2:
+        raise TypeError(f"{kind} is no list of structs of key and value")
+    pairs = headers.values
+    return pairs.field(0), pairs.field(1)
+
+
+def _timestamps(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if kind == pa.int64() or (pa.types.is_timestamp(kind) and kind.unit != "s"):
+        return column
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return column.cast(pa.timestamp("ms"))
+    if pa.types.is_null(kind) or pa.types.is_integer(kind):
+        return column.cast(pa.int64())
+    raise TypeError(f"{kind} is neither a timestamp nor a number of milliseconds")
+
+
+def _per_ms(kind: pa.DataType) -> int:
+    return _PER_MILLISECOND[kind.unit] if pa.types.is_timestamp(kind) else 1
+
+
+def _encode_with_numpy(
+    rows: ArrowRows,
+    partition: int,
+    order: Int64s | None,
+    options: BatchOptions,
+    batch_bytes: int,
+) -> Iterator[EncodedBatch]:
+    from millstream.records.column_encoder import encode_with_numpy
+
+    def taken(column: pa.Array | None) -> pa.Array | None:
+        return column if column is None or order is None else column.take(pa.array(order))
+
+    timestamps = rows.timestamps_ms()
+    batches = encode_with_numpy(
+        timestamp_ms=timestamps if order is None else timestamps[order],
+        value=taken(_or_nulls(rows.value, rows.rows)),
+        key=taken(_or_nulls(rows.key, rows.rows)),
+        headers=taken(rows.headers),
+        options=options,
+        max_batch_bytes=batch_bytes,
+    )
+    for data, count, latest in batches:
+        yield EncodedBatch(partition, memoryview(bytearray(data)), count, latest)
+
+
+def _or_nulls(column: pa.Array | None, rows: int) -> pa.Array:
+    return pa.nulls(rows, pa.binary()) if column is None else as_bytes(column)
+
+
+def encode_columns(
+    *,
+    timestamp_ms: Int64s,
+    value: pa.Array,
+    key: pa.Array | None = None,
+    headers: pa.Array | None = None,
+    options: BatchOptions | None = None,
+    max_batch_bytes: int = DEFAULT_BATCH_BYTES,
+) -> list[Buffer]:
+    """Return batches that hold the rows in their order; see :func:`encode_rows`."""
+    rows = ArrowRows(
+        rows=len(timestamp_ms),
+        key=_one_array(key),
+        value=_one_array(value),
+        headers=_one_array(headers),
+        timestamp=pa.array(np.asarray(timestamp_ms, np.int64)),
+    )
+    found = encode_rows(rows, options=options, batch_bytes=max_batch_bytes)
+    return [bytes(batch.data) for batch in found]
+
+
+def _one_array(column: pa.Array | pa.ChunkedArray | None) -> pa.Array | None:
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

@@ -1,0 +1,174 @@
+"""Loads the columns kernel, the C library of ``native/``, and says when there is none.
+
+The library lies beside this module when an install could compile it. Without it, or with
+``MILLSTREAM_KERNEL=off`` in the environment, :func:`library` returns None and callers take their
+path in Python and numpy, which gives the same results. ``python -m millstream.records.kernel``
+prints which one is in use.
+
+Calls go through ``ctypes.CDLL``, which releases the interpreter's lock. All pointers are passed as
+addresses; :class:`Pinned` gives the address of any buffer and holds it in place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeAlias, cast
+
+from millstream.records.crc32c import Buffer
+
+Address: TypeAlias = int
+"""Where something lies in memory; 0 is nowhere."""
+
+SWITCH: Final = "MILLSTREAM_KERNEL"
+"""Environment variable; ``off`` leaves the kernel out."""
+
+ABI: Final = 1
+"""The version of ``native/kernel.h`` that this module and ``kernel_types`` describe."""
+
+_Number: TypeAlias = type[ctypes.c_int32] | type[ctypes.c_uint32] | type[ctypes.c_int64]
+
+_SUFFIX: Final = {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
+_WRITABLE: Final = 1  # PyBUF_WRITABLE
+
+
+class Library:
+    """The functions of the kernel, each described in ``native/kernel.h``."""
+
+    def __init__(self, path: Path) -> None:
+        """Load ``path``; OSError when that is no library, AttributeError when it is another one."""
+        self.path = path
+        loaded = ctypes.CDLL(str(path))
+        self.abi: Callable[[], int] = _typed(loaded, "ms_abi", ctypes.c_int32, "")
+        u32, i64 = ctypes.c_uint32, ctypes.c_int64
+        self.crc32c: Callable[[int, Address, int], int] = _typed(loaded, "ms_crc32c", u32, "upq")
+        self.crc32c_by_tables: Callable[[int, Address, int], int] = _typed(
+            loaded, "ms_crc32c_by_tables", u32, "upq"
+        )
+        self.murmur2: Callable[[bytes, int], int] = _typed(loaded, "ms_murmur2", u32, "sq")
+        self.find_batches: Callable[
+            [Address, int, int, int, int, int, Address, int, Address, Address], None
+        ] = _typed(loaded, "ms_find_batches", None, "pqqqqipqpp")
+        self.measure: Callable[[Address, int, int, int, Address, Address], None] = _typed(
+            loaded, "ms_measure", None, "pqqqpp"
+        )
+        self.decode: Callable[[Address, int, int, int, Address, Address], None] = _typed(
+            loaded, "ms_decode", None, "pqqqpp"
+        )
+        self.locate: Callable[[Address, int, Address, Address, Address], None] = _typed(
+            loaded, "ms_locate", None, "pqppp"
+        )
+        self.encode: Callable[
+            [Address, Address, int, int, Address, Address, int, Address, int, Address, Address],
+            int,
+        ] = _typed(loaded, "ms_encode", i64, "ppqqppqpqpp")
+        self.encode_rows: Callable[
+            [Address, Address, int, Address, int, Address, Address, int, Address], int
+        ] = _typed(loaded, "ms_encode_rows", i64, "ppqpqppqp")
+        self.stamp: Callable[[Address, int, int, int, int, int, int], None] = _typed(
+            loaded, "ms_stamp", None, "pqqqiii"
+        )
+        self.partition: Callable[[Address, int, int, int, int, Address, Address], None] = _typed(
+            loaded, "ms_partition", None, "pqiqipp"
+        )
+        self.group: Callable[[Address, int, int, Address, Address, Address], None] = _typed(
+            loaded, "ms_group", None, "pqippp"
+        )
+
+
+_ARGUMENTS: Final = {
+    "p": ctypes.c_void_p,
+    "s": ctypes.c_char_p,
+    "q": ctypes.c_int64,
+    "i": ctypes.c_int32,
+    "u": ctypes.c_uint32,
+}
+
+
+def _typed(loaded: ctypes.CDLL, name: str, result: _Number | None, of: str) -> Callable[..., Any]:
+    function = getattr(loaded, name)
+    function.restype = result
+    function.argtypes = [_ARGUMENTS[each] for each in of]
+    return cast(Callable[..., Any], function)
+
+
+class _PyBuffer(ctypes.Structure):
+    _fields_ = (
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.c_void_p),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_void_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    )
+
+
+class Pinned:
+    """The address and the size of a buffer, which stays where it is as long as this lives.
+
+    Raises BufferError for one that is not contiguous, or read-only where ``writable`` is asked.
+    """
+
+    __slots__ = ("_view", "address", "size")
+
+    def __init__(self, buffer: Buffer, *, writable: bool = False) -> None:
+        view = _PyBuffer()
+        flags = _WRITABLE if writable else 0
+        ctypes.pythonapi.PyObject_GetBuffer(
+            ctypes.py_object(buffer), ctypes.byref(view), ctypes.c_int(flags)
+        )
+        self._view: _PyBuffer | None = view
+        self.address: Address = view.buf or 0
+        self.size: int = view.len
+
+    def __del__(
+        self, _release: Callable[[object], None] = ctypes.pythonapi.PyBuffer_Release
+    ) -> None:
+        view = getattr(self, "_view", None)
+        if view is not None:
+            self._view = None
+            _release(ctypes.byref(view))
+
+
+def _load() -> tuple[Library | None, str]:
+    """Return the library, or None and why there is none."""
+    if os.environ.get(SWITCH, "").lower() in {"off", "0", "no", "false"}:
+        return None, f"{SWITCH} is off"
+    path = Path(__file__).with_name(f"_kernel{_SUFFIX}")
+    if not path.exists():
+        return None, f"{path.name} was not built"
+    try:
+        found = Library(path)
+        if found.abi() != ABI:
+            return None, f"{path} is of another version: install Millstream again"
+        Pinned(b"")
+    except (OSError, AttributeError) as error:
+        return None, f"{path} cannot be loaded: {error}"
+    return found, ""
+
+
+_loaded, _reason = _load()
+
+
+def library() -> Library | None:
+    """Return the kernel, or None where Python and numpy do its work."""
+    return _loaded
+
+
+def describe() -> str:
+    """Return a line that says which path is in use, and why when it is not the kernel."""
+    if _loaded is not None:
+        return f"C kernel {_loaded.path}"
+    return f"Python and numpy ({_reason or 'switched off'})"
+
+
+if __name__ == "__main__":
+    print(describe())
