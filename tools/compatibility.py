@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from millstream.handlers.routes import ROUTES, Route
-from millstream.protocol.api import APIS, NEVER_FLEXIBLE, Api
+from millstream.protocol.api import APIS, FIRST_INTERNAL_KEY, NEVER_FLEXIBLE, Api
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "compatibility.md"
 BEGIN: Final = "<!-- written by tools/compatibility.py: begin -->\n"
@@ -24,7 +24,11 @@ def api_table() -> str:
     """Return the APIs that are served, and the names of those that are only known."""
     lines = ["| Key | API | Versions | Advertised from | First flexible |", "|--:|---|---|---|---|"]
     lines += [_row(route, APIS[key]) for key, route in sorted(ROUTES.items())]
-    known = [api.name for key, api in sorted(APIS.items()) if key not in ROUTES]
+    known = [
+        api.name
+        for key, api in sorted(APIS.items())
+        if key not in ROUTES and key < FIRST_INTERNAL_KEY
+    ]
     if known:
         lines += [
             "",

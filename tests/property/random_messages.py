@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import millstream.protocol.messages
+from millstream.protocol.api import FIRST_INTERNAL_KEY
 from millstream.protocol.message import Message
 from millstream.protocol.schema import Field, Struct
 
@@ -35,6 +36,11 @@ def all_messages() -> list[type[Message]]:
             if isinstance(value, type) and issubclass(value, Message) and "VERSIONS" in vars(value):
                 found.add(value)
     return sorted(found, key=lambda cls: cls.__name__)
+
+
+def kafkas_messages() -> list[type[Message]]:
+    """Return the message classes that Apache Kafka has too."""
+    return [cls for cls in all_messages() if getattr(cls, "API_KEY", 0) < FIRST_INTERNAL_KEY]
 
 
 def every_version() -> list[tuple[type[Message], int]]:

@@ -70,6 +70,7 @@ class ApiKey(IntEnum):
     UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    UNREGISTER_BROKER = 64
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
@@ -83,6 +84,15 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    PUSH_METADATA = 10000
+    PROPOSE_ISR = 10001
+    STOP_LEADING = 10002
+    ENSURE_TOPIC = 10003
+    DESCRIBE_REPLICAS = 10004
+
+
+FIRST_INTERNAL_KEY: Final = 10_000
+"""From here on keys are Millstream's own: between brokers, never told to clients."""
 
 
 class Api(NamedTuple):
@@ -148,6 +158,7 @@ APIS: Final[dict[int, Api]] = {
     ApiKey.UPDATE_FEATURES: Api("UpdateFeatures", 0, 2, 0),
     ApiKey.DESCRIBE_CLUSTER: Api("DescribeCluster", 0, 2, 0),
     ApiKey.DESCRIBE_PRODUCERS: Api("DescribeProducers", 0, 0, 0),
+    ApiKey.UNREGISTER_BROKER: Api("UnregisterBroker", 0, 0, 0),
     ApiKey.DESCRIBE_TRANSACTIONS: Api("DescribeTransactions", 0, 0, 0),
     ApiKey.LIST_TRANSACTIONS: Api("ListTransactions", 0, 2, 0),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: Api("ConsumerGroupHeartbeat", 0, 1, 0),
@@ -161,6 +172,11 @@ APIS: Final[dict[int, Api]] = {
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Api("DescribeShareGroupOffsets", 0, 1, 0),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: Api("AlterShareGroupOffsets", 0, 0, 0),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: Api("DeleteShareGroupOffsets", 0, 0, 0),
+    ApiKey.PUSH_METADATA: Api("PushMetadata", 0, 0, 0),
+    ApiKey.PROPOSE_ISR: Api("ProposeIsr", 0, 0, 0),
+    ApiKey.STOP_LEADING: Api("StopLeading", 0, 0, 0),
+    ApiKey.ENSURE_TOPIC: Api("EnsureTopic", 0, 0, 0),
+    ApiKey.DESCRIBE_REPLICAS: Api("DescribeReplicas", 0, 0, 0),
 }
 
 

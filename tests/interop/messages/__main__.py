@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from tests.interop.kafka_cluster import kafka_jars
-from tests.property.random_messages import every_version, random_struct
+from tests.property.random_messages import kafkas_messages, random_struct
 
 from millstream.protocol.message import Message, Request, Response
 from millstream.protocol.schema import Field
@@ -48,7 +48,7 @@ def short_values(field: Field, random: Random) -> Any:
 def record() -> None:
     """Ask Kafka about one message for each class and version, and write the file."""
     cases = []
-    for cls, version in every_version():
+    for cls, version in [(each, v) for each in kafkas_messages() for v in each.VERSIONS]:
         message = random_struct(cls, version, Random(f"{cls.__name__} {version}"), short_values)
         cases.append((cls, version, message.encode_body(version).hex()))
     given = "".join(f"{kafka_class(cls)} {version} {body}\n" for cls, version, body in cases)

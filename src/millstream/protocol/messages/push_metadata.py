@@ -1,0 +1,117 @@
+"""PushMetadata: API key 10000, version 0. Between brokers of Millstream only.
+
+The controller tells a broker what it decided: whole states, so that what is pushed twice or late
+does no harm. ``all_topic_ids`` stands in the first push to a broker: topics that it does not name
+are gone.
+"""
+
+from __future__ import annotations
+
+from millstream.model.topic import TopicId
+from millstream.protocol.fields import (
+    array,
+    bool_,
+    int8,
+    int16,
+    int32,
+    int64,
+    string,
+    topic_id_,
+)
+from millstream.protocol.message import Request, Response
+from millstream.protocol.schema import Struct
+
+
+class PushedEndpoint(Struct):
+    """One of ``PushedBroker.endpoints``."""
+
+    listener: str = string()
+    host: str = string()
+    port: int = int32()
+
+
+class PushedBroker(Struct):
+    """One of ``PushMetadataRequest.brokers``."""
+
+    broker_id: int = int32()
+    broker_epoch: int = int64()
+    rack: str | None = string(nullable="0+", default=None)
+    endpoints: list[PushedEndpoint] = array(PushedEndpoint)
+
+
+class PushedMember(Struct):
+    """One of ``PushedPartition.isr_broker_epochs``."""
+
+    broker_id: int = int32()
+    broker_epoch: int = int64()
+
+
+class PushedPartition(Struct):
+    """One of ``PushedTopic.partitions``."""
+
+    index: int = int32()
+    replicas: list[int] = array(int32())
+    leader: int = int32()
+    leader_epoch: int = int32()
+    isr: list[int] = array(int32())
+    partition_epoch: int = int32()
+    controller_epoch: int = int32()
+    adding_replicas: list[int] = array(int32())
+    removing_replicas: list[int] = array(int32())
+    elr: list[int] = array(int32())
+    last_known_elr: list[int] = array(int32())
+    leader_recovery_state: int = int8()
+    isr_broker_epochs: list[PushedMember] = array(PushedMember)
+
+
+class PushedSetting(Struct):
+    """One of ``PushedTopic.settings`` and ``PushedSettings.settings``."""
+
+    name: str = string()
+    value: str = string()
+
+
+class PushedTopic(Struct):
+    """One of ``PushMetadataRequest.topics``: those of its partitions that changed, or all."""
+
+    name: str = string()
+    topic_id: TopicId = topic_id_()
+    created: bool = bool_()
+    partition_count: int = int32()
+    settings: list[PushedSetting] = array(PushedSetting)
+    partitions: list[PushedPartition] = array(PushedPartition)
+
+
+class PushedDeletion(Struct):
+    """One of ``PushMetadataRequest.deleted``."""
+
+    name: str = string()
+    topic_id: TopicId = topic_id_()
+
+
+class PushedSettings(Struct):
+    """One of ``PushMetadataRequest.broker_settings``: the name is a broker's id, or empty."""
+
+    name: str = string()
+    settings: list[PushedSetting] = array(PushedSetting)
+
+
+class PushMetadataRequest(Request, key=10000, versions="0", flexible="0+"):
+    """Request of PushMetadata."""
+
+    controller_id: int = int32()
+    controller_epoch: int = int32()
+    broker_epoch: int = int64()
+    brokers: list[PushedBroker] = array(PushedBroker)
+    all_topic_ids: list[TopicId] | None = array(topic_id_(), nullable="0+", default=None)
+    topics: list[PushedTopic] = array(PushedTopic)
+    deleted: list[PushedDeletion] = array(PushedDeletion)
+    broker_settings: list[PushedSettings] | None = array(
+        PushedSettings, nullable="0+", default=None
+    )
+
+
+class PushMetadataResponse(Response, key=10000, versions="0", flexible="0+"):
+    """Response of PushMetadata."""
+
+    error_code: int = int16()
