@@ -251,12 +251,23 @@ int64_t ms_encode(const ms_table *table, const int64_t *order, int64_t first, in
     return next;
 }
 
-int64_t ms_encode_rows(const int64_t *timestamps, const int32_t *lengths, int64_t rows,
-                       const uint8_t *cells, int64_t cells_size, const ms_batch_options *options,
-                       uint8_t *out, int64_t out_size, ms_fault *fault) {
+/* Takes the next cell of a run; 0 when it does not fit. */
+MS_INLINE int next_cell(const ms_run *run, int64_t row, int64_t *position, cell *out) {
+    out->data = run->data;
+    out->length = run->lengths ? run->lengths[row] : -1;
+    if (out->length <= 0) return 1;
+    if (MS_UNLIKELY(out->length > run->size - *position)) return 0;
+    out->data = run->data + *position;
+    *position += out->length;
+    return 1;
+}
+
+int64_t ms_encode_rows(const int64_t *timestamps, const ms_run *runs, int64_t rows,
+                       const ms_batch_options *options, uint8_t *out, int64_t out_size,
+                       ms_fault *fault) {
+    int64_t keys = 0, values = 0, headers = 0;
     open_batch batch;
     row_in row;
-    const uint8_t *end = cells + cells_size;
     set_fault(fault, MS_OK, 0, 0);
     if (out_size < HEADER_SIZE) {
         set_fault(fault, MS_CAPACITY, 0, HEADER_SIZE);
@@ -264,16 +275,11 @@ int64_t ms_encode_rows(const int64_t *timestamps, const int32_t *lengths, int64_
     }
     open_at(&batch, out);
     row.table = (const ms_table *)0;
-    for (int64_t i = 0; i < rows; i++, lengths += 3) {
-        cell *parts[3] = {&row.key, &row.value, &row.encoded_headers};
-        for (int part = 0; part < 3; part++) {
-            parts[part]->data = cells;
-            parts[part]->length = lengths[part];
-            if (lengths[part] > end - cells) {
-                set_fault(fault, MS_COLUMN, i, 0);
-                return -1;
-            }
-            if (lengths[part] > 0) cells += lengths[part];
+    for (int64_t i = 0; i < rows; i++) {
+        if (!next_cell(runs, i, &keys, &row.key) || !next_cell(runs + 1, i, &values, &row.value) ||
+            !next_cell(runs + 2, i, &headers, &row.encoded_headers)) {
+            set_fault(fault, MS_COLUMN, i, 0);
+            return -1;
         }
         row.timestamp = timestamps[i];
         row.headers_size = row.encoded_headers.length > 0 ? row.encoded_headers.length : 1;
@@ -286,15 +292,4 @@ int64_t ms_encode_rows(const int64_t *timestamps, const int32_t *lengths, int64_
     }
     close_batch(&batch, options, options->base_sequence, (ms_written *)0);
     return batch.at - out;
-}
-
-void ms_stamp(uint8_t *batch, int64_t size, int64_t base_offset, int64_t producer_id,
-              int32_t producer_epoch, int32_t base_sequence, int32_t attributes) {
-    if (size < HEADER_SIZE) return;
-    put_u64(batch, (uint64_t)base_offset);
-    put_u16(batch + ATTRIBUTES_AT, (uint16_t)attributes);
-    put_u64(batch + 43, (uint64_t)producer_id);
-    put_u16(batch + 51, (uint16_t)producer_epoch);
-    put_u32(batch + 53, (uint32_t)base_sequence);
-    set_crc(batch, size);
 }

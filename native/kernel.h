@@ -21,7 +21,7 @@
 #endif
 
 /* Raised with every change of a structure or a signature; the loader refuses another number. */
-#define MS_ABI 1
+#define MS_ABI 2
 
 MS_API int32_t ms_abi(void);
 
@@ -209,10 +209,6 @@ MS_API int64_t ms_encode(const ms_table *table, const int64_t *order, int64_t fi
                          ms_written *written, int64_t written_capacity, int64_t *written_count,
                          ms_fault *fault);
 
-/* Sets producer id, epoch, base sequence and base offset of a batch, and its CRC. */
-MS_API void ms_stamp(uint8_t *batch, int64_t size, int64_t base_offset, int64_t producer_id,
-                     int32_t producer_epoch, int32_t base_sequence, int32_t attributes);
-
 /* The partition of each row: of keys by their hash. Rows without a key stay together: every
  * sticky_rows of them go to the next partition, beginning with sticky_partition. */
 MS_API void ms_partition(const ms_binary_in *key, int64_t rows, int32_t partitions,
@@ -224,11 +220,18 @@ MS_API void ms_partition(const ms_binary_in *key, int64_t rows, int32_t partitio
 MS_API void ms_group(const int32_t *partition, int64_t rows, int32_t partitions, int64_t *order,
                      int64_t *bounds, ms_fault *fault);
 
-/* As ms_encode, of rows whose cells lie one after the other: for row i the key, the value and the
- * encoded headers, of lengths[3 i], [3 i + 1], [3 i + 2]; -1 is null, or no headers. One batch;
- * returns its size, or -1 with a fault. */
-MS_API int64_t ms_encode_rows(const int64_t *timestamps, const int32_t *lengths, int64_t rows,
-                              const uint8_t *cells, int64_t cells_size,
+/* Byte strings that lie one after the other, a length of -1 being null. Without lengths every row
+ * is null. */
+typedef struct {
+    const int32_t *lengths;
+    const uint8_t *data;
+    int64_t size;
+} ms_run;
+
+/* Writes one batch of rows whose keys, values and headers were joined: runs[0], runs[1], runs[2].
+ * Headers are the end of a record as it is written, their count first; null is no headers.
+ * Returns the size of the batch, or -1 with a fault. */
+MS_API int64_t ms_encode_rows(const int64_t *timestamps, const ms_run *runs, int64_t rows,
                               const ms_batch_options *options, uint8_t *out, int64_t out_size,
                               ms_fault *fault);
 

@@ -127,16 +127,7 @@ class _Writing:
         self._kept: list[pa.Array] = []
         self._table = self._describe(rows)
         self._batch_bytes = max(batch_bytes, HEADER_SIZE)
-        self._fields = BatchFields(
-            base_offset=options.base_offset,
-            producer_id=options.producer_id,
-            log_append_time=options.log_append_time_ms or 0,
-            attributes=options.attributes,
-            leader_epoch=options.leader_epoch,
-            producer_epoch=options.producer_epoch,
-            batch_bytes=self._batch_bytes,
-            checksum=options.codec is Codec.NONE,
-        )
+        self._fields = BatchFields.of(options, self._batch_bytes)
 
     def batches(self, order: Int64s | None) -> Iterator[tuple[memoryview, Written]]:
         """Yield each batch with what its header says."""

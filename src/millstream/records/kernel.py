@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
@@ -26,7 +27,7 @@ Address: TypeAlias = int
 SWITCH: Final = "MILLSTREAM_KERNEL"
 """Environment variable; ``off`` leaves the kernel out."""
 
-ABI: Final = 1
+ABI: Final = 2
 """The version of ``native/kernel.h`` that this module and ``kernel_types`` describe."""
 
 _Number: TypeAlias = type[ctypes.c_int32] | type[ctypes.c_uint32] | type[ctypes.c_int64]
@@ -65,11 +66,8 @@ class Library:
             [Address, Address, int, int, Address, Address, int, Address, int, Address, Address],
             int,
         ] = _typed(loaded, "ms_encode", i64, "ppqqppqpqpp")
-        self.encode_rows: Callable[
-            [Address, Address, int, Address, int, Address, Address, int, Address], int
-        ] = _typed(loaded, "ms_encode_rows", i64, "ppqpqppqp")
-        self.stamp: Callable[[Address, int, int, int, int, int, int], None] = _typed(
-            loaded, "ms_stamp", None, "pqqqiii"
+        self.encode_rows: Callable[[Address, Address, int, Address, Address, int, Address], int] = (
+            _typed(loaded, "ms_encode_rows", i64, "ppqppqp")
         )
         self.partition: Callable[[Address, int, int, int, int, Address, Address], None] = _typed(
             loaded, "ms_partition", None, "pqiqipp"
@@ -119,7 +117,7 @@ class Pinned:
 
     __slots__ = ("_view", "address", "size")
 
-    def __init__(self, buffer: Buffer, *, writable: bool = False) -> None:
+    def __init__(self, buffer: Buffer | array[int], *, writable: bool = False) -> None:
         view = _PyBuffer()
         flags = _WRITABLE if writable else 0
         ctypes.pythonapi.PyObject_GetBuffer(

@@ -7,6 +7,8 @@ from ctypes import c_int32, c_int64, c_void_p
 from typing import Final, NoReturn
 
 from millstream.model.errors import CorruptLogError
+from millstream.records.builder import BatchOptions
+from millstream.records.compression import Codec
 
 OK: Final = 0
 CAPACITY: Final = 6
@@ -263,6 +265,22 @@ class BatchFields(Structure):
         ("batch_bytes", c_int32),
         ("checksum", c_int32),
     )
+    base_sequence: int
+
+    @classmethod
+    def of(cls, options: BatchOptions, batch_bytes: int = 0) -> BatchFields:
+        """Return what ``options`` say; the CRC of what is compressed later is left out."""
+        return cls(
+            base_offset=options.base_offset,
+            producer_id=options.producer_id,
+            log_append_time=options.log_append_time_ms or 0,
+            attributes=options.attributes,
+            leader_epoch=options.leader_epoch,
+            producer_epoch=options.producer_epoch,
+            base_sequence=options.base_sequence,
+            batch_bytes=batch_bytes,
+            checksum=options.codec is Codec.NONE,
+        )
 
 
 class Written(Structure):
@@ -276,3 +294,12 @@ class Written(Structure):
     count: int
     base_timestamp: int
     max_timestamp: int
+
+
+class Run(Structure):
+    """``ms_run``: byte strings that lie one after the other."""
+
+    _fields_ = (("lengths", c_void_p), ("data", c_void_p), ("size", c_int64))
+    lengths: int | None
+    data: int | None
+    size: int
