@@ -113,8 +113,11 @@ class SourceOptions:
     kafka: KafkaSettings
 
 
-def parse_options(options: Mapping[str, str]) -> SourceOptions:
-    """Read the options of ``spark.read.format("millstream")``; ConfigError names the wrong one."""
+def parse_options(options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
+    """Read the options of ``spark.read.format("millstream")``; ConfigError names the wrong one.
+
+    A ``streaming`` query may start at the latest offsets, and has no end.
+    """
     given = _by_known_name(options)
     include_headers = _boolean(given, "includeHeaders", default=False)
     strategy = given.get("startingOffsetsByTimestampStrategy", "error").lower()
@@ -122,7 +125,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         _refuse("startingOffsetsByTimestampStrategy", "error or latest", strategy)
     return SourceOptions(
         subscription=_subscription(given),
-        starting=_starting(given),
+        starting=_starting(given, streaming=streaming),
         ending=_ending(given),
         latest_when_no_timestamp_matches=strategy == "latest",
         fail_on_data_loss=_boolean(given, "failOnDataLoss", default=True),
@@ -181,12 +184,12 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
     return SubscribePattern(text)
 
 
-def _starting(given: Mapping[str, str]) -> BoundOption:
+def _starting(given: Mapping[str, str], *, streaming: bool) -> BoundOption:
     return _bound(
         given,
         ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"),
-        default=Limit.EARLIEST,
-        forbidden=LATEST_OFFSET,
+        default=Limit.LATEST if streaming else Limit.EARLIEST,
+        forbidden=None if streaming else LATEST_OFFSET,
     )
 
 
@@ -200,7 +203,7 @@ def _ending(given: Mapping[str, str]) -> BoundOption:
 
 
 def _bound(
-    given: Mapping[str, str], names: tuple[str, str, str], *, default: Limit, forbidden: int
+    given: Mapping[str, str], names: tuple[str, str, str], *, default: Limit, forbidden: int | None
 ) -> BoundOption:
     """Read one side of the range; of several options the first of ``names`` counts, as in Spark."""
     at_timestamp, by_timestamp, by_offset = names

@@ -78,26 +78,13 @@ def plan_ranges(options: SourceOptions) -> list[OffsetRange]:
 
 
 def _ranges(cluster: Cluster, options: SourceOptions) -> list[OffsetRange]:
-    places = _places(cluster, options.subscription)
+    places = places_of(cluster, options.subscription)
     log_ends = LogEnds(
         end_offsets(cluster, places, which=EARLIEST),
         end_offsets(cluster, places, which=LATEST, read_committed=options.kafka.read_committed),
     )
 
-    def nothing_after_start(place: TopicPartition) -> Offset:
-        if options.latest_when_no_timestamp_matches:
-            return log_ends.latest[place]
-        raise ConfigError(
-            f"option {options.starting.option}: {place} has no record at or after that time "
-            "(startingOffsetsByTimestampStrategy=latest starts at the end then)"
-        )
-
-    starts = resolve(
-        options.starting.rule,
-        places,
-        _look_up(cluster, options.starting, places, log_ends),
-        when_nothing_matches=nothing_after_start,
-    )
+    starts = starting_offsets(cluster, options, log_ends.earliest, log_ends.latest)
     ends = resolve(
         options.ending.rule,
         places,
@@ -107,6 +94,34 @@ def _ranges(cluster: Cluster, options: SourceOptions) -> list[OffsetRange]:
     return [
         _range(options, place, (starts[place], ends[place]), log_ends.of(place)) for place in places
     ]
+
+
+def starting_offsets(
+    cluster: Cluster,
+    options: SourceOptions,
+    earliest: Mapping[TopicPartition, Offset],
+    latest: Mapping[TopicPartition, Offset],
+) -> dict[TopicPartition, Offset]:
+    """Return where each partition's read starts; the ends of the logs are known already.
+
+    Raises ConfigError when a starting timestamp matches nothing and the options forbid that.
+    """
+    places = list(latest)
+
+    def nothing_after_start(place: TopicPartition) -> Offset:
+        if options.latest_when_no_timestamp_matches:
+            return latest[place]
+        raise ConfigError(
+            f"option {options.starting.option}: {place} has no record at or after that time "
+            "(startingOffsetsByTimestampStrategy=latest starts at the end then)"
+        )
+
+    return resolve(
+        options.starting.rule,
+        places,
+        _look_up(cluster, options.starting, places, LogEnds(earliest, latest)),
+        when_nothing_matches=nothing_after_start,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +136,7 @@ class LogEnds:
         return self.earliest[place], self.latest[place]
 
 
-def _places(cluster: Cluster, subscription: Subscription) -> list[TopicPartition]:
+def places_of(cluster: Cluster, subscription: Subscription) -> list[TopicPartition]:
     """Return the partitions that are read; ConfigError names the option when one is missing."""
     match subscription:
         case Assign():

@@ -1,0 +1,243 @@
+"""Does a table hold its topic: every record up to the ledger's offsets, each once, nothing else?
+
+The offsets in the table's files and in those of its dead letters are read and put side by side
+with the ledger. What is missing between the first offset and the ledger's position is then looked
+up in the topic: an offset there may belong to no record (a transaction's marker, a record that
+compaction took away, an aborted transaction's), and then nothing is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from millstream.client.cluster import Cluster
+from millstream.client.offsets import EARLIEST, end_offsets
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicPartition
+from millstream.spark.lakehouse import ledger as ledgers
+from millstream.spark.lakehouse.intervals import (
+    Interval,
+    OffsetSet,
+    collect,
+    gaps,
+    size,
+    union,
+)
+from millstream.spark.lakehouse.ledger import Ledger
+from millstream.spark.lakehouse.table import Table, dead_letters_of, offset_column_of, open_table
+from millstream.spark.options import SourceOptions
+from millstream.spark.plan import connect, places_of
+from millstream.spark.ranges import OffsetRange
+from millstream.spark.reader import ReadRules, read_range
+
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionAudit:
+    """What was found for one partition."""
+
+    topic_partition: TopicPartition
+    start: Offset
+    """Where the load began; −1 when nothing is loaded."""
+    end: Offset
+    """The ledger's position."""
+    rows: int
+    dead_letters: int
+    missing: Sequence[Interval] = ()
+    """Offsets of records that the topic holds and the table does not."""
+    empty_offsets: int = 0
+    """Offsets that belong to no record: markers, compaction, aborted transactions."""
+    unverifiable: Sequence[Interval] = ()
+    """Offsets that are missing and that the topic does not hold any more."""
+    doubled: Sequence[Interval] = ()
+    beyond: Sequence[Interval] = ()
+    """Offsets in the table that the ledger does not know of."""
+
+    @property
+    def is_clean(self) -> bool:
+        """True when the table holds each record once."""
+        return not (self.missing or self.doubled or self.beyond or self.unverifiable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """What was found for a table."""
+
+    table: str
+    partitions: Sequence[PartitionAudit] = field(default=())
+    double_references: Sequence[str] = ()
+    """Files that the table names more than once (``repair`` mends that)."""
+    missing_files: Sequence[str] = ()
+    """Files that the table names and that are not there."""
+
+    @property
+    def rows(self) -> int:
+        """Rows in the table."""
+        return sum(each.rows for each in self.partitions)
+
+    @property
+    def is_clean(self) -> bool:
+        """True when nothing is missing and nothing is double."""
+        return not (self.double_references or self.missing_files) and all(
+            each.is_clean for each in self.partitions
+        )
+
+
+def audit(options: SourceOptions, table: Table, app_id: str) -> Audit:
+    """Compare a table with the topics that it was loaded from."""
+    files = table.files()
+    twice = sorted({path for path in files if files.count(path) > 1}) if _has_doubles(files) else []
+    absent = [path for path in sorted(set(files)) if not (table.data_directory / path).is_file()]
+    offsets = table_offsets(table, skip=absent)
+    letters_table = open_table(dead_letters_of(table.name))
+    letters = table_offsets(letters_table) if letters_table.exists() else {}
+    with connect(options.kafka) as cluster:
+        places = sorted({*places_of(cluster, options.subscription), *offsets, *letters})
+        ledger = Ledger(table.ledger(app_id, ledgers.keys(places)))
+        finder = _GapReader(cluster, options)
+        partitions = [
+            _audit_partition(
+                place,
+                ledger,
+                offsets.get(place, OffsetSet()),
+                letters.get(place, OffsetSet()),
+                finder,
+            )
+            for place in places
+        ]
+    return Audit(
+        table=str(table.name),
+        partitions=partitions,
+        double_references=twice,
+        missing_files=absent,
+    )
+
+
+def _has_doubles(files: Sequence[str]) -> bool:
+    return len(set(files)) < len(files)
+
+
+def _audit_partition(
+    place: TopicPartition,
+    ledger: Ledger,
+    rows: OffsetSet,
+    letters: OffsetSet,
+    finder: _GapReader,
+) -> PartitionAudit:
+    both = union([rows, letters])
+    end = ledger.position(place) or 0
+    start = ledger.entries.get(
+        ledgers.start_key(place), both.intervals[0][0] if both.count else end
+    )
+    missing: list[Interval] = []
+    unverifiable: list[Interval] = []
+    empty = 0
+    for gap in gaps(both.intervals, start, end):
+        found, gone = finder.records_in(place, gap)
+        missing += found
+        unverifiable += gone
+        empty += gap[1] - gap[0] - size(found) - size(gone)
+    beyond = [(max(low, end), high) for low, high in both.intervals if high > end]
+    before = [(low, min(high, start)) for low, high in both.intervals if low < start]
+    return PartitionAudit(
+        topic_partition=place,
+        start=start,
+        end=end,
+        rows=rows.count,
+        dead_letters=letters.count,
+        missing=missing,
+        empty_offsets=empty,
+        unverifiable=unverifiable,
+        doubled=both.doubled,
+        beyond=[*before, *beyond],
+    )
+
+
+def table_offsets(table: Table, *, skip: Sequence[str] = ()) -> dict[TopicPartition, OffsetSet]:
+    """Return the offsets in a table's files, as often as the table names each file."""
+    found: dict[TopicPartition, list[OffsetSet]] = {}
+    skipped = set(skip)
+    for path in table.files():
+        if path in skipped:
+            continue
+        for place, offsets in _file_offsets(str(table.data_directory / path)).items():
+            found.setdefault(place, []).append(offsets)
+    return {place: union(sets) for place, sets in found.items()}
+
+
+def _file_offsets(path: str) -> dict[TopicPartition, OffsetSet]:
+    file = pq.ParquetFile(path)
+    offset_column = offset_column_of(file.schema_arrow)
+    prefix = offset_column.removesuffix("offset")
+    columns = [f"{prefix}topic", f"{prefix}partition", offset_column]
+    found: dict[TopicPartition, list[OffsetSet]] = {}
+    for batch in file.iter_batches(batch_size=1 << 20, columns=columns):
+        topics = batch.column(columns[0]).dictionary_encode()
+        for index, topic in enumerate(topics.dictionary.to_pylist()):
+            of_topic = batch.filter(pc.equal(topics.indices, index))
+            partitions = of_topic.column(columns[1])
+            for partition in pc.unique(partitions).to_pylist():
+                rows = of_topic.filter(pc.equal(partitions, partition))
+                offsets = rows.column(offset_column).to_numpy(zero_copy_only=False)
+                place = TopicPartition(topic, partition)
+                found.setdefault(place, []).append(collect(offsets.astype(np.int64)))
+    return {place: union(sets) for place, sets in found.items()}
+
+
+class _GapReader:
+    """Looks into the topic for records at offsets that a table lacks."""
+
+    def __init__(self, cluster: Cluster, options: SourceOptions) -> None:
+        self._cluster = cluster
+        self._rules = ReadRules(options.kafka, False, options.poll_timeout_ms)
+        self._earliest: Mapping[TopicPartition, Offset] = {}
+
+    def records_in(
+        self, place: TopicPartition, gap: Interval
+    ) -> tuple[list[Interval], list[Interval]]:
+        """Return the offsets of ``gap`` that hold records, and those that are gone."""
+        if place not in self._earliest:
+            self._earliest = {
+                **self._earliest,
+                **end_offsets(self._cluster, [place], which=EARLIEST),
+            }
+        earliest = self._earliest[place]
+        start, end = gap
+        gone = [(start, min(end, earliest))] if start < earliest else []
+        start = max(start, earliest)
+        if start >= end:
+            return [], gone
+        schema = pa.schema([("offset", pa.int64())])
+        sets = [
+            collect(batch.column(0).to_numpy())
+            for batch in read_range(OffsetRange(place, start, end), self._rules, schema)
+        ]
+        return list(union(sets).intervals), gone
+
+
+def sentences(found: Audit) -> list[str]:
+    """Return what is wrong, one line each; empty when the table is clean."""
+    lines = [f"{path} is referenced more than once" for path in found.double_references]
+    lines += [f"{path} is referenced and is not there" for path in found.missing_files]
+    for each in found.partitions:
+        place = each.topic_partition
+        kinds = (
+            ("records of the topic are missing", each.missing),
+            ("offsets are missing and gone from the topic", each.unverifiable),
+            ("offsets are there more than once", each.doubled),
+            ("offsets are there that the ledger does not know", each.beyond),
+        )
+        for words, intervals in kinds:
+            if intervals:
+                shown = ", ".join(f"[{low}, {high})" for low, high in intervals[:_SHOWN])
+                more = f" and {len(intervals) - _SHOWN} more" if len(intervals) > _SHOWN else ""
+                lines.append(f"{place}: {size(intervals)} {words}: {shown}{more}")
+    return lines

@@ -1,0 +1,98 @@
+"""Which offsets make the next batch, and how they are dealt out to tasks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicPartition
+from millstream.spark.ranges import OffsetRange
+
+_DEFAULT_BYTES_PER_OFFSET: Final = 200.0
+_WEIGHT: Final = 0.3
+
+
+@dataclass(slots=True)
+class SizeEstimate:
+    """Bytes of log that an offset of each topic stands for, learnt from what was read."""
+
+    _bytes_per_offset: dict[str, float] = field(default_factory=dict)
+
+    def of(self, topic: str) -> float:
+        """Return bytes per offset; never 0."""
+        return self._bytes_per_offset.get(topic, _DEFAULT_BYTES_PER_OFFSET)
+
+    def learn(self, topic: str, *, offsets: int, size_bytes: int) -> None:
+        """Take note of what a part of a topic came to."""
+        if offsets <= 0:
+            return
+        seen = max(size_bytes / offsets, 0.01)
+        known = self._bytes_per_offset.get(topic)
+        blended = seen if known is None else known + _WEIGHT * (seen - known)
+        self._bytes_per_offset[topic] = blended
+
+    def size(self, each: OffsetRange) -> float:
+        """Return about how many bytes of log a range holds."""
+        return each.size * self.of(each.topic_partition.topic)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimits:
+    """How large a batch and its tasks are."""
+
+    batch_bytes: int
+    """Bytes of log in one commit: what a crash costs at most."""
+    task_bytes: int
+    """Bytes of log in one task."""
+    parallelism: int
+    """Tasks that can run at the same time."""
+    least_task_bytes: int = 8 << 20
+    """Below this a further task costs more than it saves."""
+
+
+def next_batch(
+    positions: Mapping[TopicPartition, Offset],
+    ends: Mapping[TopicPartition, Offset],
+    sizes: SizeEstimate,
+    limits: BatchLimits,
+) -> list[OffsetRange]:
+    """Return the next range of every partition that has one; all get the same share of the rest."""
+    rest = [
+        OffsetRange(place, positions[place], end)
+        for place, end in sorted(ends.items())
+        if end > positions[place]
+    ]
+    total = sum(sizes.size(each) for each in rest)
+    if total <= limits.batch_bytes:
+        return rest
+    share = limits.batch_bytes / total
+    return [
+        OffsetRange(each.topic_partition, each.start, each.start + max(int(each.size * share), 1))
+        for each in rest
+    ]
+
+
+def deal(
+    ranges: Sequence[OffsetRange], sizes: SizeEstimate, limits: BatchLimits
+) -> list[list[OffsetRange]]:
+    """Return tasks of about the same size; small ranges share one, large ranges are cut."""
+    total = sum(sizes.size(each) for each in ranges)
+    wanted = min(limits.task_bytes, max(total / limits.parallelism, limits.least_task_bytes))
+    tasks: list[list[OffsetRange]] = []
+    room = 0.0
+    for each in ranges:
+        start = each.start
+        while start < each.end:
+            if room <= 0:
+                tasks.append([])
+                room = wanted
+            per_offset = sizes.of(each.topic_partition.topic)
+            end = min(each.end, start + max(int(room / per_offset), 1))
+            tasks[-1].append(OffsetRange(each.topic_partition, start, end))
+            room -= (end - start) * per_offset
+            if room < wanted / 16:
+                room = 0.0
+            start = end
+    return tasks

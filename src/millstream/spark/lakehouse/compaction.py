@@ -1,0 +1,80 @@
+"""Small data files of one directory into larger ones, with the same rows in the same order."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_COMPRESSION: Final = "zstd"
+COMPACTED_PREFIX: Final = "millstream-compacted-"
+
+
+def rewrite_small_files(
+    root: Path, paths: Iterable[str], output_root: Path, *, target_bytes: int
+) -> tuple[list[str], list[str]]:
+    """Write the rows of small files anew under ``output_root``; return the old and the new paths.
+
+    A file is small below half of ``target_bytes``. Files of different directories are never joined,
+    and a group is left alone unless it has two files at least.
+    """
+    old: list[str] = []
+    new: list[str] = []
+    for group in _groups(root, paths, target_bytes):
+        directory = group[0].rpartition("/")[0]
+        name = f"{COMPACTED_PREFIX}{uuid.uuid4().hex[:16]}.parquet"
+        target = f"{directory}/{name}" if directory else name
+        join_files([root / path for path in group], output_root / target)
+        old += group
+        new.append(target)
+    return old, new
+
+
+def _groups(root: Path, paths: Iterable[str], target_bytes: int) -> Iterator[list[str]]:
+    by_directory: dict[str, list[str]] = {}
+    for path in sorted(set(paths)):
+        by_directory.setdefault(path.rpartition("/")[0], []).append(path)
+    for directory_paths in by_directory.values():
+        group: list[str] = []
+        size = 0
+        for path in directory_paths:
+            file_size = (root / path).stat().st_size
+            if file_size >= target_bytes // 2:
+                continue
+            if group and size + file_size > target_bytes:
+                yield from [group] if len(group) > 1 else []
+                group, size = [], 0
+            group.append(path)
+            size += file_size
+        if len(group) > 1:
+            yield group
+
+
+def join_files(sources: Sequence[Path], target: Path) -> None:
+    """Write the rows of Parquet files, whose columns may differ, into one file, durably."""
+    schema = pa.unify_schemas(
+        [pq.read_schema(source) for source in sources], promote_options="permissive"
+    )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("xb") as file:
+        with pq.ParquetWriter(file, schema, compression=_COMPRESSION) as writer:
+            for source in sources:
+                writer.write_table(_read_as(source, schema))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read_as(source: Path, schema: pa.Schema) -> pa.Table:
+    table = pq.ParquetFile(source).read()
+    columns = [
+        table[field.name].cast(field.type)
+        if field.name in table.column_names
+        else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)

@@ -1,0 +1,177 @@
+"""Record batches to Parquet files of about the size wanted, one after the other, one set a day.
+
+Rows are kept back until a row group is large enough: a writer that is fed batch by batch makes row
+groups of ten thousand rows, which read slowly. A file counts once it is closed and synced.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from millstream.spark.lakehouse.data_files import DataFile, file_name
+
+ROW_GROUP_BYTES: Final = 32 << 20
+"""Bytes of Arrow data that become one row group: what a task holds in memory, per day."""
+
+_MOST_OPEN_DAYS: Final = 16
+_NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
+"""The directory of rows without an event time (Hive's name)."""
+
+_DICTIONARY: Final = frozenset({"topic", "_topic", "partition", "_partition", "timestampType"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRules:
+    """Where and how files are written; goes to the executors."""
+
+    app_id: str
+    batch: int
+    directory: str
+    target_bytes: int
+    offset_column: str
+    event_time: str | None = None
+    partition_column: str | None = None
+    """The column that stands in the path; None where the table keeps none (Iceberg)."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A file that is being written, and the rows kept back for its next row group."""
+
+    path: str
+    file: pa.OSFile | None = None
+    writer: pq.ParquetWriter | None = None
+    waiting: list[pa.RecordBatch] = field(default_factory=list)
+    waiting_bytes: int = 0
+    rows: int = 0
+    min_offset: int = 2**63 - 1
+    max_offset: int = -1
+
+
+class FileWriter:
+    """Writes the rows of one task."""
+
+    def __init__(self, rules: FileRules, schema: pa.Schema, task: int) -> None:
+        self._rules = rules
+        self._schema = schema
+        self._task = task
+        self._dictionary = [name for name in schema.names if name in _DICTIONARY]
+        self._open: dict[str | None, _Open] = {}
+        self._finished: list[DataFile] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take rows of the table's columns."""
+        if not batch.num_rows:
+            return
+        for day, rows in self._by_day(batch):
+            self._write(day, rows)
+
+    def finish(self) -> list[DataFile]:
+        """Close what is open and return all files."""
+        for day in list(self._open):
+            self._close(day)
+        return self._finished
+
+    def _by_day(self, batch: pa.RecordBatch) -> Iterator[tuple[str | None, pa.RecordBatch]]:
+        event_time = self._rules.event_time
+        if event_time is None:
+            yield None, batch
+            return
+        days = batch.column(event_time).cast(pa.date32(), safe=False)
+        kinds = pc.unique(days).to_pylist()
+        for day in kinds:
+            text = _NO_DAY if day is None else day.isoformat()
+            if len(kinds) == 1:
+                yield text, batch
+            else:
+                mask = pc.is_null(days) if day is None else pc.equal(days, pa.scalar(day))
+                yield text, batch.filter(mask, null_selection_behavior="drop")
+
+    def _write(self, day: str | None, batch: pa.RecordBatch) -> None:
+        current = self._open.get(day)
+        if current is None:
+            if len(self._open) >= _MOST_OPEN_DAYS:
+                self._close(next(iter(self._open)))
+            current = self._open[day] = _Open(self._path(day))
+        current.waiting.append(batch)
+        current.waiting_bytes += batch.nbytes
+        ends = pc.min_max(batch.column(self._rules.offset_column))
+        current.min_offset = min(current.min_offset, ends["min"].as_py())
+        current.max_offset = max(current.max_offset, ends["max"].as_py())
+        if current.waiting_bytes >= ROW_GROUP_BYTES:
+            self._write_group(current)
+            assert current.file is not None
+            if current.file.tell() >= self._rules.target_bytes:
+                self._close(day)
+
+    def _path(self, day: str | None) -> str:
+        name = file_name(
+            self._rules.app_id,
+            batch=self._rules.batch,
+            task=self._task,
+            attempt=secrets.token_hex(4),
+        )
+        column = self._rules.partition_column
+        return name if day is None or column is None else f"{column}={day}/{name}"
+
+    def _write_group(self, current: _Open) -> None:
+        if current.writer is None:
+            path = Path(self._rules.directory) / current.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            current.file = pa.OSFile(str(path), "wb")
+            current.writer = pq.ParquetWriter(
+                current.file,
+                self._schema,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=self._dictionary,
+                write_batch_size=1 << 14,
+            )
+        table = pa.Table.from_batches(current.waiting, schema=self._schema)
+        current.writer.write_table(table, row_group_size=table.num_rows)
+        current.rows += table.num_rows
+        current.waiting, current.waiting_bytes = [], 0
+
+    def _close(self, day: str | None) -> None:
+        current = self._open.pop(day)
+        if current.waiting:
+            self._write_group(current)
+        assert current.writer is not None
+        assert current.file is not None
+        current.writer.close()
+        current.file.flush()
+        size = current.file.tell()
+        current.file.close()
+        _sync(Path(self._rules.directory) / current.path)
+        column = self._rules.partition_column
+        self._finished.append(
+            DataFile(
+                path=current.path,
+                size_bytes=size,
+                rows=current.rows,
+                partition_values={}
+                if day is None or column is None
+                else {column: None if day == _NO_DAY else day},
+                min_offset=current.min_offset,
+                max_offset=current.max_offset,
+            )
+        )
+
+
+def _sync(path: Path) -> None:
+    """Bring a file and its name to disk: a commit that names it may not outlive it."""
+    for each in (path, path.parent):
+        descriptor = os.open(each, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,44 @@
+"""What stands in a record's value, and how it becomes columns.
+
+A format turns a record batch of the source (`schema.COLUMN_TYPES`) into a record batch of the
+table, and names the rows that it cannot read with the reason. Nothing is dropped: each row is in
+one or in the other.
+"""
+
+from __future__ import annotations
+
+from millstream.model.errors import ConfigError
+from millstream.spark.lakehouse.formats.format import Decoded, Format, FormatSpec, Rejected
+
+__all__ = ["KINDS", "Decoded", "Format", "FormatSpec", "Rejected", "make_format"]
+
+KINDS = ("raw", "text", "json", "csv", "avro", "protobuf")
+
+
+def make_format(spec: FormatSpec) -> Format:
+    """Return the format that ``spec`` describes; ConfigError for one that nobody knows."""
+    if spec.kind == "raw":
+        from millstream.spark.lakehouse.formats.raw import RawFormat
+
+        return RawFormat(spec)
+    if spec.kind == "text":
+        from millstream.spark.lakehouse.formats.text import TextFormat
+
+        return TextFormat(spec)
+    if spec.kind == "json":
+        from millstream.spark.lakehouse.formats.json_lines import JsonFormat
+
+        return JsonFormat(spec)
+    if spec.kind == "csv":
+        from millstream.spark.lakehouse.formats.csv_lines import CsvFormat
+
+        return CsvFormat(spec)
+    if spec.kind == "avro":
+        from millstream.spark.lakehouse.formats.avro import AvroFormat
+
+        return AvroFormat(spec)
+    if spec.kind == "protobuf":
+        from millstream.spark.lakehouse.formats.protobuf import ProtobufFormat
+
+        return ProtobufFormat(spec)
+    raise ConfigError(f"a format is one of {', '.join(KINDS)}, not {spec.kind!r}")

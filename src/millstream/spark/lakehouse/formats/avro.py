@@ -1,0 +1,133 @@
+"""avro: each value is one Avro datum without a file header, of the schema given.
+
+Option ``framing``: ``none`` (the datum alone) or ``confluent`` (a zero byte and a schema id of four
+bytes come first; the id is not looked up, the schema given is used).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any, Final
+
+import pyarrow as pa
+from fastavro import parse_schema, schemaless_reader
+
+from millstream.model.errors import ConfigError
+from millstream.spark.lakehouse.formats.format import (
+    TIMESTAMP,
+    Decoded,
+    Fields,
+    FormatSpec,
+    decode_rows,
+    with_metadata,
+)
+
+_CONFLUENT_HEADER_BYTES: Final = 5
+_PRIMITIVES: Final = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "enum": pa.string(),
+    "fixed": pa.binary(),
+}
+_LOGICAL: Final = {
+    "date": pa.date32(),
+    "time-millis": pa.time64("us"),
+    "time-micros": pa.time64("us"),
+    "timestamp-millis": TIMESTAMP,
+    "timestamp-micros": TIMESTAMP,
+    "uuid": pa.string(),
+}
+
+
+class AvroFormat:
+    """Datums to rows."""
+
+    def __init__(self, spec: FormatSpec) -> None:
+        self._schema = read_schema(spec.definition)
+        self._columns = spec.columns if len(spec.columns) else columns_of(spec.definition)
+        framing = spec.option("framing", "none")
+        if framing not in ("none", "confluent"):
+            raise ConfigError(f"option framing takes none or confluent, not {framing!r}")
+        self._skip = _CONFLUENT_HEADER_BYTES if framing == "confluent" else 0
+
+    def table_schema(self) -> pa.Schema:
+        """Return the fields' columns and the records' places."""
+        return with_metadata(self._columns)
+
+    def decode(self, batch: pa.RecordBatch) -> Decoded:
+        """Read every datum."""
+        return decode_rows(batch, self._columns, self._read)
+
+    def _read(self, value: bytes) -> Fields:
+        if self._skip and (len(value) < self._skip or value[0] != 0):
+            raise ValueError("no zero byte and schema id in front of the datum")
+        stream = io.BytesIO(value)
+        stream.seek(self._skip)
+        found: Any = schemaless_reader(stream, self._schema, None)
+        if stream.tell() != len(value):
+            raise ValueError(f"{len(value) - stream.tell()} bytes are left behind the datum")
+        return {name: _plain(each) for name, each in found.items()}
+
+
+def read_schema(definition: bytes) -> Any:
+    """Parse an Avro schema; ConfigError unless it is that of a record."""
+    try:
+        parsed: Any = parse_schema(json.loads(definition))
+    except Exception as error:  # fastavro raises what its schema module happens to meet
+        raise ConfigError(f"not an Avro schema: {error}") from error
+    if not isinstance(parsed, dict) or parsed.get("type") != "record":
+        raise ConfigError("the Avro schema is not that of a record")
+    return parsed
+
+
+def columns_of(definition: bytes) -> pa.Schema:
+    """Return the columns of an Avro record."""
+    named: dict[str, Any] = {}
+    parsed = read_schema(definition)
+    return pa.schema([(field["name"], _type(field["type"], named)) for field in parsed["fields"]])
+
+
+def _type(avro: Any, named: dict[str, Any]) -> pa.DataType:
+    """Return the type of an Avro schema: a union, a name, or a description."""
+    if isinstance(avro, list):
+        choices = [each for each in avro if each != "null"]
+        if len(choices) != 1:
+            raise ConfigError(f"an Avro union of several types is not supported: {avro}")
+        return _type(choices[0], named)
+    if isinstance(avro, str):
+        if avro not in _PRIMITIVES and avro not in named:
+            raise ConfigError(f"an Avro type that is not known here: {avro}")
+        return _PRIMITIVES[avro] if avro in _PRIMITIVES else _type(named[avro], named)
+    return _described_type(avro, named)
+
+
+def _described_type(avro: dict[str, Any], named: dict[str, Any]) -> pa.DataType:
+    kind = avro["type"]
+    if "name" in avro:
+        named[avro["name"]] = avro
+    if avro.get("logicalType") == "decimal":
+        return pa.decimal128(avro["precision"], avro.get("scale", 0))
+    if avro.get("logicalType") in _LOGICAL:
+        return _LOGICAL[avro["logicalType"]]
+    if kind == "record":
+        fields = [(field["name"], _type(field["type"], named)) for field in avro["fields"]]
+        return pa.struct(fields)
+    if kind == "array":
+        return pa.list_(_type(avro["items"], named))
+    if kind == "map":
+        return pa.map_(pa.string(), _type(avro["values"], named))
+    return _type(kind, named)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value in a form that Arrow takes: maps as pairs are made by Arrow, UUIDs as text."""
+    if type(value).__name__ == "UUID":
+        return str(value)
+    return value

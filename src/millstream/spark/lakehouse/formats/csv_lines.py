@@ -1,0 +1,125 @@
+"""csv: each value is one record of comma-separated values; the schema names its columns in order.
+
+Options: ``delimiter`` (","), ``quote`` ('"'), ``null`` (the text that stands for null, ""). A value
+with another number of fields than the schema has columns is rejected.
+"""
+
+from __future__ import annotations
+
+import csv
+
+import pyarrow as pa
+import pyarrow.csv as pcsv
+
+from millstream.model.errors import ConfigError
+from millstream.spark.lakehouse.formats.format import (
+    TIMESTAMP,
+    Decoded,
+    Fields,
+    FormatSpec,
+    add_metadata,
+    decode_rows,
+    with_metadata,
+)
+
+
+class CsvFormat:
+    """Values between delimiters."""
+
+    def __init__(self, spec: FormatSpec) -> None:
+        self._columns = spec.columns
+        self._delimiter = spec.option("delimiter", ",")
+        self._quote = spec.option("quote", '"')
+        self._null = spec.option("null", "")
+        for name, text in (("delimiter", self._delimiter), ("quote", self._quote)):
+            if len(text) != 1:
+                raise ConfigError(f"option {name} takes one character, not {text!r}")
+
+    def table_schema(self) -> pa.Schema:
+        """Return the fields' columns and the records' places."""
+        return with_metadata(self._columns)
+
+    def decode(self, batch: pa.RecordBatch) -> Decoded:
+        """Split every value."""
+        whole = self._decode_fast(batch)
+        return whole if whole is not None else decode_rows(batch, self._columns, self._read)
+
+    def _decode_fast(self, batch: pa.RecordBatch) -> Decoded | None:
+        values = batch.column("value").to_pylist()
+        # A line feed in quotes would move all that follow.
+        if not values or any(not value or b"\n" in value for value in values):
+            return None
+        lines = b"\n".join(values)
+        try:
+            table = pcsv.read_csv(
+                pa.py_buffer(lines),
+                read_options=pcsv.ReadOptions(
+                    column_names=self._columns.names, use_threads=False, block_size=len(lines) + 1
+                ),
+                parse_options=pcsv.ParseOptions(
+                    delimiter=self._delimiter, quote_char=self._quote, ignore_empty_lines=False
+                ),
+                convert_options=pcsv.ConvertOptions(
+                    column_types=self._columns,
+                    null_values=[self._null],
+                    strings_can_be_null=True,
+                ),
+            )
+        except pa.ArrowInvalid:
+            return None
+        if table.num_rows != len(values):
+            return None
+        arrays = [table[column.name].combine_chunks() for column in self._columns]
+        return Decoded(add_metadata(arrays, self._columns, batch, None))
+
+    def _read(self, value: bytes) -> Fields:
+        rows = list(
+            csv.reader(
+                [value.decode()], delimiter=self._delimiter, quotechar=self._quote, strict=True
+            )
+        )
+        texts = rows[0] if rows else []
+        if len(rows) > 1 or len(texts) != len(self._columns):
+            raise ValueError(f"{len(texts)} fields, not {len(self._columns)}")
+        return {
+            column.name: None
+            if text == self._null
+            else text
+            if pa.types.is_string(column.type)
+            else pa.scalar(text).cast(column.type).as_py()
+            for column, text in zip(self._columns, texts, strict=True)
+        }
+
+
+def infer(values: list[bytes], spec: FormatSpec) -> pa.Schema:
+    """Return columns for sampled values; option ``header`` names them with commas in between.
+
+    Without it they are called ``column_1``, ``column_2`` and so on. ConfigError without a value.
+    """
+    lines = [value for value in values if value and b"\n" not in value]
+    if not lines:
+        raise ConfigError("no schema can be inferred: the topic is empty; state one in a file")
+    names = [name.strip() for name in spec.option("header", "").split(",") if name.strip()]
+    table = pcsv.read_csv(
+        pa.py_buffer(b"\n".join(lines) + b"\n"),
+        read_options=pcsv.ReadOptions(
+            column_names=names or None, autogenerate_column_names=not names
+        ),
+        parse_options=pcsv.ParseOptions(
+            delimiter=spec.option("delimiter", ","),
+            quote_char=spec.option("quote", '"'),
+            invalid_row_handler=lambda row: "skip",
+        ),
+    )
+    found = table.schema if names else table.rename_columns(_numbered(table.num_columns)).schema
+    return pa.schema([field.with_type(_plain(field.type)) for field in found])
+
+
+def _numbered(count: int) -> list[str]:
+    return [f"column_{number}" for number in range(1, count + 1)]
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_null(kind):
+        return pa.string()
+    return TIMESTAMP if pa.types.is_timestamp(kind) else kind

@@ -1,0 +1,189 @@
+"""What every format can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.model.errors import ConfigError
+
+TIMESTAMP: Final = pa.timestamp("us", "UTC")
+
+METADATA_COLUMNS: Final = {
+    "_topic": "topic",
+    "_partition": "partition",
+    "_offset": "offset",
+    "_timestamp": "timestamp",
+    "_key": "key",
+}
+"""Columns that a decoded table has besides the fields of its values, and the source's names."""
+
+METADATA: Final = pa.schema(
+    [
+        ("_topic", pa.string()),
+        ("_partition", pa.int32()),
+        ("_offset", pa.int64()),
+        ("_timestamp", TIMESTAMP),
+        ("_key", pa.binary()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatSpec:
+    """A format and what it needs to know; goes to the executors.
+
+    ``columns`` are those of the values (empty for raw). ``options`` are texts, by format: see each
+    module. ``definition`` is an Avro schema's JSON or a Protobuf descriptor set.
+    """
+
+    kind: str = "raw"
+    columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    options: Mapping[str, str] = field(default_factory=dict)
+    definition: bytes = b""
+
+    def option(self, name: str, default: str | None = None) -> str:
+        """Return an option; ConfigError when it is missing and has no default."""
+        text = self.options.get(name, default)
+        if text is None:
+            raise ConfigError(f"format {self.kind} needs the option {name}")
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A row that cannot be read: its index in the batch, and why."""
+
+    row: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What became of one batch.
+
+    ``wider`` is what the table's columns would have to be for everything that was seen, where that
+    is more than they are; the driver decides (schema evolution).
+    """
+
+    rows: pa.RecordBatch
+    rejected: Sequence[Rejected] = ()
+    wider: pa.Schema | None = None
+
+
+class Format(Protocol):
+    """One format."""
+
+    def table_schema(self) -> pa.Schema:
+        """Return the columns of a table of this format."""
+
+    def decode(self, batch: pa.RecordBatch) -> Decoded:
+        """Read the values of a batch of the source."""
+
+
+Fields = Mapping[str, Any]
+
+
+def with_metadata(columns: pa.Schema) -> pa.Schema:
+    """Return the table's columns: fields first; ConfigError when a field takes a name of ours."""
+    taken = [name for name in METADATA.names if columns.get_field_index(name) >= 0]
+    if taken:
+        raise ConfigError(f"columns named {', '.join(taken)} are the table's own")
+    return pa.schema([*columns, *METADATA])
+
+
+def add_metadata(
+    fields: Sequence[pa.Array], columns: pa.Schema, batch: pa.RecordBatch, rows: pa.Array | None
+) -> pa.RecordBatch:
+    """Return decoded fields beside their records' places; ``rows`` are the batch's rows kept."""
+    kept = batch if rows is None else batch.take(rows)
+    arrays = [*fields, *(kept.column(name) for name in METADATA_COLUMNS.values())]
+    return pa.RecordBatch.from_arrays(arrays, schema=with_metadata(columns))
+
+
+def decode_rows(
+    batch: pa.RecordBatch, columns: pa.Schema, read: Callable[[bytes], Fields]
+) -> Decoded:
+    """Read one value after the other with ``read``, which raises on what it cannot read.
+
+    A null value (a tombstone) gives a row of nulls.
+    """
+    good: list[int] = []
+    values: list[Fields] = []
+    rejected: list[Rejected] = []
+    for row, value in enumerate(batch.column("value").to_pylist()):
+        try:
+            values.append({} if value is None else read(value))
+        except Exception as error:  # what a library makes of bytes that are not of its format
+            rejected.append(Rejected(row, reason_of(error)))
+        else:
+            good.append(row)
+    arrays, bad = to_arrays(values, columns)
+    if bad:
+        rejected += [Rejected(good[index], reason) for index, reason in bad.items()]
+        rejected.sort(key=lambda each: each.row)
+        good = [row for index, row in enumerate(good) if index not in bad]
+    kept = pa.array(good, pa.int32()) if rejected else None
+    return Decoded(add_metadata(arrays, columns, batch, kept), rejected)
+
+
+def to_arrays(
+    values: Sequence[Fields], columns: pa.Schema
+) -> tuple[list[pa.Array], dict[int, str]]:
+    """Return the columns of ``values``, and the indexes left out because a type does not fit."""
+    try:
+        return [_column(values, each) for each in columns], {}
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        pass
+    bad: dict[int, str] = {}
+    for index, each in enumerate(values):
+        try:
+            for column in columns:
+                _column([each], column)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            bad[index] = f"column {column.name}: {reason_of(error)}"
+    good = [each for index, each in enumerate(values) if index not in bad]
+    return [_column(good, each) for each in columns], bad
+
+
+def _column(values: Sequence[Fields], column: pa.Field) -> pa.Array:
+    found = [each.get(column.name) for each in values]
+    if pa.types.is_temporal(column.type) and any(isinstance(value, str) for value in found):
+        return pa.array(found, pa.string()).cast(column.type)
+    if pa.types.is_integer(column.type):
+        for value in found:
+            if isinstance(value, float) and not value.is_integer():
+                raise ValueError(f"{value} is no {column.type}")  # Arrow would cut it off
+    return pa.array(found, column.type)
+
+
+def reason_of(error: Exception) -> str:
+    """Return one line about what went wrong."""
+    text = str(error).strip().splitlines()
+    return (text[0] if text else type(error).__name__)[:500]
+
+
+def as_text(values: pa.Array) -> tuple[pa.Array, list[int]]:
+    """Return values as strings, and the rows whose bytes are not UTF-8 (null there)."""
+    try:
+        return values.cast(pa.string()), []
+    except pa.ArrowInvalid:
+        pass
+    texts: list[str | None] = []
+    bad = []
+    for row, value in enumerate(values.to_pylist()):
+        try:
+            texts.append(None if value is None else value.decode())
+        except UnicodeDecodeError:
+            texts.append(None)
+            bad.append(row)
+    return pa.array(texts, pa.string()), bad
+
+
+def true_rows(mask: pa.Array) -> list[int]:
+    """Return the rows where ``mask`` is true."""
+    return [int(row) for row in pc.indices_nonzero(mask).to_pylist()]

@@ -1,0 +1,255 @@
+"""Iceberg tables through `pyiceberg`: the ledger is made of table properties.
+
+``iceberg:PATH`` is a table in a catalogue of its own, an SQLite file ``PATH/catalog.db`` (so one
+machine), under the name ``millstream.<last part of PATH>``. Each ledger entry is a property
+``millstream.<app_id>.<entry>``, set in the same transaction as the files are added. A commit names
+the snapshot that it was made from, and so of two planners only one gets through.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table import _parquet_files_to_data_files as describe_files
+from pyiceberg.transforms import DayTransform
+
+from millstream.spark.lakehouse.compaction import rewrite_small_files
+from millstream.spark.lakehouse.data_files import DataFile
+from millstream.spark.lakehouse.table import Compaction, ConcurrentLoadError, Layout, TableName
+from millstream.spark.lakehouse.widening import changed_columns, check_same_columns
+
+_NAMESPACE: Final = "millstream"
+_ATTEMPTS: Final = 5
+_SCHEME: Final = "file://"
+
+
+class IcebergTableFiles:
+    """One Iceberg table."""
+
+    def __init__(self, name: TableName) -> None:
+        self.name = name
+        self._identifier = (_NAMESPACE, re.sub(r"[^A-Za-z0-9_]", "_", name.path.name) or "table")
+
+    @property
+    def data_directory(self) -> Path:
+        """The directory ``data`` beside ``metadata``."""
+        return self.name.path / "data"
+
+    @property
+    def staging_directory(self) -> Path:
+        """The same: what no snapshot names is no part of an Iceberg table."""
+        return self.data_directory
+
+    @property
+    def keeps_partition_column(self) -> bool:
+        """False: the day is computed from the timestamp (hidden partitioning)."""
+        return False
+
+    def exists(self) -> bool:
+        """See :class:`Table`."""
+        if not self._catalog_file.is_file():
+            return False
+        try:
+            self._load()
+        except NoSuchTableError:
+            return False
+        return True
+
+    def create(self, layout: Layout) -> None:
+        """See :class:`Table`."""
+        if self.exists():
+            check_same_columns(str(self.name), self.schema(), layout.schema)
+            return
+        self.data_directory.mkdir(parents=True, exist_ok=True)
+        catalog = self._catalog()
+        with contextlib.suppress(NamespaceAlreadyExistsError):
+            catalog.create_namespace(_NAMESPACE)
+        with (
+            contextlib.suppress(TableAlreadyExistsError),
+            catalog.create_table_transaction(
+                self._identifier, schema=layout.schema, location=_uri(self.name.path)
+            ) as transaction,
+        ):
+            if layout.event_time is not None:
+                with transaction.update_spec() as spec:
+                    spec.add_field(layout.event_time, DayTransform(), layout.partition_column)
+
+    def schema(self) -> pa.Schema:
+        """See :class:`Table`."""
+        return _plain(self._load().schema().as_arrow())
+
+    def add_columns(self, schema: pa.Schema) -> None:
+        """See :class:`Table`. ConfigError for a type that Iceberg does not promote."""
+        if any(changed_columns(self.schema(), schema)):
+            with self._load().update_schema() as update:
+                update.union_by_name(schema)
+
+    def ledger(self, app_id: str, keys: Iterable[str]) -> dict[str, int]:
+        """See :class:`Table`."""
+        return _ledger(self._load(), app_id, keys)
+
+    def commit(
+        self,
+        app_id: str,
+        entries: Mapping[str, int],
+        files: Sequence[DataFile],
+        *,
+        expected: Mapping[str, int],
+    ) -> None:
+        """See :class:`Table`. Other commits, such as a compaction, do not stand in the way."""
+        paths = [self._uri(file.path) for file in files]
+        properties = {_property(app_id, key): str(value) for key, value in entries.items()}
+        for attempt in range(_ATTEMPTS):
+            table = self._load()
+            if _ledger(table, app_id, [*expected, *entries]) != dict(expected):
+                raise ConcurrentLoadError(f"{self.name}: another load of {app_id} has committed")
+            try:
+                with table.transaction() as transaction:
+                    if paths:
+                        transaction.add_files(
+                            paths,
+                            snapshot_properties={"millstream.app-id": app_id},
+                            check_duplicate_files=False,
+                        )
+                    transaction.set_properties(properties)
+            except CommitFailedException:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    def files(self) -> list[str]:
+        """See :class:`Table`."""
+        return [self._relative(task) for task in self._tasks(self._load())]
+
+    def remove_duplicates(self) -> list[str]:
+        """See :class:`Table`."""
+        table = self._load()
+        uris = Counter(self._tasks(table))
+        twice = sorted(uri for uri, count in uris.items() if count > 1)
+        if twice:
+            self._replace(table, twice, twice)
+        return [self._relative(uri) for uri in twice]
+
+    def compact(self, *, target_bytes: int) -> Compaction:
+        """See :class:`Table`. The old files stay until :meth:`expire`."""
+        table = self._load()
+        paths = [self._relative(uri) for uri in self._tasks(table)]
+        old, new = rewrite_small_files(
+            self.data_directory,
+            paths,
+            self.data_directory,
+            target_bytes=target_bytes,
+        )
+        if old:
+            self._replace(table, [self._uri(p) for p in old], [self._uri(p) for p in new])
+        return Compaction(len(old), len(new))
+
+    def expire(self, *, keep_ms: int) -> int:
+        """See :class:`Table`."""
+        table = self._load()
+        horizon = datetime.now(UTC) - timedelta(milliseconds=keep_ms)
+        table.maintenance.expire_snapshots().older_than(horizon).commit()
+        named = self._named_files(self._load())
+        removed = 0
+        for path in self.name.path.rglob("*"):
+            if path.suffix not in (".parquet", ".avro") or _uri(path) in named:
+                continue
+            if path.stat().st_mtime < time.time() - keep_ms / 1000:
+                path.unlink(missing_ok=True)
+                removed += path.suffix == ".parquet"
+        return removed
+
+    # The catalogue and its files
+
+    @property
+    def _catalog_file(self) -> Path:
+        return self.name.path / "catalog.db"
+
+    def _catalog(self) -> SqlCatalog:
+        return SqlCatalog(
+            "millstream",
+            uri=f"sqlite:///{self._catalog_file}",
+            warehouse=_uri(self.name.path),
+        )
+
+    def _load(self) -> Table:
+        table = self._catalog().load_table(self._identifier)
+        # A commit that pyiceberg repeats on a newer state would not see that the ledger moved. This
+        # changes the copy in memory alone.
+        table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
+        return table
+
+    def _replace(self, table: Table, old: Sequence[str], new: Sequence[str]) -> None:
+        """Take every reference to ``old`` out of the table and put in one to each of ``new``."""
+        gone = set(old)
+        with (
+            table.transaction() as transaction,
+            transaction.update_snapshot().overwrite() as update,
+        ):
+            for task in table.scan().plan_files():
+                if task.file.file_path in gone:
+                    update.delete_data_file(task.file)
+            for file in describe_files(table.metadata, list(new), table.io):
+                update.append_data_file(file)
+
+    def _tasks(self, table: Table) -> list[str]:
+        return [task.file.file_path for task in table.scan().plan_files()]
+
+    def _named_files(self, table: Table) -> set[str]:
+        """Return every file that a snapshot still names: data, manifests and their lists."""
+        named: set[str] = set()
+        for snapshot in table.snapshots():
+            named.add(snapshot.manifest_list)
+            for manifest in snapshot.manifests(table.io):
+                named.add(manifest.manifest_path)
+                for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+                    named.add(entry.data_file.file_path)
+        return named
+
+    def _uri(self, path: str) -> str:
+        return _uri(self.data_directory / path)
+
+    def _relative(self, uri: str) -> str:
+        return str(Path(uri.removeprefix(_SCHEME)).relative_to(self.data_directory))
+
+
+def _uri(path: Path) -> str:
+    """Return a path as pyiceberg takes it: it does not decode what a URI would have to escape."""
+    return f"{_SCHEME}{path}"
+
+
+def _property(app_id: str, key: str) -> str:
+    return f"millstream.{app_id}.{key}"
+
+
+def _ledger(table: Table, app_id: str, keys: Iterable[str]) -> dict[str, int]:
+    properties = table.properties
+    return {
+        key: int(properties[_property(app_id, key)])
+        for key in keys
+        if _property(app_id, key) in properties
+    }
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with the ordinary types that files are written with."""
+    large = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+    fields = [field.with_type(large.get(field.type, field.type)) for field in schema]
+    return pa.schema([field.remove_metadata() for field in fields])

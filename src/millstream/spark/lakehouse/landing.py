@@ -1,0 +1,146 @@
+"""On an executor: offset ranges to finished data files (raw landing).
+
+A task reads its ranges one after the other, decodes the values, and writes rows to the files of the
+table and what it cannot read to those of the dead letters. What it returns is a line of JSON: the
+driver alone commits.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millstream.spark.lakehouse.data_files import DataFile
+from millstream.spark.lakehouse.file_writer import FileRules, FileWriter
+from millstream.spark.lakehouse.formats import FormatSpec, Rejected, make_format
+from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
+from millstream.spark.lakehouse.widening import merge
+from millstream.spark.ranges import OffsetRange
+from millstream.spark.reader import ReadRules, read_range
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REASON = "reason"
+DEAD_LETTER_COLUMNS = pa.schema([*RAW_COLUMNS, (REASON, pa.string())])
+"""The record as it came, and why it could not be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """One batch as its tasks see it; pickled to the executors."""
+
+    read: ReadRules
+    format: FormatSpec
+    files: FileRules
+    dead_letters: FileRules | None
+    """Where rows go that cannot be read; None: the first one ends the load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What a task has written."""
+
+    files: Sequence[DataFile] = ()
+    dead_letters: Sequence[DataFile] = ()
+    wider: pa.Schema | None = None
+    """Columns that the values would need besides; then the files do not hold all that was read."""
+    read_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of records read, by topic."""
+
+    @property
+    def rows(self) -> int:
+        """Rows in the table's files."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def rejected(self) -> int:
+        """Rows in the files of the dead letters."""
+        return sum(file.rows for file in self.dead_letters)
+
+    def to_json(self) -> str:
+        """Return what :meth:`from_json` reads."""
+        wider = self.wider
+        return json.dumps(
+            {
+                "files": [file.to_json() for file in self.files],
+                "deadLetters": [file.to_json() for file in self.dead_letters],
+                "wider": wider and base64.b64encode(wider.serialize().to_pybytes()).decode(),
+                "readBytes": dict(self.read_bytes),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Landed:
+        """Read what :meth:`to_json` returned."""
+        value: dict[str, Any] = json.loads(text)
+        wider = value["wider"]
+        return cls(
+            [DataFile.from_json(each) for each in value["files"]],
+            [DataFile.from_json(each) for each in value["deadLetters"]],
+            wider and pa.ipc.read_schema(pa.py_buffer(base64.b64decode(wider))),
+            value["readBytes"],
+        )
+
+
+class UnreadableRecordError(Exception):
+    """A record is not of its format, and there is no table for dead letters."""
+
+
+def land(ranges: Sequence[OffsetRange], landing: Landing, task: int) -> Landed:
+    """Write the records of ``ranges`` to files.
+
+    Raises UnreadableRecordError, and what ``read_range`` raises.
+    """
+    form = make_format(landing.format)
+    writer = FileWriter(landing.files, form.table_schema(), task)
+    letters = landing.dead_letters
+    dead = None if letters is None else FileWriter(letters, DEAD_LETTER_COLUMNS, task)
+    wider: pa.Schema | None = None
+    read_bytes: Counter[str] = Counter()
+    for each in ranges:
+        for batch in read_range(each, landing.read, RAW_COLUMNS):
+            read_bytes[each.topic_partition.topic] += batch.nbytes
+            decoded = form.decode(batch)
+            writer.write(decoded.rows)
+            if decoded.wider is not None:
+                wider = decoded.wider if wider is None else merge(wider, decoded.wider)
+            if decoded.rejected:
+                rejected = _dead_letters(batch, decoded.rejected)
+                if dead is None:
+                    first = rejected.slice(0, 1).to_pylist()[0]
+                    raise UnreadableRecordError(
+                        f"offset {first['offset']} of {first['topic']}-{first['partition']}: "
+                        f"{first[REASON]}"
+                    )
+                dead.write(rejected)
+    return Landed(writer.finish(), [] if dead is None else dead.finish(), wider, read_bytes)
+
+
+def _dead_letters(batch: pa.RecordBatch, rejected: Sequence[Rejected]) -> pa.RecordBatch:
+    rows = batch.take(pa.array([each.row for each in rejected], pa.int32()))
+    reasons = pa.array([each.reason for each in rejected], pa.string())
+    return pa.RecordBatch.from_arrays([*rows.columns, reasons], schema=DEAD_LETTER_COLUMNS)
+
+
+def land_on_spark(
+    spark: SparkSession, tasks: Sequence[Sequence[OffsetRange]], landing: Landing
+) -> list[Landed]:
+    """Run every task on the executors; works over Spark Connect too."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                landed = land(tasks[number], landing, number)
+                yield pa.RecordBatch.from_pydict({"landed": [landed.to_json()]})
+
+    numbers = spark.range(0, len(tasks), 1, len(tasks))
+    return [
+        Landed.from_json(row.landed) for row in numbers.mapInArrow(work, "landed string").collect()
+    ]

@@ -1,0 +1,104 @@
+"""What a table remembers of a load: how far it has come in each partition. Pure.
+
+A load has a name that outlives every process, its ``app_id``. A table keeps whole numbers under
+names for it and changes them in the same commit as its data, so data and offsets cannot part::
+
+    batch                      number of the last batch, from 1 on
+    <topic>/<partition>        the first offset that is not in the table
+    <topic>/<partition>/start  the offset at which the load began
+    <topic>/<partition>/id     the topic's id, folded to 63 bits: a topic made anew has another
+
+A batch that was committed is never written again, whoever plans it: a planner starts from the
+ledger, and of two planners that start from the same one only the first can commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from millstream.model.errors import MillstreamError
+from millstream.model.offsets import Offset
+from millstream.model.topic import ZERO_TOPIC_ID, TopicId, TopicPartition
+from millstream.spark.ranges import OffsetRange
+
+BATCH: Final = "batch"
+_FOLD: Final = (1 << 63) - 1
+
+
+class RecreatedTopicError(MillstreamError):
+    """The topic that a table was loaded from is gone; another one bears its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The numbers of one load in one table, as they were read."""
+
+    entries: Mapping[str, int]
+
+    @property
+    def batch(self) -> int:
+        """Number of the last batch in the table; 0 when there is none."""
+        return self.entries.get(BATCH, 0)
+
+    def position(self, place: TopicPartition) -> Offset | None:
+        """Return the first offset that is not in the table; None for a partition never loaded."""
+        return self.entries.get(position_key(place))
+
+    def check_topic(self, place: TopicPartition, topic_id: TopicId) -> None:
+        """Raise RecreatedTopicError when the partition was loaded from another topic's log."""
+        known = self.entries.get(_id_key(place))
+        if known and topic_id != ZERO_TOPIC_ID and known != fold(topic_id):
+            raise RecreatedTopicError(
+                f"topic {place.topic} was deleted and made anew after offset "
+                f"{self.position(place)} of {place} was loaded: its offsets begin at 0 again. "
+                "Load it into another table, or under another app id"
+            )
+
+
+def position_key(place: TopicPartition) -> str:
+    """Return the name under which a partition's next offset is kept."""
+    return f"{place.topic}/{place.partition}"
+
+
+def start_key(place: TopicPartition) -> str:
+    """Return the name under which a partition's first offset is kept."""
+    return f"{position_key(place)}/start"
+
+
+def _id_key(place: TopicPartition) -> str:
+    return f"{position_key(place)}/id"
+
+
+def fold(topic_id: TopicId) -> int:
+    """Return a topic id as a number of 63 bits, never 0."""
+    number = int.from_bytes(topic_id, "big")
+    return (number ^ (number >> 64)) & _FOLD or 1
+
+
+def keys(places: Iterable[TopicPartition]) -> list[str]:
+    """Return every name that a load of these partitions keeps."""
+    kept = (position_key, start_key, _id_key)
+    return [BATCH, *(name(place) for place in places for name in kept)]
+
+
+def after(
+    ledger: Ledger, ranges: Iterable[OffsetRange], topic_ids: Mapping[str, TopicId]
+) -> dict[str, int]:
+    """Return what changes in the ledger when ``ranges`` are in the table.
+
+    Several ranges of one partition must follow each other, and the first one the ledger.
+    """
+    changed = {BATCH: ledger.batch + 1}
+    for each in sorted(ranges, key=lambda each: (each.topic_partition, each.start)):
+        place = each.topic_partition
+        known = changed.get(position_key(place), ledger.position(place))
+        assert known is None or known <= each.start, f"{each} is in the table up to {known}"
+        if known is None:
+            changed[start_key(place)] = each.start
+        changed[position_key(place)] = each.end
+        topic_id = topic_ids.get(place.topic, ZERO_TOPIC_ID)
+        if topic_id != ZERO_TOPIC_ID:
+            changed[_id_key(place)] = fold(topic_id)
+    return changed

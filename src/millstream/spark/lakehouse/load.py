@@ -1,0 +1,383 @@
+"""The load itself: look how far the table is, read what is behind that, commit both together.
+
+One loop serves the past and the tail of a topic. Every turn starts from the table's ledger, so
+whatever died is forgotten: what was not committed is read again, what was is never read again::
+
+    ledger ──► ends of the topics ──► ranges ──► tasks write files ──► one commit: files + ledger
+      ▲                                                                        │
+      └────────────────────────────────────────────────────────────────────────┘
+
+Records that cannot be read go to a table of their own, which commits first, under the same batch
+number. When a crash falls between the two commits, the next turn finds that batch among the dead
+letters, and lands exactly its ranges again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from millstream.client.cluster import Cluster
+from millstream.model.errors import ConfigError
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicPartition
+from millstream.spark.lakehouse import ledger as ledgers
+from millstream.spark.lakehouse.batching import BatchLimits, SizeEstimate, deal, next_batch
+from millstream.spark.lakehouse.columns import format_spec, schema_file_of
+from millstream.spark.lakehouse.data_files import SUFFIX, DataFile, orphans
+from millstream.spark.lakehouse.file_writer import FileRules
+from millstream.spark.lakehouse.formats import FormatSpec, make_format
+from millstream.spark.lakehouse.landing import DEAD_LETTER_COLUMNS, Landed, Landing, land
+from millstream.spark.lakehouse.ledger import Ledger
+from millstream.spark.lakehouse.schema_file import write_schema_file
+from millstream.spark.lakehouse.settings import LoadSettings
+from millstream.spark.lakehouse.table import (
+    Layout,
+    Table,
+    dead_letters_of,
+    offset_column_of,
+    open_table,
+)
+from millstream.spark.lakehouse.topic_reader import TopicEnds, TopicReader
+from millstream.spark.lakehouse.widening import changed_columns, merge
+from millstream.spark.options import SourceOptions, parse_options
+from millstream.spark.plan import connect
+from millstream.spark.ranges import OffsetRange
+from millstream.spark.reader import ReadRules
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+Runner = Callable[[Sequence[Sequence[OffsetRange]], Landing], list[Landed]]
+"""Runs the tasks of a batch somewhere."""
+
+_LOCAL_BYTES: Final = 8 << 20
+"""A batch of one task up to this size is landed by the driver itself: a Spark job costs more."""
+
+_POLL_MS: Final = 100
+_EVOLUTIONS: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReport:
+    """What one batch put into the table."""
+
+    batch: int
+    rows: int
+    dead_letters: int
+    read_bytes: int
+    files: int
+    behind: int
+    """Offsets that were in the topics when the batch was planned and are not in the table."""
+    seconds: float
+
+
+class Loader:
+    """One load. ``run`` returns when the topics' ends of its start are in the table, or, with
+    ``follow``, when it is told to stop.
+    """
+
+    def __init__(
+        self,
+        settings: LoadSettings,
+        runner: Runner,
+        *,
+        on_batch: Callable[[BatchReport], None] = lambda report: None,
+    ) -> None:
+        self._settings = settings
+        self._runner = runner
+        self._on_batch = on_batch
+        self._app_id = settings.load_id
+        self._options = _source_options(settings.source)
+        self._table = open_table(settings.table)
+        self._letters = open_table(dead_letters_of(settings.table))
+        self._sizes = SizeEstimate()
+        self._limits = BatchLimits(
+            batch_bytes=settings.batch_bytes,
+            task_bytes=settings.file_bytes * 2,  # a Parquet file is less than half of its log
+            parallelism=settings.parallelism,
+        )
+        self._spec: FormatSpec | None = None
+        self._orphans_removed = False
+
+    def run(self, should_stop: Callable[[], bool] = lambda: False) -> None:
+        """Load. Raises ConfigError, DataLossError, RecreatedTopicError, and what reading raises."""
+        with connect(self._options.kafka) as cluster:
+            reader = TopicReader(cluster, self._options)
+            self._prepare(cluster, reader)
+            goal = None if self._settings.follow else reader.ends()
+            while not should_stop():
+                started = time.monotonic()
+                if not self._turn(reader, goal):
+                    if goal is not None:
+                        return
+                    _wait(started, self._settings.freshness_ms, should_stop)
+                elif goal is None:
+                    _wait(started, self._settings.freshness_ms, should_stop)
+
+    # --- before the first batch ------------------------------------------------------------------
+
+    def _prepare(self, cluster: Cluster, reader: TopicReader) -> None:
+        """Make the table if need be, with the columns that its format has."""
+        settings = self._settings
+        self._spec = format_spec(settings, cluster, self._options)
+        schema = make_format(self._spec).table_schema()
+        _check_event_time(settings, schema)
+        self._table.create(
+            Layout(
+                schema=schema,
+                event_time=settings.event_time,
+                partition_column=settings.partition_column,
+            )
+        )
+        self._remember_start(reader)
+
+    def _remember_start(self, reader: TopicReader) -> None:
+        """Commit where a new load begins before it reads: "latest" is another place later."""
+        ends = reader.ends()
+        ledger = self._ledger(self._table, ends.places)
+        if ledger.batch or not ends.places:
+            return
+        starts = [OffsetRange(p, offset, offset) for p, offset in reader.starts(ends).items()]
+        self._commit(self._table, ledger, starts, ends, [])
+
+    # --- one turn --------------------------------------------------------------------------------
+
+    def _turn(self, reader: TopicReader, goal: TopicEnds | None) -> bool:
+        """Land and commit the next batch; False when there is nothing to land."""
+        started = time.monotonic()
+        ends = reader.ends()
+        latest = dict(ends.latest)
+        if goal is not None:
+            latest = {p: min(end, latest[p]) for p, end in goal.latest.items() if p in latest}
+        ledger = self._ledger(self._table, list(latest))
+        positions = self._positions(reader, ledger, ends, latest)
+        ranges = self._pending(ledger, positions) or next_batch(
+            positions, latest, self._sizes, self._limits
+        )
+        if not ranges:
+            return False
+        landed = self._land(ledger, ranges)
+        self._commit_batch(ledger, ranges, ends, landed)
+        self._after_commit(reader, ledger, ranges)
+        behind = sum(latest.values()) - sum(positions.values()) - sum(each.size for each in ranges)
+        self._on_batch(
+            BatchReport(
+                batch=ledger.batch + 1,
+                rows=sum(each.rows for each in landed),
+                dead_letters=sum(each.rejected for each in landed),
+                read_bytes=sum(sum(each.read_bytes.values()) for each in landed),
+                files=sum(len(each.files) for each in landed),
+                behind=max(behind, 0),
+                seconds=time.monotonic() - started,
+            )
+        )
+        return True
+
+    def _positions(
+        self,
+        reader: TopicReader,
+        ledger: Ledger,
+        ends: TopicEnds,
+        latest: Mapping[TopicPartition, Offset],
+    ) -> dict[TopicPartition, Offset]:
+        positions = {}
+        for place in latest:
+            topic_id = ends.topic_ids.get(place.topic)
+            if topic_id is not None:
+                ledger.check_topic(place, topic_id)
+            known = ledger.position(place)
+            # A partition that is new since the load began is read from its first record on.
+            start = ends.earliest[place] if known is None else known
+            positions[place] = reader.check(place, start, ends)
+        return positions
+
+    def _pending(
+        self, ledger: Ledger, positions: Mapping[TopicPartition, Offset]
+    ) -> list[OffsetRange]:
+        """Return the ranges of a batch whose dead letters are committed and whose rows are not."""
+        if not self._letters.exists():
+            return []
+        letters = self._ledger(self._letters, list(positions))
+        if letters.batch != ledger.batch + 1:
+            return []
+        return [
+            OffsetRange(place, start, end)
+            for place, start in sorted(positions.items())
+            if (end := letters.position(place)) is not None and end > start
+        ]
+
+    def _land(self, ledger: Ledger, ranges: Sequence[OffsetRange]) -> list[Landed]:
+        """Run the batch's tasks, again with more columns where values need them."""
+        for _ in range(_EVOLUTIONS):
+            tasks = deal(ranges, self._sizes, self._limits)
+            landing = self._landing(ledger.batch + 1)
+            if len(tasks) == 1 and sum(map(self._sizes.size, ranges)) <= _LOCAL_BYTES:
+                landed = [land(tasks[0], landing, 0)]
+            else:
+                landed = self._runner(tasks, landing)
+            wider = [each.wider for each in landed if each.wider is not None]
+            if not wider:
+                self._learn(ranges, landed)
+                return landed
+            self._evolve(wider)
+            self._orphans_removed = False
+        raise ConfigError(f"{self._table.name}: the columns changed {_EVOLUTIONS} times in a batch")
+
+    def _learn(self, ranges: Sequence[OffsetRange], landed: Sequence[Landed]) -> None:
+        for topic in {each.topic_partition.topic for each in ranges}:
+            offsets = sum(each.size for each in ranges if each.topic_partition.topic == topic)
+            size_bytes = sum(each.read_bytes.get(topic, 0) for each in landed)
+            self._sizes.learn(topic, offsets=offsets, size_bytes=size_bytes)
+
+    def _evolve(self, wider: Sequence[pa.Schema]) -> None:
+        """Give the table the columns that its values need, and the schema file too."""
+        spec = self._spec
+        assert spec is not None
+        columns = spec.columns
+        for each in wider:
+            columns = merge(columns, each)
+        added, widened = changed_columns(spec.columns, columns)
+        log.info(
+            "%s: new columns: %s; wider types: %s",
+            self._table.name,
+            ", ".join(f"{field.name} {field.type}" for field in added) or "none",
+            ", ".join(f"{field.name} {field.type}" for field in widened) or "none",
+        )
+        self._spec = replace(spec, columns=columns)
+        self._table.add_columns(make_format(self._spec).table_schema())
+        write_schema_file(schema_file_of(self._settings), columns, form=spec.kind)
+
+    def _landing(self, batch: int) -> Landing:
+        settings, options = self._settings, self._options
+        assert self._spec is not None
+        partitioned = settings.event_time is not None and self._table.keeps_partition_column
+        schema = make_format(self._spec).table_schema()
+        files = FileRules(
+            app_id=self._app_id,
+            batch=batch,
+            directory=str(self._table.staging_directory),
+            target_bytes=settings.file_bytes,
+            offset_column=offset_column_of(schema),
+            event_time=settings.event_time,
+            partition_column=settings.partition_column if partitioned else None,
+        )
+        letters = FileRules(
+            app_id=self._app_id,
+            batch=batch,
+            directory=str(self._letters.staging_directory),
+            target_bytes=settings.file_bytes,
+            offset_column="offset",
+        )
+        return Landing(
+            read=ReadRules(options.kafka, options.fail_on_data_loss, options.poll_timeout_ms),
+            format=self._spec,
+            files=files,
+            dead_letters=letters if settings.dead_letters and settings.format != "raw" else None,
+        )
+
+    # --- commits ---------------------------------------------------------------------------------
+
+    def _ledger(self, table: Table, places: Sequence[TopicPartition]) -> Ledger:
+        return Ledger(table.ledger(self._app_id, ledgers.keys(places)))
+
+    def _commit_batch(
+        self,
+        ledger: Ledger,
+        ranges: Sequence[OffsetRange],
+        ends: TopicEnds,
+        landed: Sequence[Landed],
+    ) -> None:
+        letters = [file for each in landed for file in each.dead_letters]
+        if letters:
+            self._letters.create(Layout(schema=DEAD_LETTER_COLUMNS))
+            known = self._ledger(self._letters, [each.topic_partition for each in ranges])
+            if known.batch < ledger.batch + 1:
+                numbered = Ledger({**known.entries, ledgers.BATCH: ledger.batch})
+                entries = ledgers.after(numbered, ranges, ends.topic_ids)
+                expected = {key: known.entries[key] for key in entries if key in known.entries}
+                self._letters.commit(self._app_id, entries, letters, expected=expected)
+        files = [file for each in landed for file in each.files]
+        self._commit(self._table, ledger, ranges, ends, files)
+
+    def _commit(
+        self,
+        table: Table,
+        ledger: Ledger,
+        ranges: Sequence[OffsetRange],
+        ends: TopicEnds,
+        files: Sequence[DataFile],
+    ) -> None:
+        entries = ledgers.after(ledger, ranges, ends.topic_ids)
+        expected = {key: ledger.entries[key] for key in entries if key in ledger.entries}
+        table.commit(self._app_id, entries, files, expected=expected)
+
+    def _after_commit(
+        self, reader: TopicReader, ledger: Ledger, ranges: Sequence[OffsetRange]
+    ) -> None:
+        if not self._orphans_removed:
+            self._orphans_removed = True
+            for table in (self._table, self._letters):
+                if table.exists():
+                    remove_orphans(table, self._app_id, batch=ledger.batch + 1)
+        if self._settings.group:
+            positions = {each.topic_partition: each.end for each in ranges}
+            reader.commit_to_group(self._settings.group, positions)
+
+
+def remove_orphans(table: Table, app_id: str, *, batch: int) -> list[str]:
+    """Remove files of batches up to ``batch`` that no commit names; return their paths."""
+    root = table.staging_directory
+    names = [str(path.relative_to(root)) for path in root.rglob(f"millstream-*{SUFFIX}")]
+    found = orphans(app_id, batch=batch, names=names, referenced=set(table.files()))
+    for name in found:
+        (root / name).unlink(missing_ok=True)
+    if found:
+        log.info("%s: removed %d files of batches that died", table.name, len(found))
+    return found
+
+
+def _source_options(source: Mapping[str, str]) -> SourceOptions:
+    given = dict(source)
+    names = {name.lower() for name in given}
+    if not names & {"startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"}:
+        given["startingOffsets"] = "earliest"
+    return parse_options(given, streaming=True)
+
+
+def _check_event_time(settings: LoadSettings, schema: pa.Schema) -> None:
+    column = settings.event_time
+    if column is None:
+        return
+    if schema.get_field_index(column) < 0 or not pa.types.is_timestamp(schema.field(column).type):
+        times = [field.name for field in schema if pa.types.is_timestamp(field.type)]
+        raise ConfigError(
+            f"the event time has to be a timestamp column, one of {', '.join(times)}, "
+            f"not {column!r}"
+        )
+
+
+def _wait(started: float, freshness_ms: int, should_stop: Callable[[], bool]) -> None:
+    """Let records gather until half of the freshness has passed since ``started``."""
+    deadline = started + freshness_ms / 2000
+    while not should_stop() and (rest := deadline - time.monotonic()) > 0:
+        time.sleep(min(rest, _POLL_MS / 1000))
+
+
+def spark_runner(spark: SparkSession) -> Runner:
+    """Return a runner that gives the tasks to Spark."""
+    from millstream.spark.lakehouse.landing import land_on_spark
+
+    return lambda tasks, landing: land_on_spark(spark, tasks, landing)
+
+
+def local_runner(tasks: Sequence[Sequence[OffsetRange]], landing: Landing) -> list[Landed]:
+    """Run the tasks one after the other in this process, without Spark."""
+    return [land(ranges, landing, number) for number, ranges in enumerate(tasks)]

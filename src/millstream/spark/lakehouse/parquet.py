@@ -1,0 +1,309 @@
+"""A directory of Parquet files with a log of commits of our own beside them.
+
+::
+
+    PATH/_millstream/log/00000000000000000007.json      one commit
+                         00000000000000000007.state     the whole table as of that commit
+    PATH/_millstream/staging/…                          files of batches that are on their way
+    PATH/[date=YYYY-MM-DD/]millstream-….parquet         committed files, and nothing else
+
+A commit is JSON: ``{"schema": …, "add": [paths], "remove": [paths], "ledger": {app: {key: n}}}``,
+each part where it changed. It is made by a link that fails when the number is taken, so that of two
+writers only one gets it; then its files are moved from staging into place. A crash in between is
+made good by whoever opens the table next, so a reader who knows nothing of the log and lists the
+directory sees committed data only.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from millstream.model.errors import ConfigError, MillstreamError
+from millstream.spark.lakehouse.compaction import rewrite_small_files
+from millstream.spark.lakehouse.data_files import DataFile
+from millstream.spark.lakehouse.table import Compaction, ConcurrentLoadError, Layout, TableName
+from millstream.spark.lakehouse.widening import changed_columns, check_same_columns, merge
+
+_STATE_INTERVAL: Final = 50
+_ATTEMPTS: Final = 20
+
+
+@dataclass(slots=True)
+class _State:
+    """The table as of commit ``version``; −1 before there is one."""
+
+    version: int = -1
+    schema: pa.Schema | None = None
+    partition_column: str | None = None
+    files: list[str] = field(default_factory=list)
+    ledger: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def apply(self, commit: Mapping[str, Any]) -> None:
+        self.version += 1
+        if "schema" in commit:
+            encoded = base64.b64decode(commit["schema"]["arrow"])
+            self.schema = pa.ipc.read_schema(pa.py_buffer(encoded))
+            self.partition_column = commit["schema"]["partitionColumn"]
+        removed = Counter(commit.get("remove", ()))
+        kept = []
+        for path in self.files:
+            if removed[path] > 0:
+                removed[path] -= 1
+            else:
+                kept.append(path)
+        self.files = [*kept, *commit.get("add", ())]
+        for app_id, entries in commit.get("ledger", {}).items():
+            self.ledger.setdefault(app_id, {}).update(entries)
+
+    def to_json(self) -> dict[str, Any]:
+        assert self.schema is not None
+        return {
+            "schema": _schema_json(self.schema, self.partition_column),
+            "add": self.files,
+            "ledger": self.ledger,
+        }
+
+
+class ParquetTableFiles:
+    """One directory of Parquet files."""
+
+    def __init__(self, name: TableName) -> None:
+        self.name = name
+        self._log = name.path / "_millstream" / "log"
+
+    @property
+    def data_directory(self) -> Path:
+        """The table's own directory."""
+        return self.name.path
+
+    @property
+    def staging_directory(self) -> Path:
+        """A directory that readers of Parquet pass over, because its name begins with ``_``."""
+        return self.name.path / "_millstream" / "staging"
+
+    @property
+    def keeps_partition_column(self) -> bool:
+        """True: the day stands in the path, where readers find it (Hive partitioning)."""
+        return True
+
+    def exists(self) -> bool:
+        """See :class:`Table`."""
+        return self._log.is_dir() and any(self._log.glob("*.json"))
+
+    def create(self, layout: Layout) -> None:
+        """See :class:`Table`."""
+        column = layout.partition_column if layout.is_partitioned else None
+        schema = layout.schema
+        if column is not None:
+            schema = schema.append(pa.field(column, pa.date32()))
+        if self.exists():
+            check_same_columns(str(self.name), self.schema(), schema)
+            return
+        path = self.name.path
+        if path.is_dir() and any(each.name != "_millstream" for each in path.iterdir()):
+            raise ConfigError(f"{self.name}: the directory is not empty and is no Millstream table")
+        self._log.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(_TakenError):
+            self._write(_State(), {"schema": _schema_json(schema, column)})
+
+    def schema(self) -> pa.Schema:
+        """See :class:`Table`."""
+        return self._read().schema
+
+    def add_columns(self, schema: pa.Schema) -> None:
+        """See :class:`Table`. Readers widen the older files' columns by name."""
+        for state in self._attempts():
+            assert state.schema is not None
+            merged = merge(state.schema, schema)
+            if not any(changed_columns(state.schema, merged)):
+                return
+            with contextlib.suppress(_TakenError):
+                self._write(state, {"schema": _schema_json(merged, state.partition_column)})
+                return
+
+    def ledger(self, app_id: str, keys: Iterable[str]) -> dict[str, int]:
+        """See :class:`Table`."""
+        entries = self._read().ledger.get(app_id, {})
+        return {key: entries[key] for key in keys if key in entries}
+
+    def commit(
+        self,
+        app_id: str,
+        entries: Mapping[str, int],
+        files: Sequence[DataFile],
+        *,
+        expected: Mapping[str, int],
+    ) -> None:
+        """See :class:`Table`."""
+        commit = {"add": [file.path for file in files], "ledger": {app_id: dict(entries)}}
+        for state in self._attempts():
+            known = state.ledger.get(app_id, {})
+            asked = {key: known[key] for key in {*expected, *entries} if key in known}
+            if asked != dict(expected):
+                raise ConcurrentLoadError(f"{self.name}: another load of {app_id} has committed")
+            with contextlib.suppress(_TakenError):
+                self._write(state, commit)
+                return
+
+    def files(self) -> list[str]:
+        """See :class:`Table`."""
+        return self._read().files
+
+    def remove_duplicates(self) -> list[str]:
+        """See :class:`Table`."""
+        for state in self._attempts():
+            twice = {path: count - 1 for path, count in Counter(state.files).items() if count > 1}
+            if not twice:
+                return []
+            with contextlib.suppress(_TakenError):
+                surplus = [path for path, count in twice.items() for _ in range(count)]
+                self._write(state, {"remove": surplus})
+                return sorted(twice)
+        return []
+
+    def compact(self, *, target_bytes: int) -> Compaction:
+        """See :class:`Table`. The old files stay until :meth:`expire`, out of readers' sight."""
+        state = self._read()
+        old, new = rewrite_small_files(
+            self.name.path, state.files, self.staging_directory, target_bytes=target_bytes
+        )
+        if not old:
+            return Compaction()
+        for current in self._attempts():
+            if not set(old) <= set(current.files):
+                break
+            with contextlib.suppress(_TakenError):
+                self._write(current, {"add": new, "remove": old})
+                return Compaction(len(old), len(new))
+        return Compaction()
+
+    def expire(self, *, keep_ms: int) -> int:
+        """See :class:`Table`."""
+        state = self._read()
+        self._write_state(state)
+        horizon = time.time() - keep_ms / 1000
+        for path in [*self._log.glob("*.json"), *self._log.glob("*.state")]:
+            if int(path.stem) < state.version and path.stat().st_mtime < horizon:
+                path.unlink(missing_ok=True)
+        removed = 0
+        retired = self.name.path / "_millstream" / "retired"
+        for path in retired.rglob("*.parquet") if retired.is_dir() else ():
+            if path.stat().st_mtime < horizon:
+                path.unlink(missing_ok=True)
+                removed += 1
+        return removed
+
+    # The log of commits
+
+    def _attempts(self) -> Iterable[_State]:
+        for _ in range(_ATTEMPTS):
+            yield self._read()
+        raise ConcurrentLoadError(f"{self.name}: others committed all the time")
+
+    def _read(self) -> _State:
+        """Replay the log from its newest whole state, and finish what a crash left undone."""
+        if not self._log.is_dir():
+            raise MillstreamError(f"{self.name} is no table")
+        versions = sorted(int(path.stem) for path in self._log.glob("*.json"))
+        states = sorted((int(path.stem) for path in self._log.glob("*.state")), reverse=True)
+        state = _State()
+        if states:
+            state.version = states[0] - 1
+            state.apply(json.loads(self._path(states[0], "state").read_bytes()))
+        for version in versions:
+            if version <= state.version:
+                continue
+            if version != state.version + 1:
+                raise MillstreamError(f"{self.name}: commit {state.version + 1} is missing")
+            commit = json.loads(self._path(version, "json").read_bytes())
+            state.apply(commit)
+        if versions:
+            self._finish(state, json.loads(self._path(versions[-1], "json").read_bytes()))
+        return state
+
+    def _path(self, version: int, suffix: str) -> Path:
+        return self._log / f"{version:020d}.{suffix}"
+
+    def _write(self, state: _State, commit: Mapping[str, Any]) -> None:
+        """Make the commit after ``state``; _TakenError when somebody else has made it."""
+        version = state.version + 1
+        temporary = self._log / f"{uuid.uuid4().hex}.tmp"
+        _write_durably(temporary, json.dumps(commit).encode())
+        try:
+            os.link(temporary, self._path(version, "json"))
+        except FileExistsError:
+            raise _TakenError from None
+        finally:
+            temporary.unlink()
+        _sync_directory(self._log)
+        state.apply(commit)
+        self._finish(state, commit)
+        if version % _STATE_INTERVAL == 0 and version:
+            self._write_state(state)
+
+    def _write_state(self, state: _State) -> None:
+        temporary = self._log / f"{uuid.uuid4().hex}.tmp"
+        _write_durably(temporary, json.dumps(state.to_json()).encode())
+        temporary.rename(self._path(state.version, "state"))
+
+    def _finish(self, state: _State, commit: Mapping[str, Any]) -> None:
+        """Move a commit's files into place, and those it removed out of sight. Repeatable."""
+        still = set(state.files)
+        for path in commit.get("remove", ()):
+            if path not in still:
+                _retire(self.name.path / path, self.name.path / "_millstream" / "retired" / path)
+        for path in commit.get("add", ()):
+            if path in still:
+                _move(self.staging_directory / path, self.name.path / path)
+
+
+class _TakenError(Exception):
+    """The number of a commit is taken."""
+
+
+def _move(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        source.rename(target)
+
+
+def _retire(source: Path, target: Path) -> None:
+    """Move a file out of sight; its time becomes that of its retirement."""
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(source)
+        _move(source, target)
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _schema_json(schema: pa.Schema, partition_column: str | None) -> dict[str, Any]:
+    return {
+        "columns": {field.name: str(field.type) for field in schema},
+        "partitionColumn": partition_column,
+        "arrow": base64.b64encode(schema.serialize().to_pybytes()).decode(),
+    }

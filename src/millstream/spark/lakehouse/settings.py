@@ -1,0 +1,79 @@
+"""What a load is told: where from, where to, in what form, how fresh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from millstream.model.errors import ConfigError
+from millstream.spark.lakehouse.formats import KINDS
+from millstream.spark.lakehouse.table import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+DEFAULT_FILE_BYTES: Final = 128 << 20
+DEFAULT_BATCH_BYTES: Final = 2 << 30
+DEFAULT_FRESHNESS_MS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSettings:
+    """One load.
+
+    ``source`` are options of ``format("millstream")``: the topics, where to start, the broker.
+    ``app_id`` names the load for ever: the table keeps its offsets under it.
+    """
+
+    source: Mapping[str, str]
+    table: TableName
+    app_id: str = ""
+    format: str = "raw"
+    format_options: Mapping[str, str] = field(default_factory=dict)
+    schema_file: Path | None = None
+    """The table's columns, written once by inference and read ever after; None: beside the table.
+    """
+    event_time: str | None = None
+    """A timestamp column whose day splits the table into directories."""
+    partition_column: str = "date"
+    follow: bool = False
+    freshness_ms: int = DEFAULT_FRESHNESS_MS
+    """With ``follow``: a record waits about so long, at most, before its batch is written."""
+    file_bytes: int = DEFAULT_FILE_BYTES
+    batch_bytes: int = DEFAULT_BATCH_BYTES
+    dead_letters: bool = True
+    """False: a record that cannot be read ends the load."""
+    group_id: str | None = None
+    """The consumer group that shows how far the table is; None: named after the table; "": none."""
+    parallelism: int = 2
+    query: Callable[[DataFrame], DataFrame] | None = None
+    """Rows go through this instead of a format (transform); it sees the source's columns."""
+
+    def __post_init__(self) -> None:
+        if self.format not in KINDS:
+            raise ConfigError(f"a format is one of {', '.join(KINDS)}, not {self.format!r}")
+        for name in ("freshness_ms", "file_bytes", "batch_bytes", "parallelism"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} must be above 0, not {getattr(self, name)}")
+        if self.query is not None and self.format != "raw":
+            raise ConfigError("a query decodes by itself: leave the format away")
+
+    @property
+    def load_id(self) -> str:
+        """Return the app id, by default made of what is subscribed to."""
+        if self.app_id:
+            return self.app_id
+        wanted = {name.lower(): text for name, text in self.source.items()}
+        for name in ("subscribe", "subscribepattern", "assign"):
+            if name in wanted:
+                return f"load:{wanted[name]}"
+        return "load"
+
+    @property
+    def group(self) -> str:
+        """Return the consumer group that offsets are committed to, "" for none."""
+        if self.group_id is None:
+            return f"millstream-{self.table.path.name}"
+        return self.group_id

@@ -1,0 +1,156 @@
+"""What a kind of table must be able to do, and how a user names a table.
+
+A table is named ``delta:PATH``, ``iceberg:PATH`` or ``parquet:PATH``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from millstream.model.errors import ConfigError, MillstreamError
+from millstream.spark.lakehouse.data_files import DataFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KINDS: Final = ("delta", "iceberg", "parquet")
+
+
+class ConcurrentLoadError(MillstreamError):
+    """Somebody else has committed to the table since its ledger was read: read it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """A kind of table and its directory."""
+
+    kind: str
+    path: Path
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.path}"
+
+
+def parse_table_name(text: str) -> TableName:
+    """Read ``kind:path``; ConfigError says what is wrong."""
+    kind, colon, path = text.partition(":")
+    if not colon or kind not in KINDS or not path:
+        raise ConfigError(
+            f"a table is named delta:PATH, iceberg:PATH or parquet:PATH, not {text!r}"
+        )
+    return TableName(kind, Path(path).absolute())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The columns of a table, and which of them its directories are split by.
+
+    ``schema`` has all columns. ``partition_column`` is derived from ``event_time`` (a timestamp
+    column): the day that it falls on, in UTC. Iceberg keeps no column for it (hidden
+    partitioning); Delta and Parquet do.
+    """
+
+    schema: pa.Schema
+    event_time: str | None = None
+    partition_column: str = "date"
+
+    @property
+    def is_partitioned(self) -> bool:
+        """True when the table is split by day."""
+        return self.event_time is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What a compaction did: files taken out of the table and files put in."""
+
+    removed: int = 0
+    added: int = 0
+
+
+class Table(Protocol):
+    """One table of any kind. Every method reads the table anew: nothing is remembered of it."""
+
+    name: TableName
+
+    @property
+    def data_directory(self) -> Path:
+        """Where data files lie once they are committed; their paths are relative to it."""
+
+    @property
+    def staging_directory(self) -> Path:
+        """Where tasks write data files, under the same relative paths."""
+
+    @property
+    def keeps_partition_column(self) -> bool:
+        """True when the day is a column of the table, whose values stand in the paths."""
+
+    def exists(self) -> bool:
+        """True when the table has been made."""
+
+    def create(self, layout: Layout) -> None:
+        """Make the table; ConfigError when it is there with other columns."""
+
+    def schema(self) -> pa.Schema:
+        """Return the columns as they are now."""
+
+    def add_columns(self, schema: pa.Schema) -> None:
+        """Take over the columns that ``schema`` has besides, and wider types of those it knows."""
+
+    def ledger(self, app_id: str, keys: Iterable[str]) -> dict[str, int]:
+        """Return what the table keeps under these names for a load; absent names are left out."""
+
+    def commit(
+        self,
+        app_id: str,
+        entries: Mapping[str, int],
+        files: Sequence[DataFile],
+        *,
+        expected: Mapping[str, int],
+    ) -> None:
+        """Put files and ledger entries into the table, both or neither.
+
+        ConcurrentLoadError when the entries named in ``expected`` are not (or no longer) so.
+        """
+
+    def files(self) -> list[str]:
+        """Return the paths of the table's data files, as often as each is named."""
+
+    def remove_duplicates(self) -> list[str]:
+        """Where a file is named more than once, leave one reference; return those files' paths."""
+
+    def compact(self, *, target_bytes: int) -> Compaction:
+        """Write small files anew as fewer ones of about ``target_bytes``; the rows stay."""
+
+    def expire(self, *, keep_ms: int) -> int:
+        """Forget older states of the table and files that only those name; return how many files
+        were removed.
+        """
+
+
+def offset_column_of(schema: pa.Schema) -> str:
+    """Return the column that holds the records' offsets: that of decoded or of raw tables."""
+    return "_offset" if schema.get_field_index("_offset") >= 0 else "offset"
+
+
+def dead_letters_of(name: TableName) -> TableName:
+    """Return the name of the table that takes the records which a table's format cannot read."""
+    return TableName(name.kind, name.path.with_name(f"{name.path.name}_dead_letters"))
+
+
+def open_table(name: TableName) -> Table:
+    """Return the table of this name, which need not exist yet."""
+    if name.kind == "delta":
+        from millstream.spark.lakehouse.delta import DeltaTableFiles
+
+        return DeltaTableFiles(name)
+    if name.kind == "iceberg":
+        from millstream.spark.lakehouse.iceberg import IcebergTableFiles
+
+        return IcebergTableFiles(name)
+    from millstream.spark.lakehouse.parquet import ParquetTableFiles
+
+    return ParquetTableFiles(name)

@@ -1,0 +1,86 @@
+"""Columns evolve by name; the schema file keeps what they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from millstream.model.errors import ConfigError
+from millstream.spark.lakehouse.formats.format import TIMESTAMP
+from millstream.spark.lakehouse.schema_file import read_schema_file, write_schema_file
+from millstream.spark.lakehouse.widening import check_same_columns, merge, wider
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        (pa.int32(), pa.int64(), pa.int64()),
+        (pa.int64(), pa.float64(), pa.float64()),
+        (pa.float32(), pa.int64(), pa.float64()),
+        (pa.float32(), pa.int16(), pa.float32()),
+        (pa.null(), pa.int64(), pa.int64()),
+        (pa.date32(), TIMESTAMP, TIMESTAMP),
+        (pa.string(), pa.int64(), None),
+        (pa.bool_(), pa.int64(), None),
+        (pa.list_(pa.int32()), pa.list_(pa.int64()), pa.list_(pa.int64())),
+        (
+            pa.struct([("a", pa.int32())]),
+            pa.struct([("a", pa.int64()), ("b", pa.string())]),
+            pa.struct([("a", pa.int64()), ("b", pa.string())]),
+        ),
+    ],
+)
+def test_wider(one: pa.DataType, other: pa.DataType, both: pa.DataType | None) -> None:
+    assert wider(one, other) == both
+    assert wider(other, one) is None or both is not None
+
+
+def test_merging_keeps_the_order_and_adds_at_the_end() -> None:
+    known = pa.schema([("b", pa.int32()), ("a", pa.string())])
+    seen = pa.schema([("c", pa.bool_()), ("b", pa.int64()), ("a", pa.int64())])
+    assert merge(known, seen) == pa.schema(
+        [("b", pa.int64()), ("a", pa.string()), ("c", pa.bool_())]
+    )
+    numbers = pa.schema([("n", pa.int64())])
+    texts = pa.schema([("n", pa.string())])
+    assert merge(numbers, texts) == numbers
+    assert merge(numbers, texts, to_text=True) == texts
+
+
+def test_a_table_of_other_columns_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no column b, a as int32, not int64"):
+        check_same_columns(
+            "delta:/x",
+            pa.schema([("a", pa.int32())]),
+            pa.schema([("b", pa.int8()), ("a", pa.int64())]),
+        )
+
+
+def test_the_schema_file_round_trip(tmp_path: Path) -> None:
+    schema = pa.schema(
+        [
+            ("i", pa.int64()),
+            ("t", TIMESTAMP),
+            ("d", pa.decimal128(20, 3)),
+            ("l", pa.list_(pa.struct([("x", pa.binary())]))),
+            ("m", pa.map_(pa.string(), pa.float64())),
+        ]
+    )
+    path = tmp_path / "deep" / "schema.json"
+    write_schema_file(path, schema, form="json")
+    assert read_schema_file(path, form="json") == schema
+    with pytest.raises(ConfigError, match="of format json, not csv"):
+        read_schema_file(path, form="csv")
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format":"json"}', '{"format":"json","columns":[1]}'])
+def test_a_file_that_is_no_schema(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "schema.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"schema\.json"):
+        read_schema_file(path, form="json")
+    path.write_text('{"format":"json","columns":[{"name":"a","type":"int"}]}')
+    with pytest.raises(ConfigError, match="no type int; types are"):
+        read_schema_file(path, form="json")

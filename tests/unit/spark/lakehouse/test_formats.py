@@ -1,0 +1,288 @@
+"""Every format: what it reads, what it rejects and why; no row is ever lost."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from google.protobuf import descriptor_pb2
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.model.errors import ConfigError
+from millstream.spark.lakehouse.formats import (
+    Decoded,
+    Format,
+    FormatSpec,
+    csv_lines,
+    json_lines,
+    make_format,
+)
+from millstream.spark.lakehouse.formats.format import METADATA, TIMESTAMP
+from millstream.spark.lakehouse.formats.raw import HEADERS, RAW_COLUMNS
+
+LINE = (
+    b'1.2.3.4 - bob [17/May/2015:10:05:03 +0200] "GET /a%20b HTTP/1.1" 200 12 '
+    b'"http://x/" "Agent \\"q\\""'
+)
+
+
+def source(values: Sequence[bytes | None]) -> pa.RecordBatch:
+    rows = len(values)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([b"key"] * rows, pa.binary()),
+            pa.array(values, pa.binary()),
+            pa.array(["t"] * rows),
+            pa.array([3] * rows, pa.int32()),
+            pa.array(range(100, 100 + rows), pa.int64()),
+            pa.array([1000] * rows, TIMESTAMP),
+            pa.array([0] * rows, pa.int32()),
+            pa.nulls(rows, HEADERS),
+        ],
+        schema=RAW_COLUMNS,
+    )
+
+
+def decode(form: Format, *values: bytes | None) -> tuple[list[dict[str, Any]], dict[int, str]]:
+    decoded = form.decode(source(values))
+    return fields(decoded), {each.row: each.reason for each in decoded.rejected}
+
+
+def fields(decoded: Decoded) -> list[dict[str, Any]]:
+    names = [name for name in decoded.rows.schema.names if name not in METADATA.names]
+    return list(decoded.rows.select(names).to_pylist())
+
+
+def test_raw_is_the_record() -> None:
+    batch = source([b"a", None])
+    decoded = make_format(FormatSpec()).decode(batch)
+    assert decoded.rows.equals(batch)
+
+
+def test_every_row_knows_its_record() -> None:
+    form = make_format(FormatSpec(kind="text"))
+    (row,) = form.decode(source([b"line"])).rows.to_pylist()
+    assert row == {
+        "text": "line",
+        "_topic": "t",
+        "_partition": 3,
+        "_offset": 100,
+        "_timestamp": datetime.fromtimestamp(0.001, UTC),
+        "_key": b"key",
+    }
+    assert form.table_schema().names == ["text", *METADATA.names]
+
+
+# --- text ----------------------------------------------------------------------------------------
+
+
+def test_access_log_lines() -> None:
+    form = make_format(FormatSpec(kind="text", options={"pattern": "access_log"}))
+    short = b'1.2.3.4 - - [17/May/2015:10:05:03 +0000] "-" 408 -'
+    rows, rejected = decode(form, LINE, short, None, b"no log line", b"\xff")
+    assert rows[0] == {
+        "client": "1.2.3.4",
+        "identity": "-",
+        "user": "bob",
+        "time": datetime(2015, 5, 17, 8, 5, 3, tzinfo=UTC),
+        "method": "GET",
+        "path": "/a%20b",
+        "protocol": "HTTP/1.1",
+        "status": 200,
+        "bytes": 12,
+        "referrer": "http://x/",
+        "agent": 'Agent \\"q\\"',
+    }
+    assert (rows[1]["status"], rows[1]["bytes"]) == (408, None)
+    assert rows[2]["status"] is None
+    assert rejected == {
+        3: "the line does not match the pattern",
+        4: "the value is not UTF-8",
+    }
+
+
+def test_a_group_that_does_not_fit_its_type() -> None:
+    columns = pa.schema([("n", pa.int32()), ("t", TIMESTAMP)])
+    pattern = r"(?P<n>\S+) (?P<t>\S+)"
+    form = make_format(FormatSpec(kind="text", columns=columns, options={"pattern": pattern}))
+    rows, rejected = decode(form, b"1 2020-01-01T00:00:00Z", b"x 2020-01-01T00:00:00Z", b"2 -")
+    assert [row["n"] for row in rows] == [1, 2]
+    assert rows[1]["t"] is None
+    assert rejected == {1: "column n: x is no int32"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [("no group", "no named group"), ("(?P<a>x", "no RE2"), (r"(?P<a>\d)(?=x)", "no RE2")],
+)
+def test_patterns_that_are_none(pattern: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        make_format(FormatSpec(kind="text", options={"pattern": pattern}))
+
+
+# --- JSON ----------------------------------------------------------------------------------------
+
+COLUMNS = pa.schema([("a", pa.int64()), ("t", TIMESTAMP), ("s", pa.string())])
+
+
+def json_form(**options: str) -> Format:
+    return make_format(FormatSpec(kind="json", columns=COLUMNS, options=options))
+
+
+def test_objects() -> None:
+    rows, rejected = decode(
+        json_form(), b' {"a":1, "s":"x\\ny"}', None, b'{"t":"2020-01-01T00:00:00Z"}', b"{}"
+    )
+    assert rows == [
+        {"a": 1, "t": None, "s": "x\ny"},
+        {"a": None, "t": None, "s": None},
+        {"a": None, "t": datetime(2020, 1, 1, tzinfo=UTC), "s": None},
+        {"a": None, "t": None, "s": None},
+    ]
+    assert not rejected
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [b"", b"nope", b"[1]", b"3", b'{"a":1}{"a":2}', b'{"a":1', b'{"a":"x"}', b"\xff", b'{"t":"x"}'],
+)
+def test_what_is_no_such_object_is_rejected_alone(bad: bytes) -> None:
+    rows, rejected = decode(json_form(), b'{"a":1}', bad, b'{"a":2}')
+    assert [row["a"] for row in rows] == [1, 2]
+    assert list(rejected) == [1]
+    assert rejected[1]
+
+
+def test_the_bad_ones_among_many() -> None:
+    values = [b'{"a":%d}' % number for number in range(2000)]
+    values[700] = values[1999] = b"bad"
+    rows, rejected = decode(json_form(), *values)
+    assert [row["a"] for row in rows] == [n for n in range(2000) if n not in (700, 1999)]
+    assert sorted(rejected) == [700, 1999]
+
+
+@pytest.mark.parametrize("beside", [b'{"a":2}', b"not read at once"])
+def test_new_fields_and_wider_types_are_told(beside: bytes) -> None:
+    decoded = json_form().decode(source([b'{"a":1.5,"new":{"x":[1]}}', beside]))
+    assert decoded.wider is not None
+    assert decoded.wider.field("a").type == pa.float64()
+    assert decoded.wider.field("new").type == pa.struct([("x", pa.list_(pa.int64()))])
+
+
+def test_without_evolution_they_are_not() -> None:
+    decoded = json_form(evolve="false").decode(source([b'{"a":1,"new":1}', b'{"a":1.5}']))
+    assert decoded.wider is None
+    assert [each.row for each in decoded.rejected] == [1]
+
+
+def test_text_in_a_number_does_not_make_the_column_text() -> None:
+    decoded = json_form().decode(source([b'{"a":"x"}', b'{"a":1}']))
+    assert decoded.wider is None
+    assert [each.row for each in decoded.rejected] == [0]
+
+
+@given(st.lists(st.one_of(st.none(), st.binary(max_size=12), st.just(b'{"a":1}')), max_size=12))
+def test_every_row_is_read_or_rejected(values: list[bytes | None]) -> None:
+    decoded = json_form().decode(source(values))
+    kept = [offset - 100 for offset in decoded.rows.column("_offset").to_pylist()]
+    assert sorted(kept + [each.row for each in decoded.rejected]) == list(range(len(values)))
+
+
+def test_inference() -> None:
+    seen = json_lines.infer([b'{"a":1,"n":null,"d":"2020-01-01T00:00:00Z"}', b'{"a":1.5,"l":[]}'])
+    assert {field.name: str(field.type) for field in seen} == {
+        "a": "double",
+        "n": "string",
+        "d": "timestamp[us, tz=UTC]",
+        "l": "list<item: string>",
+    }
+
+
+# --- CSV -----------------------------------------------------------------------------------------
+
+
+def test_csv() -> None:
+    columns = pa.schema([("n", pa.int64()), ("s", pa.string())])
+    form = make_format(FormatSpec(kind="csv", columns=columns))
+    rows, rejected = decode(form, b"1,x", b",y")
+    assert rows == [{"n": 1, "s": "x"}, {"n": None, "s": "y"}]
+    assert not rejected
+    rows, rejected = decode(form, b'2,"a,\nb"', b"z,1", b"1", b"", b"3,c")
+    assert rows == [{"n": 2, "s": "a,\nb"}, {"n": 3, "s": "c"}]
+    assert sorted(rejected) == [1, 2, 3]
+
+
+def test_csv_inference() -> None:
+    spec = FormatSpec(kind="csv", options={"header": "when,what", "delimiter": ";"})
+    seen = csv_lines.infer([b"2020-01-01T00:00:00;1", b"2020-01-01T00:00:01;2.5"], spec)
+    assert {field.name: str(field.type) for field in seen} == {
+        "when": "timestamp[us, tz=UTC]",
+        "what": "double",
+    }
+    assert csv_lines.infer([b"1,x"], FormatSpec(kind="csv")).names == ["column_1", "column_2"]
+
+
+# --- Avro and Protobuf ---------------------------------------------------------------------------
+
+AVRO = {
+    "type": "record",
+    "name": "R",
+    "fields": [
+        {"name": "a", "type": "long"},
+        {"name": "t", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "m", "type": {"type": "map", "values": "int"}},
+        {"name": "o", "type": ["null", {"type": "record", "name": "I", "fields": []}]},
+    ],
+}
+
+
+def datum(number: int) -> bytes:
+    out = io.BytesIO()
+    value = {"a": number, "t": datetime(2020, 1, 1, tzinfo=UTC), "m": {"k": 1}, "o": None}
+    fastavro.schemaless_writer(out, AVRO, value)
+    return out.getvalue()
+
+
+def test_avro() -> None:
+    definition = json.dumps(AVRO).encode()
+    form = make_format(FormatSpec(kind="avro", definition=definition))
+    rows, rejected = decode(form, datum(7), b"", datum(8) + b"x")
+    assert rows == [{"a": 7, "t": datetime(2020, 1, 1, tzinfo=UTC), "m": [("k", 1)], "o": None}]
+    assert sorted(rejected) == [1, 2]
+    framed = FormatSpec(kind="avro", definition=definition, options={"framing": "confluent"})
+    rows, rejected = decode(make_format(framed), b"\x00\x00\x00\x00\x05" + datum(9), datum(9))
+    assert [row["a"] for row in rows] == [9]
+    assert list(rejected) == [1]
+
+
+def test_protobuf() -> None:
+    files = descriptor_pb2.FileDescriptorSet()
+    file = files.file.add(name="x.proto", package="p", syntax="proto3")
+    message = file.message_type.add(name="M")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    message.field.add(name="a", number=1, type=kinds.TYPE_INT64, label=kinds.LABEL_OPTIONAL)
+    message.field.add(name="s", number=2, type=kinds.TYPE_STRING, label=kinds.LABEL_REPEATED)
+    spec = FormatSpec(
+        kind="protobuf", definition=files.SerializeToString(), options={"message": "p.M"}
+    )
+    rows, rejected = decode(make_format(spec), b"\x08\x05\x12\x01x", b"\xff", b"")
+    assert rows == [{"a": 5, "s": ["x"]}, {"a": 0, "s": []}]
+    assert list(rejected) == [1]
+    with pytest.raises(ConfigError, match=r"no message p\.N"):
+        make_format(
+            FormatSpec(kind="protobuf", definition=spec.definition, options={"message": "p.N"})
+        )
+
+
+def test_a_field_may_not_take_a_name_of_the_tables_own() -> None:
+    with pytest.raises(ConfigError, match="_offset"):
+        make_format(
+            FormatSpec(kind="json", columns=pa.schema([("_offset", pa.int64())]))
+        ).table_schema()

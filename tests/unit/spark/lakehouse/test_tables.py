@@ -1,0 +1,244 @@
+"""Delta, Iceberg and Parquet keep the same promises."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from millstream.model.errors import ConfigError
+from millstream.spark.lakehouse.data_files import DataFile, file_name
+from millstream.spark.lakehouse.formats.format import TIMESTAMP
+from millstream.spark.lakehouse.parquet import ParquetTableFiles
+from millstream.spark.lakehouse.table import (
+    KINDS,
+    ConcurrentLoadError,
+    Layout,
+    Table,
+    TableName,
+    dead_letters_of,
+    open_table,
+    parse_table_name,
+)
+
+SCHEMA = pa.schema([("value", pa.binary()), ("offset", pa.int64()), ("timestamp", TIMESTAMP)])
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def table(kind: str, tmp_path: Path) -> Table:
+    made = open_table(TableName(kind, tmp_path / "a table"))
+    assert not made.exists()
+    made.create(Layout(schema=SCHEMA))
+    assert made.exists()
+    return made
+
+
+def write(table: Table, batch: int, *, day: str | None = None) -> DataFile:
+    """Write three rows as a task would."""
+    rows = pa.table(
+        {
+            "value": [b"x"] * 3,
+            "offset": pa.array(range(batch * 3, batch * 3 + 3), pa.int64()),
+            "timestamp": pa.array([1, 2, 3], TIMESTAMP),
+        },
+        schema=SCHEMA,
+    )
+    name = file_name("app", batch=batch, task=0, attempt=os.urandom(4).hex())
+    path = name if day is None else f"date={day}/{name}"
+    file = table.staging_directory / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows, file)
+    return DataFile(
+        path=path,
+        size_bytes=file.stat().st_size,
+        rows=3,
+        partition_values={} if day is None else {"date": day},
+        min_offset=batch * 3,
+        max_offset=batch * 3 + 2,
+    )
+
+
+def fill(table: Table, batches: int) -> dict[str, int]:
+    entries: dict[str, int] = {}
+    for batch in range(1, batches + 1):
+        after = {"batch": batch, "t/0": batch * 3}
+        table.commit("app", after, [write(table, batch)], expected=entries)
+        entries = after
+    return entries
+
+
+def rows_of(table: Table) -> list[int]:
+    paths = [str(table.data_directory / path) for path in table.files()]
+    offsets = [pq.read_table(path, columns=["offset"])["offset"].to_pylist() for path in paths]
+    return sorted(offset for each in offsets for offset in each)
+
+
+def test_data_and_ledger_are_committed_together(table: Table) -> None:
+    assert table.ledger("app", ["batch", "t/0"]) == {}
+    entries = fill(table, 3)
+    assert table.ledger("app", ["batch", "t/0", "t/1"]) == entries
+    assert table.ledger("other", ["batch"]) == {}
+    assert rows_of(table) == list(range(3, 12))
+    assert len(table.files()) == 3
+
+
+def test_of_two_planners_only_the_first_commits(table: Table) -> None:
+    entries = fill(table, 2)
+    with pytest.raises(ConcurrentLoadError):
+        table.commit("app", {"batch": 2, "t/0": 6}, [write(table, 2)], expected={"batch": 1})
+    with pytest.raises(ConcurrentLoadError):
+        table.commit("app", {"batch": 1}, [write(table, 1)], expected={})
+    assert table.ledger("app", ["batch", "t/0"]) == entries
+    assert len(table.files()) == 2
+
+
+def test_other_loads_and_upkeep_do_not_stand_in_the_way(table: Table) -> None:
+    entries = fill(table, 3)
+    table.compact(target_bytes=1 << 20)
+    table.commit("other", {"batch": 1}, [write(table, 9)], expected={})
+    table.commit("app", {"batch": 4}, [write(table, 4)], expected={"batch": entries["batch"]})
+    assert rows_of(table) == [*range(3, 15), 27, 28, 29]
+
+
+def test_compaction_keeps_the_rows_and_the_ledger(table: Table) -> None:
+    entries = fill(table, 4)
+    found = table.compact(target_bytes=1 << 20)
+    assert (found.removed, found.added) == (4, 1)
+    assert rows_of(table) == list(range(3, 15))
+    assert table.ledger("app", list(entries)) == entries
+    assert table.compact(target_bytes=1 << 20).removed == 0
+
+
+def test_what_nothing_names_is_removed_when_it_is_old(table: Table) -> None:
+    fill(table, 4)
+    table.compact(target_bytes=1 << 20)
+    for file in table.name.path.rglob("*"):
+        os.utime(file, (0, 0))
+    assert table.expire(keep_ms=0) >= 4
+    assert rows_of(table) == list(range(3, 15))
+    assert sum(1 for _ in table.name.path.rglob("millstream-*.parquet")) <= 1
+    assert len(table.files()) == 1
+
+
+def test_columns_are_added_and_widened_by_name(table: Table, kind: str) -> None:
+    fill(table, 1)
+    table.add_columns(pa.schema([*SCHEMA, ("n", pa.int32())]))
+    table.add_columns(pa.schema([("n", pa.int64())]))
+    assert table.schema().field("n").type == pa.int64()
+    assert table.schema().names[:3] == SCHEMA.names
+    assert len(table.files()) == 1
+    assert table.ledger("app", ["batch"]) == {"batch": 1}
+
+
+def test_a_table_is_made_once(table: Table) -> None:
+    fill(table, 1)
+    table.create(Layout(schema=SCHEMA))
+    assert len(table.files()) == 1
+    with pytest.raises(ConfigError, match="other columns"):
+        table.create(Layout(schema=pa.schema([("x", pa.int8())])))
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_days_stand_in_the_path(kind: str, tmp_path: Path) -> None:
+    table = open_table(TableName(kind, tmp_path / "t"))
+    table.create(Layout(schema=SCHEMA, event_time="timestamp"))
+    assert table.schema().names[-1] == "date"
+    table.commit("app", {"batch": 1}, [write(table, 1, day="1970-01-01")], expected={})
+    if kind == "parquet":
+        found = ds.dataset(tmp_path / "t", partitioning="hive").to_table()
+        assert found["date"].to_pylist() == ["1970-01-01"] * 3
+    else:
+        from deltalake import DeltaTable
+
+        found = DeltaTable(tmp_path / "t").to_pyarrow_table()
+        assert [str(day) for day in found["date"].to_pylist()] == ["1970-01-01"] * 3
+
+
+def test_iceberg_knows_the_day_by_itself(tmp_path: Path) -> None:
+    table = open_table(TableName("iceberg", tmp_path / "t"))
+    table.create(Layout(schema=SCHEMA, event_time="timestamp"))
+    table.commit("app", {"batch": 1}, [write(table, 1)], expected={})
+    assert table.schema().names == SCHEMA.names
+    assert rows_of(table) == [3, 4, 5]
+
+
+def test_repair_removes_double_references(tmp_path: Path) -> None:
+    for kind in ("iceberg", "parquet"):
+        table = open_table(TableName(kind, tmp_path / kind))
+        table.create(Layout(schema=SCHEMA))
+        file = write(table, 1)
+        table.commit("app", {"batch": 1}, [file], expected={})
+        table.commit("other", {"batch": 1}, [file], expected={})
+        assert rows_of(table) == [3, 3, 4, 4, 5, 5]
+        assert table.remove_duplicates() == [file.path]
+        assert rows_of(table) == [3, 4, 5]
+        assert table.remove_duplicates() == []
+
+
+# --- Parquet's own log ---------------------------------------------------------------------------
+
+
+def test_readers_see_committed_files_only(tmp_path: Path) -> None:
+    table = ParquetTableFiles(TableName("parquet", tmp_path / "t"))
+    table.create(Layout(schema=SCHEMA))
+    file = write(table, 1)
+    assert ds.dataset(tmp_path / "t", format="parquet").count_rows() == 0
+    table.commit("app", {"batch": 1}, [file], expected={})
+    assert ds.dataset(tmp_path / "t", format="parquet").count_rows() == 3
+
+
+def test_a_crash_between_commit_and_move_is_made_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = ParquetTableFiles(TableName("parquet", tmp_path / "t"))
+    table.create(Layout(schema=SCHEMA))
+    file = write(table, 1)
+    with monkeypatch.context() as patch:
+
+        def crash(self: Path, target: Path) -> Path:
+            raise KeyboardInterrupt
+
+        patch.setattr(Path, "rename", crash)
+        with pytest.raises(KeyboardInterrupt):
+            table.commit("app", {"batch": 1}, [file], expected={})
+    assert not (tmp_path / "t" / file.path).exists()
+    assert table.ledger("app", ["batch"]) == {"batch": 1}
+    assert rows_of(table) == [3, 4, 5]
+
+
+def test_the_log_is_replayed_from_its_newest_state(tmp_path: Path) -> None:
+    table = ParquetTableFiles(TableName("parquet", tmp_path / "t"))
+    table.create(Layout(schema=SCHEMA))
+    entries = fill(table, 60)
+    log = tmp_path / "t" / "_millstream" / "log"
+    assert len(list(log.glob("*.state"))) == 1
+    for commit in sorted(log.glob("*.json"))[:50]:
+        commit.unlink()
+    assert table.ledger("app", list(entries)) == entries
+    assert len(table.files()) == 60
+
+
+def test_a_directory_with_other_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "users-own.txt").write_text("x")
+    with pytest.raises(ConfigError, match="not empty"):
+        ParquetTableFiles(TableName("parquet", tmp_path)).create(Layout(schema=SCHEMA))
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+def test_names() -> None:
+    assert str(parse_table_name("delta:/x/y")) == "delta:/x/y"
+    assert dead_letters_of(parse_table_name("iceberg:/x/y")).path == Path("/x/y_dead_letters")
+    for text in ("", "delta", "delta:", "hudi:/x"):
+        with pytest.raises(ConfigError, match="delta:PATH"):
+            parse_table_name(text)
