@@ -239,6 +239,9 @@ class MemoryFileSystem:
             new_folder.change({new_name: node})
             old_folder.change({old_name: None})
 
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        """Files here have no times."""
+
     def remove(self, path: str) -> None:
         if self.exists(path):
             self.step("remove", path)

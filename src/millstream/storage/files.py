@@ -14,6 +14,8 @@ import mmap
 import os
 import resource
 import shutil
+import struct
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -29,6 +31,7 @@ _PROBE_STEP_BYTES: Final = 256 * 1024
 drops comes in runs of about half of that."""
 
 _NO_WAIT: Final = getattr(os, "RWF_NOWAIT", 0)
+_FLOCK: Final = struct.Struct("@hhqqi4x")
 _ONE_BYTE: Final = (bytearray(1),)
 
 
@@ -107,6 +110,9 @@ class FileSystem(Protocol):
 
     def rename(self, old_path: str, new_path: str) -> None:
         """Rename a file or directory; a file in the way is replaced."""
+
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        """Set when a file was last written, as :meth:`scan` tells it."""
 
     def remove(self, path: str) -> None:
         """Remove a file; one that is not there is fine."""
@@ -259,6 +265,31 @@ class LocalLock:
         os.close(self._descriptor)
 
 
+def lock_holder(path: str) -> int | None:
+    """Return the id of the process that holds the lock on a file, None when nobody does.
+
+    It only asks: nothing is made, written or locked, so whoever wants the lock at this moment gets
+    it. None as well where the system cannot tell.
+    """
+    if os.path.realpath(path) in LocalLock._held:
+        return os.getpid()
+    if sys.platform != "linux":
+        return None
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        # struct flock as Linux has it on 64 bits: type, whence, start, length, process.
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, _, _, process = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    except (OSError, struct.error):
+        return None
+    finally:
+        os.close(descriptor)
+    return None if kind == fcntl.F_UNLCK else process
+
+
 class LocalFileSystem:
     """The machine's own file system."""
 
@@ -302,6 +333,10 @@ class LocalFileSystem:
     def rename(self, old_path: str, new_path: str) -> None:
         """Rename in one step."""
         os.replace(old_path, new_path)
+
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        """Set both of a file's times."""
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def remove(self, path: str) -> None:
         """Remove a file if it is there."""

@@ -1,0 +1,1 @@
+"""Checks the files of a log against each other, for `millstream log verify`; writes nothing."""
