@@ -1,0 +1,392 @@
+"""What the leader of one partition knows about its followers. Pure: no clock, no I/O.
+
+The leader counts how far each follower has come by the offsets that it fetches from: a fetch from
+offset n says that everything below n is on the follower. From that come the high watermark, which
+follower joins the ISR and which has to leave it. Only the controller writes the ISR; the leader
+proposes (see ``isr``). Times are of a monotonic clock. Kafka: ``Partition``, ``Replica``.
+
+The high watermark moves to the smallest log end of the maximal ISR, and only while the committed
+ISR has ``min.insync.replicas`` members (KIP-966): so every eligible leader replica that the
+controller keeps beside a small ISR holds all that is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.leadership import IsrMember, PartitionState
+from millstream.model.offsets import NO_OFFSET, Offset
+from millstream.replication.effects import (
+    AdvanceHighWatermark,
+    AwaitNewState,
+    LeaderEffect,
+    ProposeIsr,
+    RetryProposal,
+)
+from millstream.replication.isr import Committed, Isr, Pending, PendingExpand, PendingShrink
+
+_NEWER_STATE: Final = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.NEW_LEADER_ELECTED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""Answers of a controller that has another state than the proposal rests on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationRules:
+    """The settings that a leader goes by."""
+
+    min_insync_replicas: int = 1
+    lag_time_max_ms: float = 30_000
+    refused_pause_ms: float = 100
+    """How long a follower that the controller refused is not proposed again."""
+
+
+@dataclass(slots=True)
+class FollowerProgress:
+    """How far one follower has come, as its fetches tell."""
+
+    log_end_offset: Offset = NO_OFFSET
+    log_start_offset: Offset = NO_OFFSET
+    last_caught_up_ms: float = float("-inf")
+    broker_epoch: int = NO_BROKER_EPOCH
+    has_fetched: bool = False
+    """True once it has fetched in this leader epoch."""
+    last_fetch_ms: float = float("-inf")
+    last_fetch_leader_end: Offset = NO_OFFSET
+    not_before_ms: float = float("-inf")
+    """It is not proposed for the ISR before this moment."""
+
+    def fetched(self, fetch: FollowerFetch, *, leader_end: Offset, now_ms: float) -> None:
+        """Take note of a fetch (Kafka: ``Replica.updateFetchStateOrThrow``).
+
+        It had caught up now if it fetches from the leader's end, and had caught up at its fetch
+        before if it asks for what was the end then.
+        """
+        if fetch.offset >= leader_end:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
+        elif self.has_fetched and fetch.offset >= self.last_fetch_leader_end:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
+        self.log_end_offset = fetch.offset
+        self.log_start_offset = fetch.log_start_offset
+        self.broker_epoch = fetch.broker_epoch
+        self.has_fetched = True
+        self.last_fetch_ms = now_ms
+        self.last_fetch_leader_end = leader_end
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerFetch:
+    """Who fetches from where. ``live_epoch`` is the broker epoch under which the cluster knows the
+    follower now, None when it is not alive.
+    """
+
+    broker_id: BrokerId
+    offset: Offset
+    broker_epoch: int = NO_BROKER_EPOCH
+    live_epoch: int | None = None
+    log_start_offset: Offset = NO_OFFSET
+
+
+class LeaderReplication:
+    """The replicas of one partition through the eyes of its leader, for one leadership.
+
+    ``log_end_offset`` is the end of what counts on this broker: the flushed end where the flush
+    policy asks for it.
+    """
+
+    __slots__ = (
+        "_attempt",
+        "_broker_epoch",
+        "_broker_id",
+        "_in_doubt",
+        "_rules",
+        "_since_ms",
+        "followers",
+        "high_watermark",
+        "isr",
+        "leader_epoch_start_offset",
+        "log_end_offset",
+        "state",
+    )
+
+    def __init__(
+        self,
+        member: IsrMember,
+        state: PartitionState,
+        rules: ReplicationRules,
+        *,
+        log_end_offset: Offset,
+        high_watermark: Offset,
+        now_ms: float,
+    ) -> None:
+        """Become leader: nothing is known of followers, and nothing is pending."""
+        assert state.leader == member.broker_id, "a broker leads what the controller gave it"
+        self._broker_id = member.broker_id
+        self._broker_epoch = member.broker_epoch
+        self._rules = rules
+        self._attempt = 0
+        self.log_end_offset = log_end_offset
+        self.high_watermark = high_watermark
+        self._begin(state, now_ms)
+
+    def _begin(self, state: PartitionState, now_ms: float) -> None:
+        self.state = state
+        self.isr: Isr = Committed(state.isr)
+        self._in_doubt = False
+        """True while an attempt whose outcome nobody knows may still be written."""
+        self._since_ms = now_ms
+        self.leader_epoch_start_offset = self.log_end_offset
+        self.followers: dict[BrokerId, FollowerProgress] = {
+            each: FollowerProgress(
+                # A member of the ISR has one period to show itself.
+                last_caught_up_ms=now_ms if each in state.isr else float("-inf")
+            )
+            for each in state.replicas
+            if each != self._broker_id
+        }
+
+    # What the controller says
+
+    def on_state(self, state: PartitionState, now_ms: float) -> tuple[LeaderEffect, ...]:
+        """Take over a state from the controller that keeps this broker the leader.
+
+        An older partition epoch changes nothing. A higher leader epoch begins a new leadership; the
+        same one keeps what is known of followers, adopts the ISR and looks at the high watermark
+        again (KAFKA-13091, KAFKA-13254).
+        """
+        assert state.leader == self._broker_id
+        if (state.leader_epoch, state.partition_epoch) <= (
+            self.state.leader_epoch,
+            self.state.partition_epoch,
+        ):
+            return ()
+        if state.leader_epoch > self.state.leader_epoch:
+            self._begin(state, now_ms)
+        else:
+            self._adopt(state)
+        return self._advance()
+
+    def _adopt(self, state: PartitionState) -> None:
+        self.state = state
+        self.isr = Committed(state.isr)
+        self._in_doubt = False
+        before = self.followers
+        self.followers = {
+            each: before.get(each) or FollowerProgress()
+            for each in state.replicas
+            if each != self._broker_id
+        }
+
+    def on_rules(self, rules: ReplicationRules) -> tuple[LeaderEffect, ...]:
+        """Take over changed settings; a smaller ``min.insync.replicas`` may commit more."""
+        self._rules = rules
+        return self._advance()
+
+    # What happens to the log
+
+    def on_append(self, log_end_offset: Offset) -> tuple[LeaderEffect, ...]:
+        """Take note that this broker's own log counts up to ``log_end_offset``."""
+        self.log_end_offset = log_end_offset
+        return self._advance()
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """True while too few are in sync for acks=all: errors 19 and 20."""
+        return len(self.isr.isr) < self.effective_min_isr
+
+    @property
+    def effective_min_isr(self) -> int:
+        """``min.insync.replicas``, or all replicas where there are fewer."""
+        return min(self._rules.min_insync_replicas, len(self.state.replicas))
+
+    # What followers do
+
+    def on_follower_fetch(self, fetch: FollowerFetch, now_ms: float) -> tuple[LeaderEffect, ...]:
+        """Record a fetch whose epoch and offset hold, before it is answered.
+
+        KafkaError UNKNOWN_LEADER_EPOCH for a broker that is no replica (a reassignment that one of
+        the two has not heard of), NOT_LEADER_OR_FOLLOWER for one of a broker epoch gone by.
+        """
+        progress = self.followers.get(fetch.broker_id)
+        if progress is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH, f"broker {fetch.broker_id} is not a replica"
+            )
+        if NO_BROKER_EPOCH != fetch.broker_epoch < progress.broker_epoch:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "a fetch from a life of that broker gone by"
+            )
+        progress.fetched(fetch, leader_end=self.log_end_offset, now_ms=now_ms)
+        effects = self._maybe_expand(fetch, progress, now_ms)
+        return (*effects, *self._advance()) if effects else self._advance()
+
+    def _maybe_expand(
+        self, fetch: FollowerFetch, progress: FollowerProgress, now_ms: float
+    ) -> tuple[LeaderEffect, ...]:
+        if not isinstance(self.isr, Committed) or fetch.broker_id in self.isr.isr:
+            return ()
+        if not self._may_join(fetch, progress) or now_ms < progress.not_before_ms:
+            return ()
+        self._attempt += 1
+        self.isr = PendingExpand(self.isr.isr, fetch.broker_id, self._attempt, now_ms)
+        return (self._proposal(self.isr),)
+
+    def _may_join(self, fetch: FollowerFetch, progress: FollowerProgress) -> bool:
+        """Tell whether a follower holds all that a leader has to, and is who it was.
+
+        It needs the leader epoch's start as well as the high watermark (KAFKA-7128): what a leader
+        before us committed may lie above our high watermark, and never above that start.
+        """
+        return (
+            progress.log_end_offset >= self.high_watermark
+            and progress.log_end_offset >= self.leader_epoch_start_offset
+            and fetch.live_epoch is not None
+            and fetch.live_epoch == fetch.broker_epoch
+        )
+
+    def check_shrink(self, now_ms: float) -> tuple[LeaderEffect, ...]:
+        """Propose to remove who has not caught up for ``replica.lag.time.max.ms``."""
+        if not isinstance(self.isr, Committed):
+            return ()
+        if now_ms - self._since_ms <= self._rules.lag_time_max_ms:
+            return ()
+        lagging = tuple(
+            each
+            for each in self.isr.isr
+            if each != self._broker_id and self._lags(self.followers.get(each), now_ms)
+        )
+        if not lagging:
+            return ()
+        self._attempt += 1
+        self.isr = PendingShrink(self.isr.isr, lagging, self._attempt, now_ms)
+        return (self._proposal(self.isr),)
+
+    def _lags(self, progress: FollowerProgress | None, now_ms: float) -> bool:
+        if progress is None:
+            return True  # no replica any more
+        if progress.log_end_offset == self.log_end_offset:
+            return False
+        return now_ms - progress.last_caught_up_ms > self._rules.lag_time_max_ms
+
+    def lag_of(self, broker_id: BrokerId) -> int | None:
+        """Return how many records a follower is behind; None while it has not fetched."""
+        progress = self.followers.get(broker_id)
+        if progress is None or not progress.has_fetched:
+            return None
+        return max(0, self.log_end_offset - progress.log_end_offset)
+
+    @property
+    def progress(self) -> Mapping[BrokerId, FollowerProgress]:
+        """How far each follower has come."""
+        return self.followers
+
+    # What becomes of a proposal
+
+    def on_isr_answer(
+        self, attempt: int, answer: PartitionState | ErrorCode, now_ms: float
+    ) -> tuple[LeaderEffect, ...]:
+        """Take over what the controller answered to a proposal, or what went wrong on the way.
+
+        Success is adopted. INELIGIBLE_REPLICA and OPERATION_NOT_ATTEMPTED say that nothing was
+        written, and the ISR is what it was. After anything else, a time-out above all, the
+        controller may hold the proposed ISR or come to hold it: the maximal ISR stays, and the
+        proposal is repeated or newer state is waited for.
+        """
+        if isinstance(answer, PartitionState):
+            return self._answered_with_state(answer, now_ms)
+        pending = self.isr
+        if isinstance(pending, Committed) or pending.attempt != attempt:
+            return ()
+        if answer is ErrorCode.INELIGIBLE_REPLICA and self._may_revert_refused(pending, now_ms):
+            return self._revert(pending, now_ms)
+        if answer is ErrorCode.OPERATION_NOT_ATTEMPTED and not self._in_doubt:
+            return self._revert(pending, now_ms)
+        if answer in _NEWER_STATE:
+            return (AwaitNewState(), RetryProposal(attempt))
+        self._in_doubt |= answer not in (
+            ErrorCode.INELIGIBLE_REPLICA,
+            ErrorCode.OPERATION_NOT_ATTEMPTED,
+        )
+        return (RetryProposal(attempt),)
+
+    def _answered_with_state(
+        self, state: PartitionState, now_ms: float
+    ) -> tuple[LeaderEffect, ...]:
+        if state.leader != self._broker_id or state.leader_epoch != self.state.leader_epoch:
+            return (AwaitNewState(),)
+        if state.partition_epoch < self.state.partition_epoch:
+            return ()
+        if state.partition_epoch > self.state.partition_epoch:
+            return self.on_state(state, now_ms)
+        # "Already so": what was proposed is what the controller holds.
+        self._adopt(state)
+        return self._advance()
+
+    def _may_revert_refused(self, pending: Pending, now_ms: float) -> bool:
+        """Tell whether a refusal settles the matter.
+
+        An earlier attempt that nobody answered may still lie in a controller's socket and be
+        written after the refusal; it is given the lag time to surface.
+        """
+        return not self._in_doubt or now_ms - pending.since_ms > self._rules.lag_time_max_ms
+
+    def _revert(self, pending: Pending, now_ms: float) -> tuple[LeaderEffect, ...]:
+        self.isr = Committed(pending.isr)
+        self._in_doubt = False
+        if isinstance(pending, PendingExpand):
+            progress = self.followers.get(pending.added)
+            if progress is not None:
+                progress.not_before_ms = now_ms + self._rules.refused_pause_ms
+        return self._advance()
+
+    def retry_proposal(self, attempt: int) -> tuple[LeaderEffect, ...]:
+        """Propose again what is still pending under ``attempt``."""
+        pending = self.isr
+        if isinstance(pending, Committed) or pending.attempt != attempt:
+            return ()
+        return (self._proposal(pending),)
+
+    def _proposal(self, pending: Pending) -> ProposeIsr:
+        return ProposeIsr(
+            pending.attempt,
+            self.state.leader_epoch,
+            self.state.partition_epoch,
+            tuple(self._member(each) for each in pending.proposed),
+        )
+
+    def _member(self, broker_id: BrokerId) -> IsrMember:
+        """Name a member with the broker epoch it fetched with (KIP-903); -1 for one that has not
+        fetched in this leadership.
+        """
+        if broker_id == self._broker_id:
+            return IsrMember(broker_id, self._broker_epoch)
+        progress = self.followers.get(broker_id)
+        return IsrMember(broker_id, NO_BROKER_EPOCH if progress is None else progress.broker_epoch)
+
+    # The high watermark
+
+    def _advance(self) -> tuple[LeaderEffect, ...]:
+        if self.is_under_min_isr:
+            return ()
+        committed = self.log_end_offset
+        followers = self.followers
+        for each in self.isr.maximal_isr:
+            if each == self._broker_id:
+                continue
+            progress = followers.get(each)
+            end = NO_OFFSET if progress is None else progress.log_end_offset
+            committed = min(committed, end)
+        if committed <= self.high_watermark:
+            return ()
+        self.high_watermark = committed
+        return (AdvanceHighWatermark(committed),)

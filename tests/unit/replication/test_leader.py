@@ -1,0 +1,345 @@
+"""The leader's rules, each by its name: become leader, high watermark, expand, shrink, answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.replication.leading import (
+    LAG_MS,
+    ME,
+    MY_EPOCH,
+    RULES,
+    B,
+    C,
+    D,
+    fetch,
+    leader,
+    only,
+    proposed,
+    state,
+)
+
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.leadership import IsrMember
+from millstream.replication.effects import (
+    AdvanceHighWatermark,
+    AwaitNewState,
+    ProposeIsr,
+    RetryProposal,
+)
+from millstream.replication.isr import Committed, PendingExpand, PendingShrink
+
+# Become leader
+
+
+def test_become_leader_starts_its_epoch_at_the_log_end_and_knows_no_follower() -> None:
+    machine = leader(end=100, high_watermark=80)
+    assert machine.leader_epoch_start_offset == 100
+    assert machine.isr == Committed((ME, B, C))
+    assert machine.high_watermark == 80
+    assert [each.log_end_offset for each in machine.progress.values()] == [-1, -1]
+
+
+def test_a_new_leader_epoch_clears_what_is_known_of_followers() -> None:
+    machine = leader()
+    fetch(machine, B, 100)
+    machine.on_append(120)
+    machine.on_state(state(ME, B, C, leader_epoch=6, partition_epoch=8), 5)
+    assert machine.leader_epoch_start_offset == 120
+    assert machine.progress[B].log_end_offset == -1
+
+
+def test_the_same_leader_epoch_adopts_the_isr_and_looks_at_the_high_watermark_again() -> None:
+    """KAFKA-13091: a shrink that came by another way commits what waited for who left."""
+    machine = leader(end=100)
+    fetch(machine, B, 100)
+    effects = machine.on_state(state(ME, B, partition_epoch=8), 5)
+    assert effects == (AdvanceHighWatermark(100),)
+    assert machine.progress[B].log_end_offset == 100
+
+
+def test_an_older_partition_epoch_changes_nothing() -> None:
+    machine = leader()
+    assert machine.on_state(state(ME, partition_epoch=6), 5) == ()
+    assert machine.on_state(state(ME, partition_epoch=7), 5) == ()
+    assert machine.isr.isr == (ME, B, C)
+
+
+# High watermark
+
+
+def test_the_high_watermark_is_the_smallest_log_end_of_the_isr() -> None:
+    machine = leader(end=100, high_watermark=0)
+    assert fetch(machine, B, 90) == ()
+    assert fetch(machine, C, 60) == (AdvanceHighWatermark(60),)
+    assert fetch(machine, C, 95) == (AdvanceHighWatermark(90),)
+    assert fetch(machine, B, 100) == (AdvanceHighWatermark(95),)
+
+
+def test_the_high_watermark_does_not_wait_for_who_is_out_of_sync() -> None:
+    machine = leader(ME, B, end=100)
+    fetch(machine, C, 10)
+    assert only(fetch(machine, B, 100), AdvanceHighWatermark).offset == 100
+
+
+def test_the_high_watermark_never_goes_back() -> None:
+    machine = leader(end=100, high_watermark=80)
+    fetch(machine, B, 50)
+    assert fetch(machine, C, 50) == ()
+    assert machine.high_watermark == 80
+
+
+def test_alone_in_the_isr_an_append_commits_at_once() -> None:
+    machine = leader(ME, end=100)
+    assert machine.on_append(101) == (AdvanceHighWatermark(101),)
+
+
+def test_below_min_isr_nothing_is_committed() -> None:
+    """KIP-966: what counts as committed is on min.insync.replicas brokers."""
+    machine = leader(ME, end=100, min_isr=2)
+    assert machine.is_under_min_isr
+    assert machine.on_append(101) == ()
+    assert machine.high_watermark == 80
+
+
+def test_the_effective_min_isr_is_no_larger_than_the_replicas() -> None:
+    machine = leader(ME, min_isr=2, replicas=(ME,))
+    assert machine.effective_min_isr == 1
+    assert machine.on_append(101) == (AdvanceHighWatermark(101),)
+
+
+def test_a_pending_member_counts_for_the_high_watermark_and_not_for_min_isr() -> None:
+    machine = leader(ME, end=100, high_watermark=80, min_isr=2)
+    assert isinstance(fetch(machine, B, 100)[0], ProposeIsr)
+    assert machine.is_under_min_isr
+    assert machine.on_append(101) == ()
+    effects = machine.on_isr_answer(1, state(ME, B, partition_epoch=8), 2)
+    assert effects == (AdvanceHighWatermark(100),)
+
+
+def test_smaller_min_isr_commits_what_waited() -> None:
+    machine = leader(ME, end=100, min_isr=2)
+    assert machine.on_rules(RULES) == (AdvanceHighWatermark(100),)
+
+
+# Expand
+
+
+def test_a_follower_that_has_caught_up_is_proposed_with_its_broker_epoch() -> None:
+    machine = leader(ME, B, end=100)
+    fetch(machine, B, 100, epoch=22, live=22)
+    effect = only(fetch(machine, C, 100, epoch=33, live=33), ProposeIsr)
+    assert effect.members == (IsrMember(ME, MY_EPOCH), IsrMember(B, 22), IsrMember(C, 33))
+    assert (effect.leader_epoch, effect.partition_epoch) == (5, 7)
+
+
+def test_a_member_that_has_not_fetched_yet_is_named_without_an_epoch() -> None:
+    machine = leader(ME, B, end=100)
+    effect = only(fetch(machine, C, 100), ProposeIsr)
+    assert effect.members[1] == IsrMember(B, -1)
+
+
+def test_expansion_needs_the_high_watermark() -> None:
+    machine = leader(ME, end=100, high_watermark=100)
+    machine.on_append(150)
+    assert machine.high_watermark == 150
+    assert fetch(machine, B, 149) == ()
+    assert proposed(fetch(machine, B, 150)) == (ME, B)
+
+
+def test_expansion_needs_the_start_of_the_leader_epoch() -> None:
+    """KAFKA-7128: below it may lie what the leader before committed."""
+    machine = leader(ME, C, end=100, high_watermark=50)
+    assert fetch(machine, B, 99) == ()
+    assert proposed(fetch(machine, B, 100)) == (ME, C, B)
+
+
+@pytest.mark.parametrize("live", [None, 22])
+def test_expansion_needs_the_life_that_the_follower_fetched_with(live: int | None) -> None:
+    """KIP-841, KIP-903: a broker that is gone, or has been born again, does not join."""
+    machine = leader(ME, B, end=100)
+    assert fetch(machine, C, 100, epoch=21, live=live) == ()
+
+
+def test_one_proposal_at_a_time() -> None:
+    machine = leader(ME, end=100)
+    assert proposed(fetch(machine, B, 100)) == (ME, B)
+    assert fetch(machine, C, 100) == ()
+
+
+def test_a_broker_that_is_no_replica_is_refused() -> None:
+    with pytest.raises(KafkaError) as caught:
+        fetch(leader(), D, 100)
+    assert caught.value.error is ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def test_a_fetch_from_a_life_gone_by_is_refused() -> None:
+    """KIP-380, KAFKA-15653."""
+    machine = leader()
+    fetch(machine, B, 90, epoch=30, live=30)
+    with pytest.raises(KafkaError) as caught:
+        fetch(machine, B, 100, epoch=29, live=30)
+    assert caught.value.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert machine.progress[B].log_end_offset == 90
+
+
+# Shrink
+
+
+def test_who_has_not_caught_up_for_the_lag_time_is_proposed_to_leave() -> None:
+    machine = leader(end=100, high_watermark=0)
+    fetch(machine, B, 100, now_ms=LAG_MS)
+    fetch(machine, C, 60, now_ms=LAG_MS)
+    assert proposed(machine.check_shrink(LAG_MS + 1)) == (ME, B)
+    assert machine.isr == PendingShrink((ME, B, C), (C,), 1, LAG_MS + 1)
+    assert machine.high_watermark == 60
+
+
+def test_nobody_leaves_in_the_first_lag_time_of_a_leadership() -> None:
+    machine = leader(end=100)
+    assert machine.check_shrink(LAG_MS) == ()
+
+
+def test_who_is_at_the_end_stays_however_long_it_has_been_silent() -> None:
+    machine = leader(end=100)
+    fetch(machine, B, 100)
+    fetch(machine, C, 100)
+    assert machine.check_shrink(10 * LAG_MS) == ()
+
+
+def test_a_follower_that_is_always_a_little_behind_stays() -> None:
+    """It reads at each fetch what was the end at the one before (KAFKA: KIP-16)."""
+    machine = leader(end=100)
+    end = 100
+    for moment in range(0, 3 * LAG_MS, LAG_MS // 2):
+        fetch(machine, B, end, now_ms=moment)
+        fetch(machine, C, end, now_ms=moment)
+        end += 10
+        machine.on_append(end)
+    assert machine.check_shrink(3 * LAG_MS) == ()
+
+
+def test_a_shrink_commits_only_when_the_controller_has_written_it() -> None:
+    machine = leader(end=100, high_watermark=0)
+    fetch(machine, B, 100, now_ms=LAG_MS)
+    machine.check_shrink(LAG_MS + 1)
+    assert machine.high_watermark == 0
+    effects = machine.on_isr_answer(1, state(ME, B, partition_epoch=8), LAG_MS + 2)
+    assert effects == (AdvanceHighWatermark(100),)
+    assert machine.isr == Committed((ME, B))
+
+
+def test_who_was_removed_may_come_back() -> None:
+    machine = leader(ME, B, end=100)
+    machine.on_state(state(ME, partition_epoch=8), 1)
+    assert proposed(fetch(machine, B, 100)) == (ME, B)
+
+
+# Answers to a proposal
+
+
+@pytest.mark.parametrize("error", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])
+def test_what_surely_was_not_written_is_taken_back(error: ErrorCode) -> None:
+    machine = leader(ME, end=100)
+    fetch(machine, B, 100)
+    machine.on_append(150)
+    assert machine.high_watermark == 100
+    assert machine.on_isr_answer(1, error, 2) == (AdvanceHighWatermark(150),)
+    assert machine.isr == Committed((ME,))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ],
+)
+def test_any_other_error_keeps_the_maximal_isr_and_tries_again(error: ErrorCode) -> None:
+    machine = leader(ME, end=100)
+    fetch(machine, B, 100)
+    machine.on_append(150)
+    assert machine.on_isr_answer(1, error, 2) == (RetryProposal(1),)
+    assert isinstance(machine.isr, PendingExpand)
+    assert machine.high_watermark == 100
+    again = only(machine.retry_proposal(1), ProposeIsr)
+    assert [member.broker_id for member in again.members] == [ME, B]
+
+
+@pytest.mark.parametrize("error", [ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.FENCED_LEADER_EPOCH])
+def test_an_answer_from_newer_state_waits_for_it(error: ErrorCode) -> None:
+    machine = leader(ME, end=100)
+    fetch(machine, B, 100)
+    assert AwaitNewState() in machine.on_isr_answer(1, error, 2)
+    assert isinstance(machine.isr, PendingExpand)
+
+
+def test_after_a_time_out_not_attempted_proves_nothing() -> None:
+    """The attempt before may have been written."""
+    machine = leader(ME, end=100)
+    fetch(machine, B, 100)
+    machine.on_isr_answer(1, ErrorCode.REQUEST_TIMED_OUT, 2)
+    assert machine.on_isr_answer(1, ErrorCode.OPERATION_NOT_ATTEMPTED, 3) == (RetryProposal(1),)
+    assert isinstance(machine.isr, PendingExpand)
+
+
+def test_after_a_time_out_a_refusal_counts_once_the_lag_time_is_over() -> None:
+    machine = leader(ME, end=100)
+    fetch(machine, B, 100, now_ms=1)
+    machine.on_isr_answer(1, ErrorCode.REQUEST_TIMED_OUT, 2)
+    assert machine.on_isr_answer(1, ErrorCode.INELIGIBLE_REPLICA, 3) == (RetryProposal(1),)
+    machine.on_isr_answer(1, ErrorCode.INELIGIBLE_REPLICA, LAG_MS + 2)
+    assert machine.isr == Committed((ME,))
+
+
+def test_a_refused_follower_is_not_proposed_again_at_once() -> None:
+    machine = leader(ME, end=100)
+    fetch(machine, B, 100)
+    machine.on_isr_answer(1, ErrorCode.INELIGIBLE_REPLICA, 2)
+    assert fetch(machine, B, 100, now_ms=3) == ()
+    assert proposed(fetch(machine, B, 100, now_ms=1000)) == (ME, B)
+
+
+def test_state_that_came_by_a_push_ends_a_proposal_and_its_answer_is_late() -> None:
+    """KAFKA-13254."""
+    machine = leader(ME, end=100)
+    fetch(machine, B, 100)
+    machine.on_state(state(ME, B, partition_epoch=8), 2)
+    assert machine.isr == Committed((ME, B))
+    assert machine.on_isr_answer(1, ErrorCode.INELIGIBLE_REPLICA, 3) == ()
+    assert machine.on_isr_answer(1, state(ME, B, partition_epoch=8), 3) == ()
+    assert machine.retry_proposal(1) == ()
+    assert machine.isr == Committed((ME, B))
+
+
+def test_already_so_is_success() -> None:
+    machine = leader(ME, B, end=100)
+    fetch(machine, C, 100)
+    machine.on_isr_answer(1, replace(state(ME, B, C)), 2)
+    assert machine.isr == Committed((ME, B, C))
+
+
+def test_an_answer_of_another_leadership_changes_nothing() -> None:
+    machine = leader(ME, end=100)
+    fetch(machine, B, 100)
+    answer = state(B, leader=B, leader_epoch=6, partition_epoch=9)
+    assert machine.on_isr_answer(1, answer, 2) == (AwaitNewState(),)
+    assert isinstance(machine.isr, PendingExpand)
+
+
+def test_a_replica_that_was_reassigned_away_is_known_no_more() -> None:
+    machine = leader(ME, B, end=100)
+    fetch(machine, C, 90)
+    machine.on_state(state(ME, B, replicas=(ME, B), partition_epoch=8), 2)
+    assert list(machine.progress) == [B]
+    with pytest.raises(KafkaError):
+        fetch(machine, C, 95)
+
+
+def test_lag_is_told_once_a_follower_has_fetched() -> None:
+    machine = leader(end=100)
+    fetch(machine, B, 90)
+    assert (machine.lag_of(B), machine.lag_of(C), machine.lag_of(D)) == (10, None, None)
