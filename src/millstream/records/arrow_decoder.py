@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
@@ -22,6 +23,8 @@ from millstream.records.kernel_types import BinaryOut, Columns, Fault, Sizes
 
 _MAX_CELLS_BYTES: Final = 2**31 - 1
 _MICROSECONDS: Final = 1000
+_KEPT_ROWS: Final = 16384
+"""Most rows of a megabyte of log; the topic's name is repeated so often once, not per batch."""
 
 EVERYTHING: Final = Selection()
 """All records of all offsets."""
@@ -67,6 +70,18 @@ def decode_arrow(
     writing = _Writing(schema, chosen.measure(start_offset, end_offset))
     writing.decode(chosen, start_offset, end_offset)
     return DecodedBatch(writing.record_batch(topic, partition), chosen.next_offset)
+
+
+def repeated(value: str | int, kind: pa.DataType, rows: int) -> pa.Array:
+    """Return a column of one value; short ones are slices of an array that is kept."""
+    if rows > _KEPT_ROWS:
+        return pa.repeat(pa.scalar(value, kind), rows)
+    return _repeated(value, kind)[:rows]
+
+
+@lru_cache(maxsize=64)
+def _repeated(value: str | int, kind: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), _KEPT_ROWS)
 
 
 class _Writing:
@@ -137,8 +152,8 @@ class _Writing:
         make: dict[str, Callable[[pa.DataType], pa.Array]] = {
             "key": lambda _: self._binary("key", self._columns.key, rows),
             "value": lambda _: self._binary("value", self._columns.value, rows),
-            "topic": lambda kind: pa.repeat(pa.scalar(topic, kind), rows),
-            "partition": lambda kind: pa.repeat(pa.scalar(partition, kind), rows),
+            "topic": lambda kind: repeated(topic, kind, rows),
+            "partition": lambda kind: repeated(partition, kind, rows),
             "offset": lambda _: self._numbers("offset", pa.int64()),
             "timestamp": lambda kind: self._numbers("timestamp", kind),
             "timestampType": lambda _: self._numbers("timestampType", pa.int32()),

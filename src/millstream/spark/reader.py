@@ -15,8 +15,9 @@ from millstream.client.errors import OffsetOutOfRangeError
 from millstream.client.fetch import Fetched, Fetcher, FetchSettings
 from millstream.client.offsets import EARLIEST, end_offsets
 from millstream.model.offsets import Offset
+from millstream.records.arrow_decoder import decode_arrow
 from millstream.records.batch import Batch
-from millstream.records.columns import RecordColumns, decode_columns
+from millstream.records.kernel_decoder import Selection
 from millstream.spark.kafka_settings import KafkaSettings
 from millstream.spark.plan import DataLossError, connect
 from millstream.spark.ranges import OffsetRange
@@ -53,12 +54,9 @@ def read_range(each: OffsetRange, rules: ReadRules, schema: pa.Schema) -> Iterat
         fetcher = Fetcher(cluster, {place: each.start}, settings)
         try:
             for fetched in _fetch(fetcher, each, rules, cluster):
-                columns = _decode(fetched, each, rules)
-                if len(columns):
-                    batch = columns.to_record_batch(
-                        schema, topic=place.topic, partition=place.partition
-                    )
-                    yield from _in_pieces(batch, columns)
+                rows = _decode(fetched, each, rules, schema)
+                if rows.num_rows:
+                    yield from _in_pieces(rows)
         finally:
             fetcher.close()
 
@@ -106,23 +104,33 @@ def _after_loss(
     return next_offset
 
 
-def _decode(fetched: Fetched, each: OffsetRange, rules: ReadRules) -> RecordColumns:
+def _decode(
+    fetched: Fetched, each: OffsetRange, rules: ReadRules, schema: pa.Schema
+) -> pa.RecordBatch:
     keep: Callable[[Batch], bool] | None = None
     if fetched.aborted_transactions:
         visible = {batch.base_offset for batch in fetched.batches()}
         keep = lambda batch: batch.base_offset in visible  # noqa: E731
-    return decode_columns(
-        [fetched.data],
+    selection = Selection(
         start_offset=fetched.fetch_offset,
         end_offset=each.end,
         keep=keep,
         check_crcs=rules.kafka.check_crcs,
     )
+    place = each.topic_partition
+    decoded = decode_arrow(
+        [fetched.data],
+        schema,
+        topic=place.topic,
+        partition=place.partition,
+        selection=selection,
+    )
+    return decoded.rows
 
 
-def _in_pieces(batch: pa.RecordBatch, columns: RecordColumns) -> Iterator[pa.RecordBatch]:
+def _in_pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Cut a batch that grew when it was decompressed; nothing is copied."""
-    pieces = max(len(columns.arena) // ARROW_BATCH_BYTES, 1)
+    pieces = max(batch.nbytes // ARROW_BATCH_BYTES, 1)
     rows = -(-batch.num_rows // pieces)
     for first in range(0, batch.num_rows, rows):
         yield batch.slice(first, rows)

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from millstream.model.errors import CorruptLogError
+from millstream.records.arrow_decoder import decode_arrow
 from millstream.records.arrow_encoder import encode_columns
 from millstream.records.batch import iter_batches
 from millstream.records.builder import BatchOptions, encode_batch
@@ -14,6 +15,7 @@ from millstream.records.columns import decode_columns
 from millstream.records.compression import Codec
 from millstream.records.control import ControlType, EndTransactionMarker, build_marker_batch
 from millstream.records.isolation import CommittedOnly
+from millstream.records.kernel_decoder import Selection
 from millstream.records.record import Record, iter_records
 
 pytestmark = pytest.mark.usefixtures("each_kernel")
@@ -160,6 +162,14 @@ def test_control_batches_and_aborted_ones_are_left_out() -> None:
     assert (everything.offset.tolist(), everything.next_offset) == ([0, 1, 3], 6)
     committed = decode_columns([log], keep=CommittedOnly([(1, 0)]))
     assert (committed.offset.tolist(), committed.next_offset) == ([1, 3], 6)
+    arrow = decode_arrow(
+        [log],
+        ARROW_SCHEMA,
+        topic="t",
+        partition=0,
+        selection=Selection(keep=CommittedOnly([(1, 0)])),
+    )
+    assert (arrow.rows.column("offset").to_pylist(), arrow.next_offset) == ([1, 3], 6)
 
 
 def test_timestamps_set_by_the_broker() -> None:
@@ -183,6 +193,49 @@ def test_the_record_batch_is_the_one_that_spark_expects() -> None:
         assert (row["offset"], row["timestampType"]) == (record.offset, 0)
     micros = batch.column("timestamp").cast(pa.int64()).to_pylist()
     assert micros == [record.timestamp * 1000 for record in one_by_one(log)]
+
+
+@pytest.mark.parametrize("codec", [*Codec, None])
+@pytest.mark.parametrize("headers", [False, True])
+def test_straight_to_arrow(codec: Codec | None, headers: bool) -> None:
+    log = log_of([*range(1, 60, 2), 300], codec=codec, headers=headers)
+    records = one_by_one(log)
+    cut = len(log_of([*range(1, 20, 2)], codec=codec, headers=headers))
+    for selection in (Selection(), Selection(start_offset=33, end_offset=700)):
+        found = decode_arrow(
+            [log[:cut], log[cut:-1]], ARROW_SCHEMA, topic="clicks", partition=3, selection=selection
+        )
+        found.rows.validate(full=True)
+        wanted = [
+            record
+            for record in records[:-300]
+            if selection.start_offset <= record.offset < selection.end_offset
+        ]
+        assert found.next_offset == min(len(records) - 300, selection.end_offset)
+        assert found.rows.schema.equals(ARROW_SCHEMA)
+        columns = decode_columns([log]).to_record_batch(ARROW_SCHEMA, topic="clicks", partition=3)
+        assert found.rows.equals(columns.slice(wanted[0].offset, len(wanted)))
+        assert found.rows.column("value").to_pylist() == [record.value for record in wanted]
+
+
+def test_straight_to_some_columns_of_arrow() -> None:
+    log = log_of([5, 6], headers=True)
+    for names in (["offset"], ["headers"], ["value", "key"], ["topic", "timestampType"]):
+        schema = pa.schema([ARROW_SCHEMA.field(name) for name in names])
+        found = decode_arrow([log], schema, topic="t", partition=0).rows
+        whole = decode_arrow([log], ARROW_SCHEMA, topic="t", partition=0).rows
+        assert found.equals(whole.select(names))
+    empty = decode_arrow([], ARROW_SCHEMA, topic="t", partition=0)
+    assert (empty.rows.num_rows, empty.next_offset) == (0, 0)
+    with pytest.raises(KeyError):
+        decode_arrow([log], pa.schema([("no", pa.int32())]), topic="t", partition=0)
+
+
+def test_many_rows_and_a_long_topic() -> None:
+    log = encode_batch([Record(0, 0, None, None)] * 20_000)
+    found = decode_arrow([log], ARROW_SCHEMA, topic="t" * 249, partition=3).rows
+    assert found.column("topic").unique().to_pylist() == ["t" * 249]
+    assert found.num_rows == 20_000
 
 
 def test_only_the_columns_of_the_schema() -> None:

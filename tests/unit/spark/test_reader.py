@@ -21,6 +21,8 @@ from millstream.spark.plan import DataLossError
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.reader import ReadRules, read_range
 
+pytestmark = pytest.mark.usefixtures("each_kernel")
+
 PLACE = TopicPartition(TOPIC, 0)
 SCHEMA = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
 
@@ -111,5 +113,5 @@ def test_aborted_records_are_left_out() -> None:
         log_start_offset=0,
         aborted_transactions=[AbortedTransaction(producer_id=5, first_offset=0)],
     )
-    columns = reader._decode(fetched, OffsetRange(PLACE, 0, 7), rules())
-    assert columns.offset.tolist() == [2, 3, 5, 6]
+    rows = reader._decode(fetched, OffsetRange(PLACE, 0, 7), rules(), SCHEMA)
+    assert rows.column("offset").to_pylist() == [2, 3, 5, 6]
