@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,7 @@ from millstream.spark.lakehouse.formats import FormatSpec
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
 from millstream.spark.lakehouse.schema_file import read_schema_file, write_schema_file
 from millstream.spark.lakehouse.settings import LoadSettings
-from millstream.spark.lakehouse.widening import merge
+from millstream.spark.lakehouse.widening import agree
 from millstream.spark.options import SourceOptions
 from millstream.spark.plan import places_of
 from millstream.spark.ranges import OffsetRange
@@ -77,13 +78,11 @@ def _infer(spec: FormatSpec, cluster: Cluster, options: SourceOptions) -> pa.Sch
 def _infer_json(sample: list[bytes]) -> pa.Schema:
     from millstream.spark.lakehouse.formats import json_lines
 
-    columns = pa.schema([])
+    seen: list[pa.Schema] = []
     for value in sample:
-        try:
-            seen = json_lines.infer([value])
-        except (pa.ArrowInvalid, ValueError):
-            continue
-        columns = merge(columns, seen, to_text=True)
+        with contextlib.suppress(pa.ArrowInvalid, ValueError):
+            seen.append(json_lines.infer([value]))
+    columns = agree(seen)
     if not len(columns):
         raise ConfigError(
             "no schema can be inferred: the topic has no JSON object among its first records; "

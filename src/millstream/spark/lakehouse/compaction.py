@@ -69,6 +69,19 @@ def join_files(sources: Sequence[Path], target: Path) -> None:
         os.fsync(file.fileno())
 
 
+def rewrite_file(source: Path, target: Path, columns: Sequence[pa.Field]) -> None:
+    """Write a file's rows anew with other types of some columns, durably."""
+    table = pq.ParquetFile(source).read()
+    for column in columns:
+        index = table.schema.get_field_index(column.name)
+        if index >= 0:
+            table = table.set_column(index, column, table.column(index).cast(column.type))
+    with target.open("xb") as file:
+        pq.write_table(table, file, compression=_COMPRESSION)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def _read_as(source: Path, schema: pa.Schema) -> pa.Table:
     table = pq.ParquetFile(source).read()
     columns = [

@@ -8,6 +8,7 @@ that it sets was set since the table was read, and so of two planners only one g
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -26,7 +27,12 @@ from millstream.spark.lakehouse.table import (
     TableName,
     offset_column_of,
 )
-from millstream.spark.lakehouse.widening import changed_columns, check_same_columns, merge
+from millstream.spark.lakehouse.widening import (
+    changed_columns,
+    check_same_columns,
+    merge,
+    plain,
+)
 
 _ATTEMPTS: Final = 5
 
@@ -75,7 +81,7 @@ class DeltaTableFiles:
 
     def schema(self) -> pa.Schema:
         """See :class:`Table`."""
-        return _without_views(pa.schema(DeltaTable(self._uri).schema()))
+        return plain(pa.schema(DeltaTable(self._uri).schema()))
 
     def add_columns(self, schema: pa.Schema) -> None:
         """See :class:`Table`. For wider types the whole table is written anew, in one commit."""
@@ -124,7 +130,7 @@ class DeltaTableFiles:
             app_transactions=[Transaction(f"{app_id}/{k}", value) for k, value in entries.items()],
         )
         offset_column = offset_column_of(self.schema())
-        actions = [_add_action(file, self.name.path, offset_column) for file in files]
+        actions = [_add_action(file, offset_column) for file in files]
         for attempt in range(_ATTEMPTS):
             table = DeltaTable(self._uri)
             if self._ledger(table, app_id, [*expected, *entries]) != dict(expected):
@@ -170,7 +176,7 @@ class DeltaTableFiles:
         return len(removed)
 
 
-def _add_action(file: DataFile, directory: Path, offset_column: str) -> AddAction | RemoveAction:
+def _add_action(file: DataFile, offset_column: str) -> AddAction | RemoveAction:
     stats: dict[str, Any] = {"numRecords": file.rows}
     if file.max_offset >= file.min_offset:
         stats |= {
@@ -182,16 +188,10 @@ def _add_action(file: DataFile, directory: Path, offset_column: str) -> AddActio
         path=file.path,
         size=file.size_bytes,
         partition_values=dict(file.partition_values),
-        modification_time=int((directory / file.path).stat().st_mtime * 1000),
+        modification_time=int(time.time() * 1000),
         data_change=True,
         stats=json.dumps(stats),
     )
-
-
-def _without_views(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with the ordinary types that files are written with."""
-    views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-    return pa.schema([field.with_type(views.get(field.type, field.type)) for field in schema])
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

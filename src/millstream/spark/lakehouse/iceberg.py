@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import secrets
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,19 +25,27 @@ from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchTableError,
     TableAlreadyExistsError,
+    ValidationError,
 )
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table import _parquet_files_to_data_files as describe_files
 from pyiceberg.transforms import DayTransform
+from pyiceberg.types import DoubleType, LongType, TimestamptzType
 
-from millstream.spark.lakehouse.compaction import rewrite_small_files
+from millstream.model.errors import ConfigError
+from millstream.spark.lakehouse.compaction import rewrite_file, rewrite_small_files
 from millstream.spark.lakehouse.data_files import DataFile
 from millstream.spark.lakehouse.table import Compaction, ConcurrentLoadError, Layout, TableName
-from millstream.spark.lakehouse.widening import changed_columns, check_same_columns
+from millstream.spark.lakehouse.widening import changed_columns, check_same_columns, plain
 
 _NAMESPACE: Final = "millstream"
 _ATTEMPTS: Final = 5
 _SCHEME: Final = "file://"
+_ICEBERG_TYPES: Final = {
+    pa.int64(): LongType(),
+    pa.float64(): DoubleType(),
+    pa.timestamp("us", "UTC"): TimestamptzType(),
+}
 
 
 class IcebergTableFiles:
@@ -92,13 +101,48 @@ class IcebergTableFiles:
 
     def schema(self) -> pa.Schema:
         """See :class:`Table`."""
-        return _plain(self._load().schema().as_arrow())
+        return plain(self._load().schema().as_arrow())
 
     def add_columns(self, schema: pa.Schema) -> None:
-        """See :class:`Table`. ConfigError for a type that Iceberg does not promote."""
-        if any(changed_columns(self.schema(), schema)):
+        """See :class:`Table`. For types that Iceberg does not promote all files are written anew,
+        in one transaction with the change.
+        """
+        known = self.schema()
+        added, widened = changed_columns(known, schema)
+        if added:
             with self._load().update_schema() as update:
-                update.union_by_name(schema)
+                update.union_by_name(pa.schema(added))
+        if widened:
+            try:
+                with self._load().update_schema() as update:
+                    update.union_by_name(pa.schema(widened))
+            except ValidationError:
+                self._rewrite(widened)
+
+    def _rewrite(self, widened: Sequence[pa.Field]) -> None:
+        """Change the types of columns and every file with them."""
+        table = self._load()
+        old = self._tasks(table)
+        new = []
+        for uri in old:
+            path = self.data_directory / self._relative(uri)
+            target = path.with_name(f"{path.stem}-{secrets.token_hex(4)}{path.suffix}")
+            rewrite_file(path, target, widened)
+            new.append(_uri(target))
+        with table.transaction() as transaction:
+            with transaction.update_schema(allow_incompatible_changes=True) as update:
+                for field in widened:
+                    kind = _ICEBERG_TYPES.get(field.type)
+                    if kind is None:
+                        raise ConfigError(
+                            f"{self.name}: column {field.name} cannot become {field.type}"
+                        )
+                    update.update_column(field.name, field_type=kind)
+            with transaction.update_snapshot().overwrite() as snapshot:
+                for task in table.scan().plan_files():
+                    snapshot.delete_data_file(task.file)
+                for file in describe_files(transaction.table_metadata, new, table.io):
+                    snapshot.append_data_file(file)
 
     def ledger(self, app_id: str, keys: Iterable[str]) -> dict[str, int]:
         """See :class:`Table`."""
@@ -246,10 +290,3 @@ def _ledger(table: Table, app_id: str, keys: Iterable[str]) -> dict[str, int]:
         for key in keys
         if _property(app_id, key) in properties
     }
-
-
-def _plain(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with the ordinary types that files are written with."""
-    large = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
-    fields = [field.with_type(large.get(field.type, field.type)) for field in schema]
-    return pa.schema([field.remove_metadata() for field in fields])

@@ -1,12 +1,14 @@
 """How the columns of a table may change: new ones at the end, wider types; matched by name. Pure.
 
 Widening loses nothing: ``int32`` → ``int64`` → ``double`` (whole numbers up to 2^53), ``float`` →
-``double``, ``date32`` → ``timestamp``. Text holds anything, but a column becomes text only while a
-schema is inferred: later a number that turns out to be text is a bad row.
+``double``, ``date32`` → ``timestamp``. Text would hold anything, but one text among numbers is a
+bad row and no reason to turn a column of numbers into text.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 import pyarrow as pa
@@ -21,6 +23,32 @@ _RANKS: Final = {
     pa.float32(): 5,
     pa.float64(): 6,
 }
+
+
+_PLAIN: Final = {
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+}
+
+
+def plain(schema: pa.Schema) -> pa.Schema:
+    """Return a schema as files are written with: without large types, views, metadata and the names
+    that libraries give to the items of lists.
+    """
+    return pa.schema([pa.field(each.name, plain_type(each.type)) for each in schema])
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return one type in its plain form."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(plain_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, plain_type(each.type)) for each in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
+    return _PLAIN.get(kind, kind)
 
 
 def wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
@@ -45,10 +73,27 @@ def wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def merge(known: pa.Schema, seen: pa.Schema, *, to_text: bool = False) -> pa.Schema:
+def agree(schemas: Iterable[pa.Schema]) -> pa.Schema:
+    """Return the columns of many schemas, each with its most frequent type, made wider for those
+    others that it can be made wider for.
+    """
+    kinds: dict[str, Counter[pa.DataType]] = {}
+    for schema in schemas:
+        for field in schema:
+            kinds.setdefault(field.name, Counter())[field.type] += 1
+    fields = []
+    for name, counts in kinds.items():
+        (chosen, _), *others = counts.most_common()
+        for other, _ in others:
+            chosen = wider(chosen, other) or chosen
+        fields.append(pa.field(name, chosen))
+    return pa.schema(fields)
+
+
+def merge(known: pa.Schema, seen: pa.Schema) -> pa.Schema:
     """Return ``known`` with the columns of ``seen`` that it lacks, and types that hold both.
 
-    A column whose types only text would hold stays as it is known, or becomes text (``to_text``).
+    A column whose types only text would hold stays as it is known.
     """
     fields = list(known)
     for field in seen:
@@ -57,8 +102,6 @@ def merge(known: pa.Schema, seen: pa.Schema, *, to_text: bool = False) -> pa.Sch
             fields.append(field.with_nullable(True))
         else:
             kind = wider(fields[index].type, field.type)
-            if kind is None and to_text:
-                kind = pa.string()
             if kind is not None:
                 fields[index] = fields[index].with_type(kind)
     return pa.schema(fields)

@@ -10,7 +10,7 @@ import pytest
 from millstream.model.errors import ConfigError
 from millstream.spark.lakehouse.formats.format import TIMESTAMP
 from millstream.spark.lakehouse.schema_file import read_schema_file, write_schema_file
-from millstream.spark.lakehouse.widening import check_same_columns, merge, wider
+from millstream.spark.lakehouse.widening import agree, check_same_columns, merge, wider
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,10 @@ def test_merging_keeps_the_order_and_adds_at_the_end() -> None:
     numbers = pa.schema([("n", pa.int64())])
     texts = pa.schema([("n", pa.string())])
     assert merge(numbers, texts) == numbers
-    assert merge(numbers, texts, to_text=True) == texts
+    assert agree([texts, numbers, numbers]) == numbers
+    assert agree([pa.schema([("n", pa.float64())]), numbers, numbers, texts]) == pa.schema(
+        [("n", pa.float64())]
+    )
 
 
 def test_a_table_of_other_columns_is_refused() -> None:

@@ -1,0 +1,329 @@
+"""A load is interrupted, repeated, contradicted; its table holds every record once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker_process import BrokerProcess
+from tests.system.lakehouse.topic_site import TopicSite, read_rows
+
+from millstream.client.cluster import Cluster
+from millstream.client.groups import committed_offsets
+from millstream.client.topics import create_partitions, delete_records, delete_topics
+from millstream.model.errors import ConfigError
+from millstream.model.topic import TopicPartition
+from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecordError
+from millstream.spark.lakehouse.ledger import RecreatedTopicError
+from millstream.spark.lakehouse.load import Loader, local_runner
+from millstream.spark.lakehouse.table import KINDS, ConcurrentLoadError, Table
+from millstream.spark.plan import DataLossError
+from millstream.spark.ranges import OffsetRange
+
+pytestmark = pytest.mark.system
+
+
+class CrashError(Exception):
+    """The driver dies here."""
+
+
+@pytest.fixture
+def site(broker: BrokerProcess, new_topic: Callable[[], str], tmp_path: Path) -> TopicSite:
+    made = TopicSite(broker.bootstrap, new_topic(), tmp_path)
+    made.create(2)
+    return made
+
+
+def numbers(count: int, *, first: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_past_and_tail(site: TopicSite, kind: str) -> None:
+    site = site.kind(kind)
+    site.write(0, numbers(300))
+    site.write(1, numbers(200))
+    site.load()
+    assert site.audit().is_clean
+    assert site.audit().rows == 500
+    site.write(1, numbers(50, first=200))
+    site.load()
+    site.load()
+    found = site.audit()
+    assert found.is_clean
+    assert [each.end for each in found.partitions] == [300, 250]
+    assert [row[1] for row in site.rows("partition", "value") if row[0] == 0] == sorted(
+        numbers(300)
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("moment", ["before files", "after files", "after commit"])
+def test_a_driver_that_dies(
+    site: TopicSite, kind: str, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = site.kind(kind).using(batch_bytes=5_000)
+    site.write(0, numbers(400))
+    deaths = iter([True, False, True, True, False, True])
+
+    def dying(tasks: Sequence[Sequence[OffsetRange]], landing: Landing) -> list[Landed]:
+        if moment == "before files" and next(deaths, False):
+            raise CrashError
+        landed = local_runner(tasks, landing)
+        if moment == "after files" and next(deaths, False):
+            raise CrashError
+        return landed
+
+    def crash_after(self: Loader, *arguments: Any) -> None:
+        if moment == "after commit" and next(deaths, False):
+            raise CrashError
+
+    monkeypatch.setattr("millstream.spark.lakehouse.load._LOCAL_BYTES", 0)
+    monkeypatch.setattr(Loader, "_after_commit", crash_after)
+    for _ in range(20):
+        try:
+            site.load(dying)
+        except CrashError:
+            continue
+        break
+    monkeypatch.undo()
+    site.write(0, numbers(1, first=400))
+    site.load()
+    assert site.audit().is_clean
+    assert site.rows("offset", "value") == [(n, b"%d" % n) for n in range(401)]
+    named = set(site.table.files())
+    on_disk = site.table.data_directory.rglob("millstream-*.parquet")
+    assert {str(p.relative_to(site.table.data_directory)) for p in on_disk} == named
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_drivers_at_once(site: TopicSite, kind: str) -> None:
+    site = site.kind(kind)
+    site.write(0, numbers(100))
+    site.load()
+    site.write(0, numbers(100, first=100))
+    rival = site.using()
+
+    def overtaken(tasks: Sequence[Sequence[OffsetRange]], landing: Landing) -> list[Landed]:
+        landed = local_runner(tasks, landing)
+        rival.load()
+        return landed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("millstream.spark.lakehouse.load._LOCAL_BYTES", 0)
+        with pytest.raises(ConcurrentLoadError):
+            site.load(overtaken)
+    assert site.audit().is_clean
+    assert site.audit().rows == 200
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bad_records_go_to_the_dead_letters(site: TopicSite, kind: str) -> None:
+    site = site.kind(kind).using(format="json")
+    site.write(0, [b'{"n":1}', b"bad", b'{"n":2}', None, b'{"n":"x"}'])
+    site.load()
+    assert site.rows("_offset", "n") == [(0, 1), (2, 2), (3, None)]
+    letters = read_rows(site.letters, ["offset", "value", "reason"])
+    assert [(offset, value) for offset, value, _ in letters] == [(1, b"bad"), (4, b'{"n":"x"}')]
+    assert all(reason for _, _, reason in letters)
+    found = site.audit()
+    assert found.is_clean
+    assert (found.partitions[0].rows, found.partitions[0].dead_letters) == (3, 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_crash_between_dead_letters_and_rows(
+    site: TopicSite, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = site.kind(kind).using(format="json")
+    site.write(0, [b'{"n":1}', b"bad"])
+    commit = Loader._commit
+
+    def crash(self: Loader, table: Table, *arguments: Any) -> None:
+        if arguments[-1]:
+            raise CrashError
+        commit(self, table, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Loader, "_commit", crash)
+        with pytest.raises(CrashError):
+            site.load()
+    assert len(read_rows(site.letters, ["offset"])) == 1
+    site.write(0, [b"bad too", b'{"n":2}'])
+    site.load()
+    assert site.rows("_offset", "n") == [(0, 1), (3, 2)]
+    assert read_rows(site.letters, ["offset"]) == [(1,), (2,)]
+    assert site.audit().is_clean
+
+
+def test_without_dead_letters_the_first_bad_record_ends_the_load(site: TopicSite) -> None:
+    site = site.using(format="json", dead_letters=False)
+    site.write(1, [b'{"n":1}', b"bad"])
+    with pytest.raises(UnreadableRecordError, match=rf"offset 1 of {site.topic}-1"):
+        site.load()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_evolve(site: TopicSite, kind: str) -> None:
+    site = site.kind(kind).using(format="json")
+    site.write(0, [b'{"n":1}'])
+    site.load()
+    site.write(0, [b'{"n":2.5,"s":"x"}'])
+    site.load()
+    assert site.table.schema().names[:1] == ["n"]
+    assert "s" in site.table.schema().names
+    assert site.audit().is_clean
+    pinned = json.loads((site.settings.table.path / "_millstream" / "schema.json").read_text())
+    assert pinned["columns"] == [
+        {"name": "n", "type": "double"},
+        {"name": "s", "type": "string"},
+    ]
+    newest = [
+        row
+        for path in site.table.files()
+        for row in _rows_with(site.table.data_directory / path, "s")
+    ]
+    assert {"n": 2.5, "s": "x"} in newest
+
+
+def _rows_with(path: Path, column: str) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    table = pq.ParquetFile(path).read()
+    return table.select(["n", "s"]).to_pylist() if column in table.column_names else []
+
+
+# --- the topic changes ---------------------------------------------------------------------------
+
+
+def test_new_partitions_are_read_from_their_beginning(site: TopicSite) -> None:
+    site = site.using(source={**site.settings.source, "startingOffsets": "latest"})
+    site.write(0, numbers(10))
+    site.load()
+    assert site.audit().rows == 0
+    with Cluster.at(site.bootstrap) as cluster:
+        create_partitions(cluster, {site.topic: 3})
+    site.write(2, numbers(7))
+    site.write(0, numbers(3))
+    site.load()
+    found = site.audit()
+    assert found.is_clean
+    assert [(each.start, each.end) for each in found.partitions] == [(10, 13), (0, 0), (0, 7)]
+
+
+def test_where_a_load_starts_is_remembered(site: TopicSite) -> None:
+    """ "latest" is another place when a first batch that failed is planned again."""
+    site = site.using(source={**site.settings.source, "startingOffsets": "latest"})
+    site.write(0, numbers(10))
+    site.load()
+    site.write(0, numbers(5, first=10))
+
+    def dying(tasks: Sequence[Sequence[OffsetRange]], landing: Landing) -> list[Landed]:
+        raise CrashError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("millstream.spark.lakehouse.load._LOCAL_BYTES", 0)
+        with pytest.raises(CrashError):
+            site.load(dying)
+    site.write(0, numbers(5, first=15))
+    site.load()
+    assert [row[0] for row in site.rows("offset")] == list(range(10, 20))
+
+
+def test_a_topic_made_anew_is_refused(site: TopicSite) -> None:
+    site.write(0, numbers(10))
+    site.load()
+    with Cluster.at(site.bootstrap) as cluster:
+        assert delete_topics(cluster, [site.topic]) == {site.topic: None}
+    site.create(2)
+    site.write(0, numbers(20))
+    with pytest.raises(RecreatedTopicError, match="made anew after offset 10"):
+        site.load()
+
+
+def test_lost_offsets_are_named(site: TopicSite) -> None:
+    site.write(0, numbers(10))
+    site.load()
+    site.write(0, numbers(10, first=10))
+    with Cluster.at(site.bootstrap) as cluster:
+        delete_records(cluster, {TopicPartition(site.topic, 0): 15})
+    with pytest.raises(DataLossError, match=rf"\[10, 15\) of {site.topic}-0"):
+        site.load()
+    lenient = site.using(source={**site.settings.source, "failOnDataLoss": "false"})
+    lenient.load()
+    found = lenient.audit().partitions[0]
+    assert (found.rows, list(found.unverifiable), list(found.missing)) == (15, [(10, 15)], [])
+
+
+# --- audit ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_audit_sees_what_is_wrong(site: TopicSite, kind: str) -> None:
+    site = site.kind(kind)
+    site.write(0, numbers(100))
+    site.load()
+    (path,) = site.table.files()
+    lost = site.table.data_directory / path
+    kept = lost.read_bytes()
+    lost.unlink()
+    found = site.audit()
+    assert list(found.missing_files) == [path]
+    assert list(found.partitions[0].missing) == [(0, 100)]
+    lost.write_bytes(kept)
+    assert site.audit().is_clean
+
+
+def test_markers_and_compaction_are_no_gaps(site: TopicSite) -> None:
+    """Offsets without a record: the audit looks them up in the topic."""
+    site.write(0, numbers(5))
+    with Cluster.at(site.bootstrap) as cluster:
+        delete_records(cluster, {TopicPartition(site.topic, 0): 2})
+    site.load()
+    found = site.audit().partitions[0]
+    assert (found.start, found.end, found.rows, found.is_clean) == (2, 5, 3, True)
+
+
+# --- following -----------------------------------------------------------------------------------
+
+
+def test_following_until_told_to_stop(site: TopicSite) -> None:
+    site = site.using(follow=True, freshness_ms=200, group_id="watchers")
+    site.write(0, numbers(20))
+    stop = threading.Event()
+    loader = Loader(site.settings, local_runner, on_batch=site.reports.append)
+    thread = threading.Thread(target=loader.run, args=(stop.is_set,))
+    thread.start()
+    try:
+        for turn in range(5):
+            site.write(turn % 2, numbers(10))
+            stop.wait(0.2)
+        deadline = 100
+        while sum(each.rows for each in site.reports) < 70 and deadline:
+            stop.wait(0.1)
+            deadline -= 1
+    finally:
+        stop.set()
+        thread.join(20)
+    assert not thread.is_alive()
+    assert site.audit().is_clean
+    assert site.audit().rows == 70
+    assert len(site.reports) > 1
+    with Cluster.at(site.bootstrap) as cluster:
+        committed = committed_offsets(cluster, "watchers")
+    assert {place.partition: each.offset for place, each in committed.items()} == {0: 50, 1: 20}
+
+
+def test_settings_that_cannot_be() -> None:
+    from millstream.spark.lakehouse.settings import LoadSettings
+    from millstream.spark.lakehouse.table import TableName
+
+    name = TableName("delta", Path("/x"))
+    with pytest.raises(ConfigError, match="not 'xml'"):
+        LoadSettings(source={}, table=name, format="xml")
+    with pytest.raises(ConfigError, match="freshness_ms"):
+        LoadSettings(source={}, table=name, freshness_ms=0)

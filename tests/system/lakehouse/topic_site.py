@@ -1,0 +1,90 @@
+"""A topic of a real broker, and tables loaded from it without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from millstream.client.cluster import Cluster
+from millstream.client.produce import BatchSender
+from millstream.client.topics import NewTopic, create_topics
+from millstream.model.topic import TopicPartition
+from millstream.records.builder import BatchBuilder
+from millstream.spark.lakehouse.audit import Audit, audit
+from millstream.spark.lakehouse.load import BatchReport, Loader, Runner, local_runner
+from millstream.spark.lakehouse.settings import LoadSettings
+from millstream.spark.lakehouse.table import Table, TableName, dead_letters_of, open_table
+from millstream.spark.options import parse_options
+
+
+class TopicSite:
+    """One topic, and how to load it."""
+
+    def __init__(self, bootstrap: str, topic: str, directory: Path) -> None:
+        self.bootstrap = bootstrap
+        self.topic = topic
+        self.directory = directory
+        self.settings = LoadSettings(
+            source={"kafka.bootstrap.servers": bootstrap, "subscribe": topic},
+            table=TableName("parquet", directory / "table"),
+            group_id="",
+        )
+        self.reports: list[BatchReport] = []
+
+    def create(self, partitions: int) -> None:
+        with Cluster.at(self.bootstrap) as cluster:
+            assert create_topics(cluster, [NewTopic(self.topic, partitions)]) == {self.topic: None}
+
+    def write(self, partition: int, values: Iterable[bytes | None], *, batch: int = 50) -> None:
+        with Cluster.at(self.bootstrap) as cluster:
+            sender = BatchSender(cluster, acks=-1)
+            waiting = list(values)
+            for first in range(0, len(waiting), batch):
+                builder = BatchBuilder()
+                for value in waiting[first : first + batch]:
+                    builder.append(1_700_000_000_000, None, value)
+                place = TopicPartition(self.topic, partition)
+                sender.send(place, builder.build(), len(waiting[first : first + batch]))
+            sender.flush()
+            sender.close()
+
+    def using(self, **changes: Any) -> TopicSite:
+        """Return a site of the same topic with other settings."""
+        other = TopicSite(self.bootstrap, self.topic, self.directory)
+        other.settings = replace(self.settings, **changes)
+        return other
+
+    def kind(self, kind: str) -> TopicSite:
+        return self.using(table=TableName(kind, self.directory / kind))
+
+    def load(self, runner: Runner = local_runner) -> None:
+        Loader(self.settings, runner, on_batch=self.reports.append).run()
+
+    @property
+    def table(self) -> Table:
+        return open_table(self.settings.table)
+
+    @property
+    def letters(self) -> Table:
+        return open_table(dead_letters_of(self.settings.table))
+
+    def audit(self) -> Audit:
+        options = parse_options(self.settings.source, streaming=True)
+        return audit(options, self.table, self.settings.load_id)
+
+    def rows(self, *columns: str) -> list[tuple[Any, ...]]:
+        return read_rows(self.table, columns)
+
+
+def read_rows(table: Table, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return rows of a table's files, sorted."""
+    found: list[tuple[Any, ...]] = []
+    for path in table.files():
+        file = pq.ParquetFile(table.data_directory / path).read(columns=list(columns))
+        values: Mapping[str, list[Any]] = file.to_pydict()
+        found += zip(*(values[column] for column in columns), strict=True)
+    return sorted(found)
