@@ -1,0 +1,388 @@
+"""The blocking consumer.
+
+One background thread does the talking: heartbeats and fetches go on whatever the application does.
+Records are decoded, and listeners and callbacks run, on the thread that calls. A consumer is used
+by one thread at a time; only :meth:`Consumer.wakeup` may be called from any.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, cast
+
+from millstream.client.core.consumer.core import ConsumerCore
+from millstream.client.core.consumer.delivery import Delivery
+from millstream.client.core.consumer.fetched import Fetched
+from millstream.client.core.consumer.group_commits import CommitCallback
+from millstream.client.core.consumer.metrics import lag_of
+from millstream.client.core.consumer.record import (
+    ConsumerRecord,
+    GroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+)
+from millstream.client.core.consumer.record_reader import Deserializer, RecordReader
+from millstream.client.core.consumer.reset import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from millstream.client.core.consumer.settings import ConsumerSettings, check_settings
+from millstream.client.core.consumer.user_calls import RebalanceListener, UserCall
+from millstream.client.core.settings import read_settings
+from millstream.client.errors import ClosedError
+from millstream.client.metadata import Topic
+from millstream.client.thread_loop import ThreadLoop
+from millstream.model.deferred import Deferred, spawn
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicPartition
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
+"""What to commit: an offset alone, or with metadata and leader epoch."""
+
+_IDLE_POLL_MS = 1000.0
+
+
+class Consumer(Generic[K, V]):
+    """Reads topics, alone or in a group.
+
+    Settings come as a mapping under Kafka's names, as keywords with underscores, or both::
+
+        with Consumer({"bootstrap.servers": "localhost:9092"}, group_id="g") as consumer:
+            consumer.subscribe(["orders"])
+            for record in consumer:
+                ...
+
+    Times are milliseconds. Without deserializers keys and values are bytes. ConfigError names a
+    setting that is unknown or does not fit.
+    """
+
+    def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
+        chosen = read_settings(ConsumerSettings, settings, keywords)
+        check_settings(chosen)
+        self.settings = chosen
+        self._loop = ThreadLoop(
+            "millstream-consumer",
+            send_bytes=chosen.send_buffer_bytes,
+            receive_bytes=chosen.receive_buffer_bytes,
+        )
+        self._core: ConsumerCore = self._call(lambda: ConsumerCore(self._loop, chosen))
+        fetcher = self._core.fetcher
+        fetcher.buffer.on_taken = self._on_taken
+        reader: RecordReader[K, V] = RecordReader(
+            key_deserializer=cast("Deserializer | None", chosen.key_deserializer),
+            value_deserializer=cast("Deserializer | None", chosen.value_deserializer),
+            check_crcs=chosen.check_crcs,
+        )
+        self._delivery: Delivery[K, V] = Delivery(fetcher.buffer, reader)
+        self._iterating: Iterator[ConsumerRecord[K, V]] | None = None
+        self._closed = False
+
+    # --- what is read ----------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | str | re.Pattern[str],
+        *,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Read these topics as a member of the group; replaces an earlier subscription.
+
+        A compiled pattern stands for all topics whose whole name matches, now or later. No topics
+        at all unsubscribe. ``listener`` may have ``on_partitions_revoked``, ``on_partitions_assigned``
+        and ``on_partitions_lost``.
+        """
+        self._end_iteration()
+        wanted = [topics] if isinstance(topics, str) else topics
+        self._call(lambda: self._core.subscribe(wanted, listener))
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions; no group assigns them."""
+        self._end_iteration()
+        chosen = list(partitions)
+        self._call(lambda: self._core.assign(chosen))
+
+    def unsubscribe(self) -> None:
+        """Read nothing; a member leaves its group, and its listener hears of it."""
+        self._end_iteration()
+        self._drive(self._core.unsubscribe)
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Return the partitions that this consumer has now."""
+        return frozenset(self._core.subscription.partitions.copy())
+
+    def subscription(self) -> frozenset[str]:
+        """Return the topics subscribed to; with a pattern those that match."""
+        return self._core.subscription.topics
+
+    # --- records ---------------------------------------------------------------------------------
+
+    def poll(
+        self, timeout_ms: float = 0, *, max_records: int | None = None
+    ) -> list[ConsumerRecord[K, V]]:
+        """Return the next records, at most ``max_records`` (else ``max.poll.records``).
+
+        Waits up to ``timeout_ms`` for the first. A consumer in a group must poll at least every
+        ``max.poll.interval.ms``; rebalances happen in here, and what earlier polls returned counts
+        as done for auto commit. Raises what went wrong: RecordError for a record that cannot be
+        read, errors of ``core.consumer.errors`` about positions, BrokerError for refusals.
+        """
+        self._end_iteration()
+        self._loop.check_process()
+        core, delivery = self._core, self._delivery
+        limit = self.settings.max_poll_records if max_records is None else max_records
+        if not core.attention and not self._closed:
+            records = delivery.take(limit)
+            if records:
+                core.note_poll()
+                core.fetch_metrics.records_consumed += len(records)
+                return records
+        deadline = time.monotonic() * 1000 + timeout_ms
+        while True:
+            self._visit(max(deadline - time.monotonic() * 1000, 0))
+            records = delivery.take(limit)
+            if records or time.monotonic() * 1000 >= deadline:
+                core.fetch_metrics.records_consumed += len(records)
+                return records
+
+    def poll_fetched(self, timeout_ms: float = 0) -> Fetched | None:
+        """Return the next fetched batches of one partition as they came, and go past them.
+
+        None when nothing comes in time. Records before the ``fetch_offset`` of what is returned,
+        markers and aborted transactions are the reader's to leave out.
+        """
+        self._end_iteration()
+        self._loop.check_process()
+        deadline = time.monotonic() * 1000 + timeout_ms
+        if not self._core.attention and not self._closed:
+            fetched = self._delivery.take_fetched()
+            if fetched is not None:
+                self._core.note_poll()
+                return fetched
+        while True:
+            self._visit(max(deadline - time.monotonic() * 1000, 0))
+            fetched = self._delivery.take_fetched()
+            if fetched is not None or time.monotonic() * 1000 >= deadline:
+                return fetched
+
+    def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
+        """Yield records one by one, for ever. A record counts as done when the next is asked for.
+
+        A commit, a seek and the like within the loop see the position after the record at hand.
+        """
+        while not self._closed:
+            records = iter(self.poll(_IDLE_POLL_MS))
+            self._iterating = records
+            yield from records
+
+    def wakeup(self) -> None:
+        """Make the poll that waits, or the next one, raise WakeupError; for any thread."""
+        self._loop.post(self._core.wakeup)
+
+    # --- positions -------------------------------------------------------------------------------
+
+    def seek(self, partition: TopicPartition, offset: Offset | OffsetAndMetadata) -> None:
+        """Read on from ``offset``; one with a leader epoch is checked against the log (KIP-320)."""
+        self._end_iteration()
+        where = _offset(offset)
+        self._call(lambda: self._core.seek(partition, where.offset, where.leader_epoch))
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Read on from the first record of these partitions, or of all that are assigned."""
+        self._end_iteration()
+        self._call(lambda: self._core.reset(partitions, to_end=False))
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Read on from the end of these partitions, or of all that are assigned."""
+        self._end_iteration()
+        self._call(lambda: self._core.reset(partitions, to_end=True))
+
+    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> Offset:
+        """Return the offset of the next record to come; waits until that is known."""
+        self._end_iteration()
+        return self._run(lambda: self._core.position(partition, self._wait(timeout_ms)))
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return no records of these partitions until they are resumed; causes no rebalance."""
+        self._end_iteration()
+        self._call(lambda: self._core.pause(partitions))
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Return records of these partitions again."""
+        self._end_iteration()
+        self._call(lambda: self._core.resume(partitions))
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """Return the partitions that are paused."""
+        states = self._core.subscription.partitions.copy()
+        return frozenset(place for place, state in states.items() if state.paused)
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """Return how many offsets come before the end as the last answer told; None if unknown."""
+        state = self._core.state(partition)
+        return lag_of(state, read_committed=self.settings.read_committed)
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the first record at or after a time (ms since 1970); None where there is none."""
+        asked = dict(timestamps)
+        if any(each < 0 for each in asked.values()):
+            raise ValueError("a timestamp is not negative")
+        return self._run(lambda: self._core.find_offsets(asked, self._wait(timeout_ms)))
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, Offset]:
+        """Return the first offset of each partition."""
+        return self._ends(partitions, EARLIEST_TIMESTAMP, timeout_ms)
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, Offset]:
+        """Return the offset after the last record; with read_committed the last stable offset."""
+        return self._ends(partitions, LATEST_TIMESTAMP, timeout_ms)
+
+    def partitions_for(self, topic: str, timeout_ms: float | None = None) -> Topic:
+        """Return what the cluster tells of a topic; BrokerError when it is not there."""
+        return self._run(lambda: self._core.metadata.topic(topic, self._wait(timeout_ms)))
+
+    # --- commits and the group -------------------------------------------------------------------
+
+    def commit(self, offsets: Offsets | None = None, *, timeout_ms: float | None = None) -> None:
+        """Commit, by default the positions, and wait until it is done.
+
+        CommitFailedError when this consumer is no longer in the group; RebalanceInProgressError
+        when it must poll first; FencedInstanceIdError; BrokerError.
+        """
+        self._end_iteration()
+        chosen = _offsets(offsets)
+        self._run(lambda: self._core.commit(chosen, self._wait(timeout_ms)))
+
+    def commit_async(
+        self, offsets: Offsets | None = None, callback: CommitCallback | None = None
+    ) -> None:
+        """Commit without waiting; ``callback(offsets, error or None)`` runs in a later call."""
+        self._end_iteration()
+        chosen = _offsets(offsets)
+        self._call(lambda: self._core.commit_async(chosen, callback))
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return what the group has committed; None where nothing."""
+        wanted = list(partitions)
+        return self._run(lambda: self._core.committed(wanted, self._wait(timeout_ms)))
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return who this consumer is in its group, for a producer's transaction."""
+        return self._call(lambda: self._core.group)
+
+    def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
+        """Have the group rebalance, beginning with the next poll."""
+        self._call(lambda: self._core.enforce_rebalance(reason))
+
+    # --- the rest --------------------------------------------------------------------------------
+
+    def metrics(self) -> dict[tuple[str, str], float]:
+        """Return the metrics by (group, name), named as in Kafka's Java client."""
+        return self._call(self._core.metrics)
+
+    def close(self, timeout_ms: float | None = None) -> None:
+        """Commit if that is automatic, leave the group, and stop the thread; harmless twice."""
+        if self._closed:
+            return
+        self._end_iteration()
+        self._closed = True
+        try:
+            self._drive(lambda: self._core.close(self._wait(timeout_ms, 30_000)))
+        finally:
+            self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _visit(self, timeout_ms: float) -> None:
+        """Poll the core once, and run what it has for this thread."""
+        if self._closed:
+            raise ClosedError("the consumer is closed")
+        call = self._loop.submit(lambda: self._core.poll(timeout_ms)).result()
+        if call is not None:
+            self._serve(call)
+
+    def _serve(self, call: UserCall) -> None:
+        try:
+            call.function()
+        finally:
+            self._loop.post(partial(call.done.complete, None))
+
+    def _end_iteration(self) -> None:
+        """Take back what the iterator fetched and the loop's body has not seen."""
+        iterating, self._iterating = self._iterating, None
+        if iterating is not None:
+            unread = deque(iterating)
+            if unread:
+                self._delivery.give_back(len(unread))
+
+    def _on_taken(self, fetched: Fetched) -> None:
+        self._loop.post(partial(self._core.fetcher.taken, fetched))
+
+    def _ends(
+        self, partitions: Iterable[TopicPartition], which: int, timeout_ms: float | None
+    ) -> dict[TopicPartition, Offset]:
+        asked = dict.fromkeys(partitions, which)
+        found = self._run(lambda: self._core.find_offsets(asked, self._wait(timeout_ms)))
+        return {place: 0 if each is None else each.offset for place, each in found.items()}
+
+    def _wait(self, timeout_ms: float | None, default_ms: float | None = None) -> float:
+        if timeout_ms is not None:
+            return timeout_ms
+        return self.settings.default_api_timeout_ms if default_ms is None else default_ms
+
+    def _call(self, function: Callable[[], T]) -> T:
+        """Run a function on the loop and return what it returns."""
+        return self._loop.submit(lambda: Deferred.of(function())).result()
+
+    def _run(self, begin: Callable[[], Coroutine[Deferred[Any], None, T]]) -> T:
+        """Run a coroutine on the loop and wait for it."""
+        return self._loop.submit(lambda: spawn(begin())).result()
+
+    def _drive(self, begin: Callable[[], Coroutine[Deferred[Any], None, None]]) -> None:
+        """Run a coroutine that may need functions of the user, which run here."""
+        target: Deferred[None] = self._call(lambda: spawn(begin()))
+        failure: Exception | None = None
+        while True:
+            call = self._loop.submit(lambda: self._core.serve(target)).result()
+            if call is None:
+                break
+            try:
+                self._serve(call)
+            except Exception as error:
+                # A listener that fails must not keep the consumer from closing.
+                failure = failure or error
+        self._call(target.result)
+        if failure is not None:
+            raise failure
+
+
+def _offset(given: OffsetAndMetadata | int) -> OffsetAndMetadata:
+    return OffsetAndMetadata(given) if isinstance(given, int) else given
+
+
+def _offsets(given: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
+    return None if given is None else {place: _offset(each) for place, each in given.items()}

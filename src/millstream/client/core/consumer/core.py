@@ -1,0 +1,528 @@
+"""The whole consumer on a client's loop: what both faces drive.
+
+A face hands records out by ``delivery``, where the user is, and comes here for the rest. Everything
+in this class runs on the loop, but for two attributes: ``attention`` tells the user's side that its
+next poll must come here, and ``note_poll`` may be called anywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from millstream.client.core.consumer.commits import Commits
+from millstream.client.core.consumer.errors import WakeupError
+from millstream.client.core.consumer.fetcher import Fetcher
+from millstream.client.core.consumer.group_assignment import GroupAssignment
+from millstream.client.core.consumer.group_commits import CommitCallback, GroupCommits
+from millstream.client.core.consumer.group_requests import GroupRequests
+from millstream.client.core.consumer.membership import Membership
+from millstream.client.core.consumer.metrics import (
+    CONSUMER_GROUP,
+    COORDINATOR_GROUP,
+    FETCH_GROUP,
+    CoordinatorMetrics,
+    FetchMetrics,
+)
+from millstream.client.core.consumer.offset_lookup import OffsetLookup
+from millstream.client.core.consumer.positions import Positions
+from millstream.client.core.consumer.record import (
+    GroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+)
+from millstream.client.core.consumer.reset import EARLIEST, LATEST
+from millstream.client.core.consumer.settings import ConsumerSettings, check_settings
+from millstream.client.core.consumer.subscription import (
+    PartitionState,
+    Subscription,
+    SubscriptionKind,
+)
+from millstream.client.core.consumer.user_calls import Listener, RebalanceListener, UserCall
+from millstream.client.core.loop import ClientLoop
+from millstream.client.core.metadata import MetadataView
+from millstream.client.core.network import Network
+from millstream.client.core.waiting import retrying, within
+from millstream.client.errors import ClientError, ClosedError, TimedOutError
+from millstream.model.deferred import Deferred, spawn
+from millstream.model.errors import ConfigError, KafkaError
+from millstream.model.offsets import LeaderEpoch, Offset
+from millstream.model.topic import TopicPartition
+
+_log = logging.getLogger("millstream.client.consumer")
+
+
+class ConsumerCore:
+    """One consumer."""
+
+    def __init__(self, loop: ClientLoop, settings: ConsumerSettings) -> None:
+        check_settings(settings)
+        self.loop = loop
+        self.settings = settings
+        self.network = Network(loop, settings)
+        self.metadata = MetadataView(self.network, create_topics=settings.allow_auto_create_topics)
+        self.subscription = Subscription()
+        self.fetch_metrics = FetchMetrics(loop)
+        self.coordinator_metrics = CoordinatorMetrics(loop)
+        self.fetcher = Fetcher(
+            self.network, self.metadata, settings, self.subscription, self.fetch_metrics
+        )
+        self.lookup = OffsetLookup(self.network, self.metadata, settings)
+        self.attention = True
+        """True when the user's next poll must come to the core."""
+        self._commits: Commits | None = None
+        self._membership: Membership | None = None
+        self._assignment: GroupAssignment | None = None
+        self._group_commits: GroupCommits | None = None
+        if settings.group_id is not None:
+            self._make_member(settings.group_id)
+        self.positions = Positions(
+            loop, self.metadata, settings, self.subscription, self.lookup, self._commits
+        )
+        self._calls: deque[UserCall] = deque()
+        self._failures: deque[Exception] = deque()
+        self._waiter: Deferred[UserCall | None] | None = None
+        self._server: Deferred[UserCall | None] | None = None
+        self._woken = False
+        self._closed = False
+        self._connect_parts()
+
+    def _make_member(self, group_id: str) -> None:
+        settings = self.settings
+        self._commits = Commits(self.network, group_id, self.coordinator_metrics)
+        self._assignment = GroupAssignment(self.network, self.metadata, settings, self.subscription)
+        self._membership = Membership(
+            self.loop,
+            settings,
+            GroupRequests(self.network, settings),
+            self._assignment,
+            self.coordinator_metrics,
+        )
+        self._group_commits = GroupCommits(
+            self.loop, settings, self.subscription, self._commits, self._membership
+        )
+
+    def _connect_parts(self) -> None:
+        self.metadata.on_change(self._on_metadata)
+        self.metadata.on_recreated(self._on_recreated)
+        self.fetcher.on_data = self._on_data
+        self.fetcher.on_failure = self._fail
+        self.fetcher.on_reset = self.positions.update
+        self.positions.on_ready = self.fetcher.poke
+        self.positions.on_failure = self._fail
+        membership, assignment, commits = self._membership, self._assignment, self._group_commits
+        if membership is not None and assignment is not None and commits is not None:
+            membership.on_attention = self._attend
+            membership.on_failure = self._fail
+            assignment.on_assigned = self._on_assigned
+            assignment.commit = commits.commit_by_itself
+            assignment.at_poll = self._next_poll
+            assignment.run = self._call_user
+            commits.on_attention = self._attend
+            commits.run = self._call_user
+
+    # --- what is read ----------------------------------------------------------------------------
+
+    def subscribe(
+        self, topics: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None
+    ) -> None:
+        """Take part in the group for these topics, or for those that match."""
+        assignment = self._grouped("subscribe")
+        if isinstance(topics, re.Pattern):
+            self.subscription.subscribe_pattern(topics)
+            self.metadata.want_all()
+            assignment.match_pattern()
+        else:
+            self.metadata.want_all(wanted=False)
+            self.subscription.subscribe(topics)
+            if not self.subscription.topics:
+                self.unsubscribe_now()
+                return
+            self.metadata.want_only(self._topics())
+        assignment.listener = None if listener is None else Listener(listener)
+        self._look_for_rejoin()
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions, without the group's assignment."""
+        self.subscription.assign(partitions)
+        self.metadata.want_only(self._topics())
+        self._on_assigned()
+
+    def unsubscribe_now(self) -> None:
+        """Read nothing; a group that was joined is left without waiting."""
+        membership, assignment = self._membership, self._assignment
+        if membership is not None and assignment is not None:
+            if self.subscription.uses_group:
+                spawn(membership.leave("the consumer unsubscribed from all topics"))
+            assignment.reset()
+        self.subscription.unsubscribe()
+        self.metadata.want_all(wanted=False)
+        self.metadata.want_only(())
+
+    async def unsubscribe(self) -> None:
+        """Tell the listener, leave the group, read nothing."""
+        if self.subscription.uses_group and self._assignment is not None:
+            lost = self._membership is not None and self._membership.stable_group is None
+            await self._assignment.prepare_to_leave(lost=lost)
+        self.unsubscribe_now()
+
+    def state(self, place: TopicPartition) -> PartitionState:
+        """Return the state of an assigned partition; ValueError for another."""
+        state = self.subscription.partitions.get(place)
+        if state is None:
+            raise ValueError(f"{place} is not assigned to this consumer")
+        return state
+
+    def seek(self, place: TopicPartition, offset: Offset, leader_epoch: LeaderEpoch = -1) -> None:
+        """Read on from ``offset``."""
+        if offset < 0:
+            raise ValueError(f"offset {offset}")
+        state = self.state(place)
+        state.seek(offset, leader_epoch)
+        self._drop_failures()
+        self.positions.learn_leaders()
+        self.fetcher.poke()
+
+    def reset(self, places: Iterable[TopicPartition], *, to_end: bool) -> None:
+        """Read on from the beginning or the end, looked up when it is needed."""
+        states = [self.state(place) for place in places] or list(
+            self.subscription.partitions.values()
+        )
+        for state in states:
+            state.await_reset(LATEST if to_end else EARLIEST)
+        self._drop_failures()
+        self.positions.update()
+
+    def pause(self, places: Iterable[TopicPartition]) -> None:
+        """Hand out nothing of these partitions until they are resumed."""
+        for state in [self.state(place) for place in places]:
+            state.paused = True
+
+    def resume(self, places: Iterable[TopicPartition]) -> None:
+        """Hand records out again."""
+        for state in [self.state(place) for place in places]:
+            state.paused = False
+        self.fetcher.poke()
+
+    # --- polling ---------------------------------------------------------------------------------
+
+    def note_poll(self) -> None:
+        """Note that the user polls without coming here; may be called on any thread."""
+        if self._membership is not None:
+            self._membership.last_poll_ms = self.loop.now_ms()
+
+    def poll(self, timeout_ms: float) -> Deferred[UserCall | None]:
+        """Do what a poll of the user is due for, and wait until there is something for the user.
+
+        The cell is filled with a function to run (then poll again), with None when records may be
+        there or the time is over; it fails with what the user must hear.
+        """
+        self._check_open()
+        self.attention = False
+        if self._membership is not None and self.subscription.uses_group:
+            self._look_for_rejoin()
+            self._membership.poll()
+        if self._group_commits is not None:
+            self._group_commits.poll()
+        self.positions.update()
+        self.fetcher.poke()
+        cell: Deferred[UserCall | None] = Deferred()
+        if self._settle(cell) or timeout_ms <= 0:
+            if not cell.done:
+                cell.complete(None)
+            return cell
+        self._waiter = cell
+        timer = self.loop.call_at(self.loop.now_ms() + timeout_ms, partial(self._expire, cell))
+        cell.on_done(lambda _: timer.cancel())
+        return cell
+
+    def _expire(self, cell: Deferred[UserCall | None]) -> None:
+        if self._waiter is cell:
+            self._waiter = None
+            cell.complete(None)
+
+    def _settle(self, cell: Deferred[UserCall | None]) -> bool:
+        """Fill the cell if there is anything for the user."""
+        if self._woken:
+            self._woken = False
+            cell.fail(WakeupError())
+        elif self._calls:
+            cell.complete(self._calls.popleft())
+        elif self._failures:
+            cell.fail(self._failures.popleft())
+        elif self._closed:
+            cell.fail(ClosedError("the consumer was closed"))
+        elif len(self.fetcher.buffer):
+            cell.complete(None)
+        if self._calls or self._failures or self._woken:
+            self.attention = True
+        return cell.done
+
+    def _attend(self) -> None:
+        """Have the user poll: at once if it waits."""
+        self.attention = True
+        waiter = self._waiter
+        if waiter is not None:
+            self._waiter = None
+            if not self._settle(waiter):
+                # Nothing to hand over, but a rebalance to begin: poll again.
+                waiter.complete(None)
+
+    def _on_data(self) -> None:
+        waiter = self._waiter
+        if waiter is not None:
+            self._waiter = None
+            if not self._settle(waiter):
+                waiter.complete(None)
+
+    def wakeup(self) -> None:
+        """Make the poll under way, or the next one, raise WakeupError."""
+        self._woken = True
+        self._attend()
+
+    def _call_user(self, function: Callable[[], object]) -> Deferred[None]:
+        done: Deferred[None] = Deferred()
+        if self._closed:
+            done.complete(None)
+            return done
+        call = UserCall(function, done)
+        server, self._server = self._server, None
+        if server is not None:
+            server.complete(call)
+        else:
+            self._calls.append(call)
+            self._attend()
+        return done
+
+    def serve(self, target: Deferred[Any]) -> Deferred[UserCall | None]:
+        """Return a cell for a function to run, or None once ``target`` is filled.
+
+        For whoever waits for something other than a poll that may need the user's functions.
+        """
+        cell: Deferred[UserCall | None] = Deferred()
+        if self._calls:
+            cell.complete(self._calls.popleft())
+        elif target.done:
+            cell.complete(None)
+        else:
+            self._server = cell
+            target.on_done(lambda _: self._end_service(cell))
+        return cell
+
+    def _end_service(self, cell: Deferred[UserCall | None]) -> None:
+        if self._server is cell:
+            self._server = None
+            cell.complete(None)
+
+    async def _next_poll(self) -> None:
+        assert self._membership is not None
+        self._attend()
+        await self._membership.polled.wait()
+
+    def _fail(self, error: Exception) -> None:
+        self._failures.append(error)
+        self._attend()
+
+    def _drop_failures(self) -> None:
+        """A seek answers what was told about positions."""
+        self._failures = deque(
+            error
+            for error in self._failures
+            if not (isinstance(error, KafkaError) and hasattr(error, "positions"))
+        )
+
+    # --- offsets ---------------------------------------------------------------------------------
+
+    async def find_offsets(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the first offsets at or after times; −1 and −2 ask for the end and beginning."""
+        self._check_open()
+        self.metadata.want({place.topic for place in timestamps} | self._topics())
+        return await self.lookup.find(timestamps, timeout_ms=timeout_ms)
+
+    async def position(self, place: TopicPartition, timeout_ms: float) -> Offset:
+        """Return the next offset that will be handed out; waits until that is known."""
+        deadline = self.loop.now_ms() + timeout_ms
+        while True:
+            self._check_open()
+            if self._failures:
+                raise self._failures.popleft()
+            state = self.state(place)
+            if state.has_position:
+                return state.position
+            left = deadline - self.loop.now_ms()
+            if left <= 0:
+                raise TimedOutError(f"no position of {place} after {timeout_ms:.0f} ms")
+            self.positions.update()
+            ready: Deferred[None] = Deferred()
+            self.positions.notify(ready)
+            try:
+                await within(self.loop, ready, left, f"the position of {place}")
+            except TimedOutError:
+                raise TimedOutError(f"no position of {place} after {timeout_ms:.0f} ms") from None
+
+    async def committed(
+        self, places: Iterable[TopicPartition], timeout_ms: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return what the group has committed, None where nothing."""
+        self._grouped("committed")
+        commits = self._commits
+        assert commits is not None
+        wanted = list(places)
+        return await retrying(
+            self.loop,
+            lambda: commits.committed(wanted),
+            timeout_ms=timeout_ms,
+            first_ms=self.settings.retry_backoff_ms,
+            most_ms=self.settings.retry_backoff_max_ms,
+        )
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, timeout_ms: float
+    ) -> None:
+        """Commit, by default all positions; tries again until the time is over."""
+        self._check_open()
+        self._grouped("commit")
+        assert self._group_commits is not None
+        chosen = self.subscription.consumed() if offsets is None else dict(offsets)
+        await self._group_commits.commit(chosen, timeout_ms)
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata] | None,
+        callback: CommitCallback | None,
+    ) -> None:
+        """Commit once; ``callback(offsets, error or None)`` is run in a later call of the user."""
+        self._check_open()
+        self._grouped("commit_async")
+        assert self._group_commits is not None
+        chosen = self.subscription.consumed() if offsets is None else dict(offsets)
+        self._group_commits.commit_async(chosen, callback)
+
+    # --- the group -------------------------------------------------------------------------------
+
+    @property
+    def group(self) -> GroupMetadata:
+        """Who this consumer is in its group."""
+        self._grouped("group_metadata")
+        assert self._membership is not None
+        return self._membership.group
+
+    def enforce_rebalance(self, reason: str) -> None:
+        """Rebalance the group at the next poll."""
+        self._grouped("enforce_rebalance")
+        assert self._membership is not None
+        self._membership.request_rejoin(reason)
+
+    def _grouped(self, what: str) -> GroupAssignment:
+        self._check_open()
+        if self._assignment is None:
+            raise ConfigError(f"{what} needs a group.id")
+        return self._assignment
+
+    def _look_for_rejoin(self) -> None:
+        membership, assignment = self._membership, self._assignment
+        if membership is None or assignment is None or not self.subscription.uses_group:
+            return
+        if self.subscription.kind is SubscriptionKind.PATTERN:
+            assignment.match_pattern()
+        reason = assignment.outdated
+        if reason is not None and not membership.is_rebalancing:
+            membership.request_rejoin(reason)
+        elif membership.rejoin_needed and not membership.is_rebalancing:
+            self.attention = True
+
+    def _on_assigned(self) -> None:
+        self.metadata.want(self._topics())
+        self.positions.learn_leaders()
+        self.fetcher.poke()
+
+    def _topics(self) -> set[str]:
+        topics = {place.topic for place in self.subscription.partitions}
+        topics |= self.subscription.topics
+        if self._assignment is not None:
+            topics |= self._assignment.wanted_topics
+        return topics
+
+    def _on_metadata(self) -> None:
+        self.positions.learn_leaders()
+        self._look_for_rejoin()
+        self.fetcher.poke()
+
+    def _on_recreated(self, name: str) -> None:
+        """A topic of the same name is another topic: its offsets begin anew."""
+        for place, state in self.subscription.partitions.items():
+            if place.topic == name:
+                _log.warning("topic %s was deleted and created anew: %s is reset", name, place)
+                state.leader_epoch = -1
+                state.await_reset(self.settings.auto_offset_reset)
+        self.positions.update()
+
+    # --- the rest --------------------------------------------------------------------------------
+
+    def metrics(self) -> dict[tuple[str, str], float]:
+        """Return all metrics by group and name, as Kafka's Java client has them."""
+        values: dict[tuple[str, str], float] = {}
+        for name, value in self.fetch_metrics.values(self.subscription).items():
+            values[FETCH_GROUP, name] = value
+        if self._membership is not None:
+            assigned = len(self.subscription.partitions)
+            for name, value in self.coordinator_metrics.values(assigned).items():
+                values[COORDINATOR_GROUP, name] = value
+            since = self.loop.now_ms() - self._membership.last_poll_ms
+            values[CONSUMER_GROUP, "last-poll-seconds-ago"] = since / 1000
+        return values
+
+    async def close(self, timeout_ms: float) -> None:
+        """Commit if that happens by itself, tell the listener, leave the group, hang up."""
+        if self._closed:
+            return
+        deadline = self.loop.now_ms() + timeout_ms
+
+        def left_ms() -> float:
+            return max(deadline - self.loop.now_ms(), 0.0)
+
+        try:
+            if self._group_commits is not None:
+                await within(
+                    self.loop,
+                    spawn(self._group_commits.finish(left_ms())),
+                    left_ms(),
+                    "the last commit",
+                )
+            if self.subscription.uses_group:
+                await within(self.loop, spawn(self._leave()), left_ms(), "leaving the group")
+        except (ClientError, KafkaError) as error:
+            _log.warning("closing: %s", error)
+        finally:
+            self._end()
+
+    async def _leave(self) -> None:
+        membership, assignment = self._membership, self._assignment
+        assert membership is not None
+        assert assignment is not None
+        await assignment.prepare_to_leave(lost=membership.stable_group is None)
+        if self.settings.internal_leave_group_on_close:
+            await membership.leave("the consumer is being closed")
+
+    def _end(self) -> None:
+        self._closed = True
+        if self._membership is not None:
+            self._membership.close()
+        self.positions.close()
+        self.fetcher.close()
+        self.metadata.close()
+        self.network.close()
+        for call in self._calls:
+            call.done.complete(None)
+        self._calls.clear()
+        self._attend()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the consumer is closed")

@@ -1,0 +1,93 @@
+"""What was fetched and not handed out yet: bytes of batches, with what is needed to read them.
+
+The client's loop appends, and whoever hands records out takes from the other end, perhaps on
+another thread: a deque's ends are safe to use so, and nothing else is shared.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from millstream.client.core.consumer.subscription import PartitionState
+from millstream.model.offsets import LeaderEpoch, Offset
+from millstream.model.topic import TopicPartition
+from millstream.records.batch import HEADER_SIZE, LENGTH_OVERHEAD
+
+_PLACE: Final = struct.Struct(">qii7xi")
+"""Base offset, batch length, leader epoch and last offset delta of a batch's header."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fetched:
+    """What one answer holds of one partition.
+
+    ``data`` is whole batches and perhaps the beginning of one more; the first may start before
+    ``fetch_offset``. ``aborted`` lists the aborted transactions (producer id, first offset) when
+    read_committed was asked for. Reading goes on at ``next_offset``.
+    """
+
+    state: PartitionState
+    fence: int
+    data: memoryview
+    fetch_offset: Offset
+    next_offset: Offset
+    last_epoch: LeaderEpoch
+    """The leader epoch of the last batch."""
+    aborted: Sequence[tuple[int, Offset]] = ()
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Where the batches lie."""
+        return self.state.topic_partition
+
+    @property
+    def is_current(self) -> bool:
+        """False once a seek, a reset or a revocation made these bytes void."""
+        return self.fence == self.state.fence
+
+
+class FetchBuffer:
+    """A queue of :class:`Fetched`; ``on_taken`` tells the loop's side that there is room."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Fetched] = deque()
+        self.on_taken: Callable[[Fetched], None] = lambda fetched: None
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def append(self, fetched: Fetched) -> None:
+        """Put what was fetched last at the end."""
+        self._queue.append(fetched)
+
+    def take(self) -> Fetched | None:
+        """Return what was fetched first and is still current; None when there is nothing."""
+        while self._queue:
+            fetched = self._queue.popleft()
+            self.on_taken(fetched)
+            if fetched.is_current:
+                return fetched
+        return None
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._queue.clear()
+
+
+def end_of_batches(data: memoryview) -> tuple[Offset, LeaderEpoch] | None:
+    """Return the offset after the last whole batch and its leader epoch; None without any."""
+    position = 0
+    end = len(data)
+    found = None
+    while end - position >= HEADER_SIZE:
+        base_offset, length, leader_epoch, last_offset_delta = _PLACE.unpack_from(data, position)
+        size = length + LENGTH_OVERHEAD
+        if size < HEADER_SIZE or position + size > end:
+            break
+        found = (base_offset + last_offset_delta + 1, leader_epoch)
+        position += size
+    return found

@@ -1,0 +1,287 @@
+"""What a member of a group does with partitions while the group rebalances (KIP-429).
+
+Eager: commit, give up everything, join, get a share. Cooperative: keep everything while joining,
+then give up what is not in the new share, and join once more so that others can get it. A group
+is eager unless all assignors of the member know the cooperative protocol.
+Kafka: ``ConsumerCoordinator``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from millstream.client.core.consumer.assignors.assignor import (
+    Assignor,
+    GroupMember,
+    RebalanceProtocol,
+    TopicRacks,
+)
+from millstream.client.core.consumer.group_protocol import (
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from millstream.client.core.consumer.group_requests import Joined
+from millstream.client.core.consumer.membership import Rebalance
+from millstream.client.core.consumer.settings import (
+    ConsumerSettings,
+    make_assignors,
+    rebalance_protocol,
+)
+from millstream.client.core.consumer.subscription import Subscription, SubscriptionKind
+from millstream.client.core.consumer.user_calls import Listener
+from millstream.client.core.metadata import MetadataView
+from millstream.client.core.network import Network
+from millstream.client.core.waiting import within
+from millstream.client.errors import ClientError
+from millstream.model.deferred import Deferred
+from millstream.model.errors import KafkaError
+from millstream.model.topic import INTERNAL_TOPICS, TopicPartition
+
+_COOPERATIVE: Final = RebalanceProtocol.COOPERATIVE
+
+_log = logging.getLogger("millstream.client.consumer")
+
+
+class GroupAssignment(Rebalance):
+    """The partitions' side of a membership.
+
+    ``commit`` commits the positions of some partitions if that is to be done by itself, ``at_poll``
+    waits for the user's next poll, ``run`` runs a function where the user waits.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        metadata: MetadataView,
+        settings: ConsumerSettings,
+        subscription: Subscription,
+    ) -> None:
+        self.listener: Listener | None = None
+        self.is_leader = False
+        self.on_assigned: Callable[[], None] = lambda: None
+        self.commit: Callable[[Iterable[TopicPartition]], Awaitable[None]] = _do_nothing
+        self.at_poll: Callable[[], Awaitable[None]] = _nothing
+        self.run: Callable[[Callable[[], object]], Deferred[None]] = _run_at_once
+        self._network = network
+        self._metadata = metadata
+        self._settings = settings
+        self._subscription = subscription
+        self._assignors = make_assignors(settings.partition_assignment_strategy)
+        self._protocol = rebalance_protocol(self._assignors)
+        self._generation = -1
+        self._joined_topics: frozenset[str] | None = None
+        self._group_topics: frozenset[str] = frozenset()
+        self._divided: TopicRacks | None = None
+
+    # --- before joining --------------------------------------------------------------------------
+
+    async def prepare(self, *, lost: bool) -> None:
+        """Commit, tell the listener, and let go."""
+        self.is_leader = False
+        owned = list(self._subscription.partitions)
+        if lost:
+            await self._let_go(owned, lost=True)
+        elif self._protocol is _COOPERATIVE:
+            await self.commit(owned)
+            await self._let_go(
+                [place for place in owned if not self._subscription.matches(place.topic)]
+            )
+        else:
+            for state in self._subscription.partitions.values():
+                state.revoking = True
+            await self.commit(owned)
+            await self._let_go(owned)
+
+    async def prepare_to_leave(self, *, lost: bool) -> None:
+        """Tell the listener that everything goes: the member leaves the group."""
+        await self._let_go(list(self._subscription.partitions), lost=lost)
+
+    async def _let_go(self, places: Iterable[TopicPartition], *, lost: bool = False) -> None:
+        gone = frozenset(places)
+        states = self._subscription.partitions
+        for place in gone & states.keys():
+            states[place].revoking = True
+        if not gone:
+            return
+        if self.listener is not None:
+            told = self.listener.lost(gone) if lost else self.listener.revoked(gone)
+            await self.run(told)
+        self._subscription.set_partitions(
+            [place for place in self._subscription.partitions if place not in gone]
+        )
+
+    async def describe(self) -> list[tuple[str, bytes]]:
+        """Match a pattern against topics as of now, then say what this member wants and has."""
+        subscription = self._subscription
+        if subscription.kind is SubscriptionKind.PATTERN:
+            await self._metadata.request_update()
+            self.match_pattern()
+        self._joined_topics = subscription.topics
+        owned = () if self._protocol is not _COOPERATIVE else tuple(subscription.partitions)
+        return [
+            (
+                assignor.name,
+                encode_subscription(
+                    GroupMember(
+                        member_id="",
+                        topics=subscription.topics,
+                        owned=owned,
+                        generation=self._generation,
+                        rack_id=self._settings.client_rack or None,
+                        user_data=assignor.user_data(subscription.topics),
+                    )
+                ),
+            )
+            for assignor in self._assignors
+        ]
+
+    def match_pattern(self) -> None:
+        """Take the topics that match the pattern by now."""
+        hidden = INTERNAL_TOPICS if self._settings.exclude_internal_topics else frozenset()
+        existing = [
+            name
+            for name in self._metadata.topics
+            if self._metadata.known(name) is not None and name not in hidden
+        ]
+        self._subscription.match(existing)
+
+    # --- the leader ------------------------------------------------------------------------------
+
+    async def divide(self, joined: Joined) -> dict[str, bytes]:
+        """Divide the partitions of everybody's topics with the assignor that was agreed on."""
+        assignor = self._assignor(joined.protocol_name)
+        members = [
+            decode_subscription(
+                each.subscription,
+                member_id=each.member_id,
+                group_instance_id=each.group_instance_id,
+            )
+            for each in joined.members
+        ]
+        self._group_topics = frozenset(topic for each in members for topic in each.topics)
+        await self._learn(self._group_topics)
+        self.is_leader = True
+        self._divided = self._topic_racks()
+        if joined.skip_assignment:
+            return {}
+        assignments = assignor.assign(self._divided, members)
+        _log.info("group divided by %s: %s", assignor.name, assignments)
+        return {member_id: encode_assignment(places) for member_id, places in assignments.items()}
+
+    async def _learn(self, topics: frozenset[str]) -> None:
+        """Have metadata of all topics; one that is still unknown after an update is not there."""
+        missing = [topic for topic in topics if self._metadata.known(topic) is None]
+        self._metadata.want(topics)
+        if missing:
+            update = self._metadata.request_update()
+            try:
+                await within(
+                    self._network.loop, update, self._settings.request_timeout_ms, "metadata"
+                )
+            except (ClientError, KafkaError) as error:
+                _log.warning("dividing without metadata of %s: %s", missing, error)
+
+    def _topic_racks(self) -> TopicRacks:
+        brokers = self._network.brokers
+        layout: dict[str, list[frozenset[str]]] = {}
+        for name in sorted(self._group_topics):
+            topic = self._metadata.known(name)
+            if topic is None:
+                continue
+            layout[name] = [
+                frozenset(
+                    rack
+                    for replica in each.replicas
+                    if replica in brokers and (rack := brokers[replica].rack)
+                )
+                for each in topic.partitions
+            ]
+        return layout
+
+    @property
+    def outdated(self) -> str | None:
+        """Say why the group should rebalance: other topics, or other partitions in them."""
+        if self._joined_topics is not None and self._joined_topics != self._subscription.topics:
+            return "the subscription has changed"
+        if not self.is_leader or self._divided is None:
+            return None
+        now = self._topic_racks()
+        if self._settings.client_rack:
+            changed = now != self._divided
+        else:
+            counts = {name: len(each) for name, each in now.items()}
+            changed = counts != {name: len(each) for name, each in self._divided.items()}
+        return "topics of the group have changed" if changed else None
+
+    @property
+    def wanted_topics(self) -> frozenset[str]:
+        """Topics to keep metadata of: the member's own, and as the leader everybody's."""
+        own = self._subscription.topics | {place.topic for place in self._subscription.partitions}
+        return own | self._group_topics if self.is_leader else own
+
+    # --- after joining ---------------------------------------------------------------------------
+
+    async def take(self, assignor: str, assignment: bytes, generation: int) -> bool:
+        """Let go what is not in the share, then take what is new."""
+        assigned = decode_assignment(assignment)
+        subscription = self._subscription
+        strange = [place for place in assigned if not subscription.matches(place.topic)]
+        if strange:
+            _log.info("assigned %s, which is not subscribed to any more", strange)
+            return True
+        if subscription.kind is SubscriptionKind.PATTERN:
+            # The leader may have seen a topic that this member has not: it is part of the deal.
+            subscription.topics |= {place.topic for place in assigned}
+            self._joined_topics = subscription.topics
+        owned = frozenset(subscription.partitions)
+        revoked = owned - frozenset(assigned)
+        if revoked:
+            await self._hand_over(revoked)
+        self._generation = generation
+        self._assignor(assignor).on_assignment(assigned, generation)
+        added = frozenset(assigned) - subscription.partitions.keys()
+        subscription.set_partitions(assigned)
+        self._metadata.want(self.wanted_topics)
+        self.on_assigned()
+        if self.listener is not None:
+            await self.run(self.listener.assigned(added))
+        return bool(revoked) and self._protocol is _COOPERATIVE
+
+    async def _hand_over(self, revoked: frozenset[TopicPartition]) -> None:
+        """Stop reading, let the user finish what is in work, commit, and let go."""
+        for place in revoked:
+            self._subscription.partitions[place].revoking = True
+        await self.at_poll()
+        await self.commit(revoked)
+        await self._let_go(revoked)
+
+    def reset(self) -> None:
+        """Forget what was agreed on: the subscription ended."""
+        self._joined_topics = None
+        self._group_topics = frozenset()
+        self._divided = None
+        self._generation = -1
+        self.is_leader = False
+
+    def _assignor(self, name: str) -> Assignor:
+        for assignor in self._assignors:
+            if assignor.name == name:
+                return assignor
+        raise ClientError(f"the group chose the assignor {name!r}, which this member did not offer")
+
+
+async def _do_nothing(places: Iterable[TopicPartition]) -> None:
+    return None
+
+
+async def _nothing() -> None:
+    return None
+
+
+def _run_at_once(function: Callable[[], object]) -> Deferred[None]:
+    function()
+    return Deferred.of(None)

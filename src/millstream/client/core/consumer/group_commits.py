@@ -1,0 +1,210 @@
+"""When offsets are committed, as whom, and in which order.
+
+Commits leave one after the other: a commit that is tried again never overtakes, or is overtaken by,
+another one of this consumer, so committed offsets do not go back. By itself the consumer commits in
+the user's polls, every ``auto.commit.interval.ms``, before partitions are given up, and at the end:
+what the last poll handed out counts as done when the next one comes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeAlias
+
+from millstream.client.core.consumer.commits import Commits
+from millstream.client.core.consumer.errors import (
+    CommitFailedError,
+    RebalanceInProgressError,
+    RetriableCommitError,
+)
+from millstream.client.core.consumer.membership import Membership
+from millstream.client.core.consumer.record import GroupMetadata, OffsetAndMetadata
+from millstream.client.core.consumer.settings import ConsumerSettings
+from millstream.client.core.consumer.subscription import Subscription
+from millstream.client.core.loop import ClientLoop
+from millstream.client.core.waiting import retrying, sleep
+from millstream.client.errors import BrokerError, ClientError, ClosedError, is_retriable
+from millstream.model.deferred import Deferred, spawn
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.topic import TopicPartition
+
+Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
+
+CommitCallback: TypeAlias = Callable[
+    [dict[TopicPartition, OffsetAndMetadata], Exception | None], object
+]
+"""Called with what was to be committed, and with what went wrong or None."""
+
+_log = logging.getLogger("millstream.client.consumer")
+
+
+class GroupCommits:
+    """The commits of one consumer."""
+
+    def __init__(
+        self,
+        loop: ClientLoop,
+        settings: ConsumerSettings,
+        subscription: Subscription,
+        commits: Commits,
+        membership: Membership,
+    ) -> None:
+        self.on_attention: Callable[[], None] = lambda: None
+        self.run: Callable[[Callable[[], object]], Deferred[None]] = lambda function: Deferred.of(
+            None
+        )
+        self._loop = loop
+        self._settings = settings
+        self._subscription = subscription
+        self._commits = commits
+        self._membership = membership
+        self._turn: Deferred[None] = Deferred.of(None)
+        self._due_at_ms = loop.now_ms() + settings.auto_commit_interval_ms
+        self._auto_running = False
+        if settings.auto_commits:
+            self._plan()
+
+    # --- asked for -------------------------------------------------------------------------------
+
+    async def commit(self, offsets: Offsets, timeout_ms: float) -> None:
+        """Commit, and try again what passes until ``timeout_ms`` are over."""
+        await self._in_turn(
+            lambda: retrying(
+                self._loop,
+                lambda: self._once(offsets),
+                timeout_ms=timeout_ms,
+                first_ms=self._settings.retry_backoff_ms,
+                most_ms=self._settings.retry_backoff_max_ms,
+            )
+        )
+
+    def commit_async(self, offsets: Offsets, callback: CommitCallback | None) -> None:
+        """Commit once; the callback hears how it went, in a later call of the user."""
+
+        async def run() -> None:
+            failure: Exception | None = None
+            try:
+                await self._in_turn(lambda: self._once(offsets))
+            except (ClientError, KafkaError) as error:
+                failure = error
+                if is_retriable(error) and not isinstance(error, RebalanceInProgressError):
+                    failure = RetriableCommitError(error)
+                    failure.__cause__ = error
+            if callback is not None:
+                chosen = dict(offsets)
+                await self.run(lambda: callback(chosen, failure))
+            elif failure is not None:
+                _log.warning("asynchronous commit failed: %s", failure)
+
+        spawn(run())
+
+    # --- by itself -------------------------------------------------------------------------------
+
+    def poll(self) -> None:
+        """In a poll of the user: commit if it is time. What was handed out before is done with."""
+        if not self._settings.auto_commits or self._loop.now_ms() < self._due_at_ms:
+            return
+        if self._auto_running or (
+            self._subscription.uses_group and self._membership.stable_group is None
+        ):
+            return
+        offsets = self._subscription.consumed()
+        self._due_at_ms = self._loop.now_ms() + self._settings.auto_commit_interval_ms
+        self._plan()
+        if offsets:
+            self._auto_running = True
+            spawn(self._auto(offsets))
+
+    async def _auto(self, offsets: Offsets) -> None:
+        try:
+            await self._in_turn(lambda: self._once(offsets))
+        except ClosedError:
+            pass
+        except (ClientError, KafkaError) as error:
+            _log.warning("auto commit failed: %s", error)
+            if is_retriable(error):
+                soon = self._loop.now_ms() + self._settings.retry_backoff_ms
+                self._due_at_ms = min(self._due_at_ms, soon)
+                self._plan()
+        finally:
+            self._auto_running = False
+
+    def _plan(self) -> None:
+        self._loop.call_at(self._due_at_ms, self.on_due)
+
+    def on_due(self) -> None:
+        """Ask for a poll: only there positions are what the user is done with."""
+        self.on_attention()
+
+    async def commit_by_itself(self, places: Iterable[TopicPartition]) -> None:
+        """Commit the positions of partitions that are given up, if the consumer commits by itself.
+
+        A failure is logged: the partitions go to others in any case, who read records again.
+        """
+        if not self._settings.auto_commits:
+            return
+        consumed = self._subscription.consumed()
+        offsets = {place: consumed[place] for place in places if place in consumed}
+        if not offsets:
+            return
+        try:
+            await self.commit(offsets, min(self._settings.max_poll_interval_ms, 30_000))
+        except ClosedError:
+            raise
+        except (ClientError, KafkaError) as error:
+            _log.warning("commit before a rebalance failed: %s", error)
+
+    async def finish(self, timeout_ms: float) -> None:
+        """Before the end: what was asked for is done, and positions are committed."""
+        if self._settings.auto_commits:
+            offsets = self._subscription.consumed()
+            if offsets:
+                await self.commit(offsets, timeout_ms)
+        await self._turn
+        # Callbacks of commits that ended just now are queued after this returns to the loop.
+        await sleep(self._loop, 0)
+
+    # --- one commit ------------------------------------------------------------------------------
+
+    async def _in_turn(self, operation: Callable[[], Awaitable[None]]) -> None:
+        before, mine = self._turn, Deferred[None]()
+        self._turn = mine
+        await before
+        try:
+            await operation()
+        finally:
+            mine.complete(None)
+
+    async def _once(self, offsets: Offsets) -> None:
+        if not offsets:
+            return
+        group = self._committer()
+        try:
+            await self._commits.commit(offsets, group)
+        except BrokerError as error:
+            code = error.error
+            if code is ErrorCode.REBALANCE_IN_PROGRESS:
+                self._membership.request_rejoin("a commit was refused: the group is rebalancing")
+                raise RebalanceInProgressError from error
+            if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+                self._refused(group, code)
+                raise CommitFailedError from error
+            if code is ErrorCode.FENCED_INSTANCE_ID:
+                self._membership.fail(error)
+            raise
+
+    def _committer(self) -> GroupMetadata:
+        if not self._subscription.uses_group:
+            return GroupMetadata(self._membership.group.group_id)
+        group = self._membership.stable_group
+        if group is not None:
+            return group
+        if self._membership.is_rebalancing:
+            raise RebalanceInProgressError
+        raise CommitFailedError("this consumer is not a member of the group now")
+
+    def _refused(self, group: GroupMetadata, code: ErrorCode) -> None:
+        if self._subscription.uses_group and self._membership.group == group:
+            forget = code is ErrorCode.UNKNOWN_MEMBER_ID
+            self._membership.reset(f"a commit was refused with {code.name}", forget_member=forget)

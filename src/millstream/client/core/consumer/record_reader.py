@@ -1,0 +1,125 @@
+"""From the bytes of batches to records: CRC, aborted transactions, decoding, deserializers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar, cast
+
+from millstream.client.core.consumer.errors import (
+    CorruptRecordError,
+    RecordDeserializationError,
+    RecordError,
+)
+from millstream.client.core.consumer.fetched import Fetched
+from millstream.client.core.consumer.record import ConsumerRecord
+from millstream.model.errors import CorruptLogError, KafkaError, MillstreamError
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicPartition
+from millstream.records.batch import Batch, iter_batches
+from millstream.records.isolation import CommittedOnly
+from millstream.records.record import Record, iter_records
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Deserializer: TypeAlias = Callable[[bytes], object]
+"""Makes an object of a key or a value; it is not asked about null."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadRecords(Generic[K, V]):
+    """The records of one fetch; ``error`` is what made the reading stop, after them."""
+
+    records: list[ConsumerRecord[K, V]]
+    error: RecordError | None = None
+
+
+class RecordReader(Generic[K, V]):
+    """Reads what was fetched, as one consumer's settings want it."""
+
+    def __init__(
+        self,
+        *,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+        check_crcs: bool = True,
+    ) -> None:
+        self._key = key_deserializer
+        self._value = value_deserializer
+        self._check_crcs = check_crcs
+
+    def read(self, fetched: Fetched) -> ReadRecords[K, V]:
+        """Return the records from ``fetch_offset`` on, as far as they can be read."""
+        records: list[ConsumerRecord[K, V]] = []
+        place = fetched.topic_partition
+        reached = fetched.fetch_offset
+        try:
+            for batch in self.batches(fetched):
+                try:
+                    self._read_batch(batch, fetched, records)
+                except RecordError as error:
+                    return ReadRecords(records, error)
+                except (MillstreamError, ValueError) as error:
+                    damaged = _damaged(place, max(batch.base_offset, reached), error, batch)
+                    return ReadRecords(records, damaged)
+                reached = batch.next_offset
+        except (CorruptLogError, KafkaError) as error:
+            return ReadRecords(records, _damaged(place, reached, error, None))
+        return ReadRecords(records)
+
+    def batches(self, fetched: Fetched) -> Iterator[Batch]:
+        """Yield the batches that hold records to be seen, in order; CRCs are not looked at."""
+        keep = CommittedOnly(fetched.aborted) if fetched.aborted else None
+        for batch in iter_batches(fetched.data):
+            if keep is not None and not keep(batch):
+                continue
+            if batch.is_control or batch.next_offset <= fetched.fetch_offset:
+                continue
+            yield batch
+
+    def _read_batch(
+        self, batch: Batch, fetched: Fetched, records: list[ConsumerRecord[K, V]]
+    ) -> None:
+        if self._check_crcs:
+            batch.ensure_valid()
+        place = fetched.topic_partition
+        first = fetched.fetch_offset
+        for record in iter_records(batch):
+            if record.offset >= first:
+                records.append(self._make(place, record, batch))
+
+    def _make(self, place: TopicPartition, record: Record, batch: Batch) -> ConsumerRecord[K, V]:
+        key: object = record.key
+        value: object = record.value
+        part = "key"
+        try:
+            if self._key is not None and record.key is not None:
+                key = self._key(record.key)
+            part = "value"
+            if self._value is not None and record.value is not None:
+                value = self._value(record.value)
+        except Exception as error:
+            failure = RecordDeserializationError(place, record.offset, part, error)
+            failure.__cause__ = error
+            raise failure from error
+        return ConsumerRecord(
+            place.topic,
+            place.partition,
+            record.offset,
+            record.timestamp,
+            batch.timestamp_type,
+            cast("K | None", key),
+            cast("V | None", value),
+            record.headers,
+            batch.partition_leader_epoch,
+        )
+
+
+def _damaged(
+    place: TopicPartition, offset: Offset, cause: Exception, batch: Batch | None
+) -> CorruptRecordError:
+    next_offset = batch.next_offset if batch is not None else None
+    failure = CorruptRecordError(place, offset, str(cause), next_offset=next_offset)
+    failure.__cause__ = cause
+    return failure

@@ -1,0 +1,252 @@
+"""What a consumer reads, and where it stands in each partition (Kafka: ``SubscriptionState``).
+
+A partition's phase::
+
+    AWAIT_COMMITTED -> FETCHING        the group has committed an offset
+    AWAIT_COMMITTED -> AWAIT_RESET     it has not: auto.offset.reset decides
+    AWAIT_RESET     -> FETCHING        ListOffsets told
+    FETCHING        -> AWAIT_VALIDATION  a new leader: does its log hold what was read? (KIP-320)
+    AWAIT_VALIDATION-> FETCHING        yes, or cut back to where it parts
+    FETCHING        -> AWAIT_RESET     the position is out of range
+    any             -> FETCHING        seek
+
+Everything changes on the client's loop, with one exception: a position advances where records are
+handed out, which may be another thread. That thread writes ``advanced`` and nothing else: one tuple
+that names the fence under which it was written, so that after a seek on the loop it counts for
+nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from enum import Enum, auto
+
+from millstream.client.core.consumer.record import OffsetAndMetadata
+from millstream.client.core.consumer.reset import ResetStrategy
+from millstream.model.offsets import NO_LEADER_EPOCH, NO_OFFSET, LeaderEpoch, Offset
+from millstream.model.topic import TopicPartition
+
+
+class Phase(Enum):
+    """What a partition waits for before it can be fetched."""
+
+    AWAIT_COMMITTED = auto()
+    AWAIT_RESET = auto()
+    AWAIT_VALIDATION = auto()
+    FETCHING = auto()
+
+
+class PartitionState:
+    """One assigned partition.
+
+    ``position`` is the next record to hand out, ``fetch_offset`` the next to ask the broker for;
+    between them lies what is buffered. What was buffered under another ``fence`` is void.
+    """
+
+    __slots__ = (
+        "advanced",
+        "base",
+        "buffered_bytes",
+        "fence",
+        "fetch_offset",
+        "high_watermark",
+        "last_stable_offset",
+        "leader_epoch",
+        "log_start_offset",
+        "paused",
+        "phase",
+        "preferred_replica",
+        "preferred_until_ms",
+        "reset",
+        "retry_at_ms",
+        "revoking",
+        "topic_partition",
+    )
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.phase = Phase.AWAIT_COMMITTED
+        self.base: tuple[Offset, LeaderEpoch] = (NO_OFFSET, NO_LEADER_EPOCH)
+        """Where reading began under the fence."""
+        self.advanced: tuple[int, Offset, LeaderEpoch] = (-1, NO_OFFSET, NO_LEADER_EPOCH)
+        """A fence, and how far records were handed out under it."""
+        self.fetch_offset: Offset = NO_OFFSET
+        self.fence = 0
+        self.paused = False
+        self.revoking = False
+        """True while the group takes the partition away: nothing more is handed out."""
+        self.reset: ResetStrategy | None = None
+        self.leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
+        self.high_watermark: Offset = NO_OFFSET
+        self.last_stable_offset: Offset = NO_OFFSET
+        self.log_start_offset: Offset = NO_OFFSET
+        self.preferred_replica: int | None = None
+        self.preferred_until_ms = 0.0
+        self.retry_at_ms = 0.0
+        self.buffered_bytes = 0
+
+    @property
+    def position(self) -> Offset:
+        """The next offset to hand out, −1 while there is none."""
+        fence, offset, _ = self.advanced
+        return offset if fence == self.fence else self.base[0]
+
+    @property
+    def position_epoch(self) -> LeaderEpoch:
+        """The leader epoch of the record before the position, −1 when it is not known."""
+        fence, _, epoch = self.advanced
+        return epoch if fence == self.fence else self.base[1]
+
+    @property
+    def has_position(self) -> bool:
+        """True once a position was found, sought or reset to."""
+        return self.position >= 0
+
+    @property
+    def is_deliverable(self) -> bool:
+        """True when records may be handed out now."""
+        return not self.paused and not self.revoking
+
+    def void(self) -> None:
+        """Drop what is buffered, and read again from the position."""
+        self._begin(self.position, self.position_epoch)
+
+    def _begin(self, offset: Offset, epoch: LeaderEpoch) -> None:
+        self.base = (offset, epoch)
+        self.fence += 1
+        self.fetch_offset = offset
+        self.buffered_bytes = 0
+
+    def seek(self, offset: Offset, leader_epoch: LeaderEpoch = NO_LEADER_EPOCH) -> None:
+        """Read on from ``offset``; ``leader_epoch`` is that of the record before, if known."""
+        self._begin(offset, leader_epoch)
+        self.reset = None
+        self.preferred_replica = None
+        self.retry_at_ms = 0.0
+        validate = leader_epoch >= 0 and self.leader_epoch >= 0
+        self.phase = Phase.AWAIT_VALIDATION if validate else Phase.FETCHING
+
+    def await_reset(self, strategy: ResetStrategy) -> None:
+        """Find a position by ``strategy``; what is buffered is void."""
+        self.phase = Phase.AWAIT_RESET
+        self.reset = strategy
+        self.preferred_replica = None
+        self.retry_at_ms = 0.0
+        self._begin(NO_OFFSET, NO_LEADER_EPOCH)
+
+    def on_leader(self, leader_epoch: LeaderEpoch) -> None:
+        """Take the leader epoch that metadata tells; a new one may have lost what was read."""
+        if leader_epoch < 0 or leader_epoch == self.leader_epoch:
+            return
+        if leader_epoch < self.leader_epoch:
+            return
+        first = self.leader_epoch < 0
+        self.leader_epoch = leader_epoch
+        if self.phase is Phase.FETCHING and self.position_epoch >= 0:
+            stale = not first or self.position_epoch < leader_epoch
+            if stale:
+                self.phase = Phase.AWAIT_VALIDATION
+                self.preferred_replica = None
+                self.retry_at_ms = 0.0
+
+
+class SubscriptionKind(Enum):
+    """How partitions come to a consumer."""
+
+    NONE = auto()
+    TOPICS = auto()
+    PATTERN = auto()
+    ASSIGNED = auto()
+
+
+class Subscription:
+    """The topics or partitions a consumer asked for, and the state of those that it has."""
+
+    def __init__(self) -> None:
+        self.kind = SubscriptionKind.NONE
+        self.topics: frozenset[str] = frozenset()
+        """Topics subscribed to; with a pattern those that match it by now."""
+        self.pattern: re.Pattern[str] | None = None
+        self.partitions: dict[TopicPartition, PartitionState] = {}
+
+    @property
+    def uses_group(self) -> bool:
+        """True when the group's coordinator assigns the partitions."""
+        return self.kind in (SubscriptionKind.TOPICS, SubscriptionKind.PATTERN)
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Ask the group for these topics; what is assigned stays until the group rebalances."""
+        self._become(SubscriptionKind.TOPICS)
+        self.topics = frozenset(topics)
+
+    def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
+        """Ask the group for the topics whose whole name matches."""
+        self._become(SubscriptionKind.PATTERN)
+        self.pattern = pattern
+        self.topics = frozenset()
+
+    def match(self, existing: Iterable[str]) -> bool:
+        """Take the topics that match the pattern; return True when they changed."""
+        assert self.pattern is not None
+        matching = frozenset(name for name in existing if self.pattern.fullmatch(name))
+        changed = matching != self.topics
+        self.topics = matching
+        return changed
+
+    def matches(self, topic: str) -> bool:
+        """Return True when the topic belongs to the subscription."""
+        if self.kind is SubscriptionKind.PATTERN:
+            assert self.pattern is not None
+            return self.pattern.fullmatch(topic) is not None
+        return topic in self.topics
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, without the group."""
+        self._become(SubscriptionKind.ASSIGNED)
+        self.set_partitions(partitions)
+
+    def unsubscribe(self) -> None:
+        """Read nothing."""
+        self.kind = SubscriptionKind.NONE
+        self.topics = frozenset()
+        self.pattern = None
+        self.set_partitions(())
+
+    def set_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have exactly these partitions; those that stay keep their state, buffers included."""
+        before = self.partitions
+        self.partitions = {
+            place: before.get(place) or PartitionState(place) for place in partitions
+        }
+        for place, state in before.items():
+            if place not in self.partitions:
+                state.revoking = True
+                state.void()
+
+    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the position of every partition that has one, as it would be committed."""
+        return {
+            place: OffsetAndMetadata(state.position, "", state.position_epoch)
+            for place, state in self.partitions.items()
+            if state.has_position
+        }
+
+    def in_phase(self, phase: Phase, now_ms: float) -> list[PartitionState]:
+        """Return the partitions in a phase that may be tried now."""
+        return [
+            state
+            for state in self.partitions.values()
+            if state.phase is phase and state.retry_at_ms <= now_ms
+        ]
+
+    def _become(self, kind: SubscriptionKind) -> None:
+        grouped = (SubscriptionKind.TOPICS, SubscriptionKind.PATTERN)
+        compatible = self.kind in (SubscriptionKind.NONE, kind) or (
+            self.kind in grouped and kind in grouped
+        )
+        if not compatible:
+            raise ValueError("subscribe and assign exclude each other: call unsubscribe in between")
+        self.kind = kind
+        if kind is not SubscriptionKind.PATTERN:
+            self.pattern = None
