@@ -63,6 +63,7 @@ class BrokerConfig(
                 _check_without_effect(name, text)
         _agree_on_node_id(values)
         _check_roles(values)
+        _check_cordoned(values)
         fill(self, values, settings)
         object.__setattr__(self, "topic_defaults", inherited_topic_config(self))
 
@@ -76,6 +77,12 @@ class BrokerConfig(
     def log_directories(self) -> tuple[str, ...]:
         """The directories of the logs; the first one holds the broker's metadata."""
         return self.log_dirs or self.log_dir
+
+    @property
+    def cordoned_directories(self) -> tuple[str, ...]:
+        """The directories of the logs that take no new replicas (KIP-1066)."""
+        cordoned = self.cordoned_log_dirs
+        return self.log_directories if cordoned == ("*",) else cordoned
 
     def listening(self) -> tuple[Listener, ...]:
         """Return where to listen, a KRaft controller's listeners left out."""
@@ -131,6 +138,19 @@ def _agree_on_node_id(values: dict[str, Value]) -> None:
         values["node_id"] = values["broker_id"] = DEFAULT_NODE_ID
     if values["node_id"] != values["broker_id"]:
         raise ConfigError("You must set `node.id` to the same value as `broker.id`.")
+
+
+def _check_cordoned(values: Mapping[str, Value]) -> None:
+    cordoned, directories = values["cordoned_log_dirs"], values["log_dirs"] or values["log_dir"]
+    assert isinstance(cordoned, tuple)
+    assert isinstance(directories, tuple)
+    if "*" in cordoned:
+        if len(cordoned) > 1:
+            raise ConfigError(
+                "When cordoned.log.dirs is set to *, it must not contain other values"
+            )
+    elif not set(cordoned) <= set(directories):
+        raise ConfigError("All entries in cordoned.log.dirs must be present in log.dirs or log.dir")
 
 
 def _check_roles(values: Mapping[str, Value]) -> None:

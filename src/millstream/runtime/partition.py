@@ -60,8 +60,10 @@ class Partition:
         "_commit_waiters",
         "_flush_after_ms",
         "_flush_records",
+        "_flush_wanted",
         "_flushing_bytes",
         "_gone",
+        "_held",
         "_offload",
         "_on_storage_error",
         "_recompressing",
@@ -103,6 +105,7 @@ class Partition:
         self._request_flush = request_flush
         self._on_storage_error = on_storage_error
         self._gone: KafkaError | None = None
+        self._held = self._flush_wanted = False
         self._unannounced_bytes = 0
         self._flushing_bytes = 0
         self._unflushed_records = 0
@@ -268,8 +271,11 @@ class Partition:
 
     def begin_flush(self) -> FlushPlan | None:
         """Return what makes everything appended so far durable; None when it is, and then it is
-        committed now.
+        committed now. None as well while flushes are held.
         """
+        if self._held:
+            self._flush_wanted = True
+            return None
         plan = self.log.flush_plan()
         self._flushing_bytes = self._unannounced_bytes
         if plan is None:
@@ -284,6 +290,20 @@ class Partition:
     def _flushed_up_to(self, offset: Offset) -> None:
         self._unflushed_records = self.log.log_end_offset - offset
         self._advance(offset, self._flushing_bytes)
+
+    def hold_flushes(self) -> None:
+        """Begin no flush until :meth:`release_flushes`: nothing more becomes durable in this log,
+        so that a copy of it can catch up with what is. Appends go on, and wait.
+        """
+        self._held = True
+
+    def release_flushes(self, log: Log | None = None) -> None:
+        """Flush again what waits for it; from now on in ``log``, which took the place of ours."""
+        if log is not None:
+            self.log = log
+        if self._held and (self._flush_wanted or log is not None):
+            self._request_flush(self)
+        self._held = self._flush_wanted = False
 
     def flush_if_due(self, now_ms: float) -> None:
         """Ask for the flush that ``flush.ms`` wants, once its time has come (monotonic clock)."""

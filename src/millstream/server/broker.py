@@ -19,7 +19,7 @@ from millstream.config.topic import TopicConfig
 from millstream.controller.adoption import Adoption, FoundLog
 from millstream.handlers.routes import PIPELINED
 from millstream.model.broker import BrokerNode, Endpoint
-from millstream.model.deferred import Deferred
+from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import StorageError
 from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId, TopicPartition
 from millstream.net.connection import ConnectionPolicy
@@ -29,6 +29,7 @@ from millstream.net.receive_budget import ReceiveBudget
 from millstream.runtime.clock import LoopClock
 from millstream.runtime.controller_runtime import ControllerRuntime
 from millstream.runtime.fetch_sessions import FetchSessions
+from millstream.runtime.log_loading import LogLoading
 from millstream.runtime.log_maintenance import LogMaintenance
 from millstream.runtime.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.offload import ThreadOffload
@@ -118,7 +119,7 @@ class Broker:
             on_store_failed=self._partitions.storage_failed,
         )
         self._wait(controller.load())
-        self._log_manager.start(config_of=self._config_of, now_ms=self._clock.now_ms())
+        self._load_logs()
         node = self._bind(advertised)
         self._wait(
             controller.start(
@@ -157,6 +158,13 @@ class Broker:
                 producer_ids=self._producer_ids(store),
             )
         )
+
+    def _load_logs(self) -> None:
+        threads = self._dynamic.current.num_recovery_threads_per_data_dir
+        loading = LogLoading(
+            self._clock, self._offload, self._log_manager, threads_per_directory=threads
+        )
+        self._wait(spawn(loading.run(self._config_of)))
 
     def stop(self) -> None:
         """Accept nothing more, bring everything to disk, and mark the shutdown as clean.

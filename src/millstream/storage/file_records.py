@@ -203,6 +203,10 @@ class FileRecords:
             yield position, batch
             position += size
 
+    def chunk(self, position: int, size: int = READ_AHEAD_BYTES) -> memoryview:
+        """Return up to ``size`` bytes from ``position`` on, fewer at the end of the batches."""
+        return memoryview(self.file().read_at(position, min(size, self.size - position)))
+
     def size_at(self, position: int) -> int:
         """Return the size of the batch that starts at ``position``."""
         return next(self.headers(position)).size

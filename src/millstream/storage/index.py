@@ -144,10 +144,11 @@ class SegmentIndex:
 
         Raises CorruptIndexError and FileNotFoundError.
         """
-        if self._data is None:
-            self.load(to_append=False)
         data = self._data
-        assert data is not None
+        # Another thread may take it away again at any moment, as far as the limit goes.
+        while data is None:
+            self.load(to_append=False)
+            data = self._data
         return data
 
     def check(self, data: Buffer) -> None:
@@ -183,7 +184,7 @@ class SegmentIndex:
             self._preallocate(file)
         file.write_at(len(data), packed)
         data += packed
-        self.count += 1
+        self.count += len(packed) // self.entry.size
 
     def _cut(self, count: int) -> None:
         data = self._data

@@ -21,9 +21,8 @@ from dataclasses import dataclass, field
 
 from millstream.config.topic import TopicConfig
 from millstream.model.errors import CorruptLogError
-from millstream.model.offsets import MAX_RELATIVE_OFFSET, Offset
+from millstream.model.offsets import Offset
 from millstream.model.topic import TopicId
-from millstream.records.batch import Batch
 from millstream.storage.checkpoint import CorruptCheckpointError
 from millstream.storage.directory import (
     CLEANED,
@@ -44,10 +43,12 @@ from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import DirectoryEntry, read_file
 from millstream.storage.leader_epochs import LeaderEpochs, write_leader_epochs
 from millstream.storage.log_offsets import LogOffsets
-from millstream.storage.producer_recovery import replay_batch, replay_log, restore_snapshot
+from millstream.storage.producer_recovery import replay_log, restore_snapshot
 from millstream.storage.producer_snapshot import ProducerSnapshots
 from millstream.storage.producer_state import ProducerStateManager
+from millstream.storage.recovery_report import RecoveryCounter, RecoveryReport
 from millstream.storage.segment import Segment
+from millstream.storage.segment_recovery import SegmentRecovery
 from millstream.storage.segments import Segments
 from millstream.storage.torn_tail import valid_batch_follows
 
@@ -67,21 +68,8 @@ class LoadOptions:
     high_watermark: Offset = 0
     topic_id: TopicId | None = None
     """Id in ``partition.metadata``."""
-
-
-@dataclass(slots=True)
-class RecoveryReport:
-    """What recovery did.
-
-    ``truncated_at`` is the log end offset at which a bad batch was met, None if none was. It is a
-    torn tail when nothing valid follows: bytes that were being written when the machine stopped.
-    Otherwise records were lost that had been written whole.
-    """
-
-    scanned_bytes: int = 0
-    truncated_bytes: int = 0
-    truncated_at: Offset | None = None
-    is_torn_tail: bool = True
+    counter: RecoveryCounter = field(default_factory=RecoveryCounter)
+    """Where the progress of a recovery is told."""
 
 
 @dataclass(slots=True)
@@ -308,34 +296,23 @@ class Loader:
         return True
 
     def _recover_segment(self, segment: Segment) -> tuple[Offset, bool]:
-        records = segment.records
-        segment.indexes.create()
-        segment.transaction_index.reset()
-        valid_bytes, next_offset = 0, segment.base_offset
-        error: CorruptLogError | None = None
-        try:
-            for position, batch in records.batches():
-                batch.ensure_valid()
-                _check_offsets(segment, batch, next_offset)
-                self._recover_batch(segment, position, batch)
-                valid_bytes = position + batch.size
-                next_offset = batch.next_offset
-        except CorruptLogError as corrupt:
-            error = corrupt
-        self._report.scanned_bytes += records.size
+        counter = self._options.counter
+        recovery = SegmentRecovery(
+            segment,
+            self._producers,
+            log_start_offset=self._log_start_offset(),
+            add_epoch=self._add_epoch,
+            counter=counter,
+        )
+        error = recovery.run()
+        self._report.scanned_bytes += segment.records.size
         if error is not None:
-            self._cut(segment, valid_bytes, next_offset, error)
+            counter.scanned_bytes += segment.records.size - recovery.valid_bytes
+            self._cut(segment, recovery.valid_bytes, recovery.next_offset, error)
         segment.indexes.finish()
         segment.close()
-        return next_offset, error is not None
-
-    def _recover_batch(self, segment: Segment, position: int, batch: Batch) -> None:
-        segment.indexes.add(position, batch.size, batch.last_offset, batch.max_timestamp)
-        self._add_epoch(batch.partition_leader_epoch, batch.base_offset)
-        if batch.base_offset >= self._log_start_offset():
-            aborted = replay_batch(self._producers, batch)
-            if aborted is not None:
-                segment.transaction_index.append(aborted)
+        counter.segments += 1
+        return recovery.next_offset, error is not None
 
     def _cut(
         self, segment: Segment, valid_bytes: int, next_offset: Offset, error: CorruptLogError
@@ -436,12 +413,3 @@ def _offset_before(name: str, suffix: str) -> Offset | None:
         return None
     parsed = parse_file_name(name.removesuffix(suffix))
     return parsed[0] if parsed and parsed[1] in SEGMENT_EXTENSIONS else None
-
-
-def _check_offsets(segment: Segment, batch: Batch, next_offset: Offset) -> None:
-    last_possible = segment.base_offset + MAX_RELATIVE_OFFSET
-    if batch.base_offset < next_offset or batch.last_offset > last_possible:
-        raise CorruptLogError(
-            f"{segment.records.path}: offsets {batch.base_offset} to {batch.last_offset} where "
-            f"{next_offset} is next and {last_possible} the last possible"
-        )

@@ -417,9 +417,33 @@ class LogCore:
         """Let go of the files as they are: the disk has failed, or the log is deleted."""
         self._local.abandon()
 
+    def take_place_of(self, current: LogCore) -> None:
+        """Be what ``current`` was: this log, in another directory, holds the same batches to the
+        last. Producers and epochs are taken over, those included that stand in no batch any more.
+
+        Raises StorageError.
+        """
+        offsets = current._offsets
+        assert self._offsets.log_end_offset == offsets.log_end_offset
+        self._producers = current._producers
+        self._epochs = current._epochs
+        start = max(offsets.log_start_offset, self._local.segments.first.base_offset)
+        self._set_offsets(start, offsets.high_watermark, offsets.log_end_offset)
+        try:
+            self._write_epochs()
+        except OSError as error:
+            raise self._failed(error) from error
+
     def moved(self, parent: str, name: str) -> None:
         """Take note that the directory was renamed."""
         self._local.directory.moved(parent, name)
+
+    def renamed(self, name: str) -> None:
+        """Take note that the directory has another name now; the next flush brings it to disk."""
+        local = self._local
+        local.directory.moved(local.directory.parent, name)
+        local.unsynced_directory(local.directory.parent)
+        local.unsynced_directory(local.directory.path)
 
     def _failed(self, error: OSError) -> StorageError:
         return StorageError(self.log_directory, f"{self.topic_partition}: {error}")

@@ -5,7 +5,6 @@ Kafka: ``LogManager``.
 
 from __future__ import annotations
 
-import base64
 import logging
 import os
 from collections import Counter
@@ -14,29 +13,27 @@ from functools import partial
 from typing import TypeAlias
 
 from millstream.config.topic import TopicConfig
-from millstream.model.errors import (
-    ConfigError,
-    ErrorCode,
-    KafkaError,
-    MillstreamError,
-    StorageError,
-)
+from millstream.model.errors import ConfigError, ErrorCode, KafkaError, StorageError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.storage.directory import (
-    PARTITION_METADATA,
     DirectoryKind,
     PartitionDirectory,
     directory_name,
 )
+from millstream.storage.directory_identity import (
+    check_identity,
+    cluster_id_of,
+    complete_identity,
+)
+from millstream.storage.directory_load import ConfigOf, DirectoryLoad
 from millstream.storage.environment import LogEnvironment
-from millstream.storage.files import Space, read_file
+from millstream.storage.files import Space
 from millstream.storage.flush import run_together
-from millstream.storage.loader import LoadOptions
+from millstream.storage.future_logs import FutureLogs, same_replica
 from millstream.storage.log import Log
 from millstream.storage.log_directory import LogDirectory
-from millstream.storage.meta_properties import MetaProperties
-from millstream.storage.partition_metadata import parse_partition_metadata
+from millstream.storage.recovery_report import RecoveryCounter
 
 _Offsets: TypeAlias = dict[TopicPartition, Offset]
 
@@ -60,9 +57,13 @@ class LogManager:
             raise ConfigError(f"a log directory is named twice: {', '.join(directories)}")
         self._directories = {path: LogDirectory(environment.file_system, path) for path in paths}
         self._offline: list[str] = []
+        self.cordoned: frozenset[str] = frozenset()
+        """Directories that take no new logs (KIP-1066), as absolute paths."""
         self._unreadable: set[str] = set()
         self._logs: dict[TopicPartition, Log] = {}
-        self._future: dict[TopicPartition, Log] = {}
+        self.future_logs = FutureLogs(environment)
+        """Logs that move to another directory."""
+        self._preferred: dict[TopicPartition, str] = {}
         self._stray: list[PartitionDirectory] = []
 
     # Start
@@ -75,17 +76,53 @@ class LogManager:
         """
         for directory in list(self._directories.values()):
             self._attempt(directory, directory.open)
-        self._check_identity()
+        check_identity(self._directories.values(), self._broker_id)
 
-    def start(
-        self,
-        *,
-        config_of: Callable[[TopicPartition, TopicId | None], TopicConfig],
-        now_ms: int,
-    ) -> None:
-        """Load every log of the directories that are locked. Failures as in :meth:`lock`."""
+    def start(self, *, config_of: ConfigOf, now_ms: int) -> None:
+        """Load every log of the directories that are locked, here and now. Failures as in
+        :meth:`lock`.
+        """
+        for load in self.begin_load(config_of, now_ms=now_ms):
+            load.run(RecoveryCounter())
+            self.finish_load(load)
+        self.settle_moves()
+
+    def begin_load(self, config_of: ConfigOf, *, now_ms: int) -> list[DirectoryLoad]:
+        """Look through the directories that are locked. Each load is to be run, by as many threads
+        as one likes, then handed to :meth:`finish_load`; :meth:`settle_moves` ends the start.
+        """
+        loads = []
         for directory in list(self._directories.values()):
-            self._attempt(directory, partial(self._load, directory, config_of, now_ms))
+            load = DirectoryLoad(self._environment, directory, now_ms=now_ms)
+            find = partial(
+                load.find,
+                config_of,
+                on_deleted=partial(self.remove_later, due_ms=now_ms),
+                on_stray=self._found_stray,
+            )
+            self._attempt(directory, find)
+            if directory.path in self._directories:
+                loads.append(load)
+        return loads
+
+    def finish_load(self, load: DirectoryLoad) -> None:
+        """Take over the logs that were opened. Failures as in :meth:`lock`."""
+        self._attempt(load.directory, partial(self._take_over, load))
+
+    def _take_over(self, load: DirectoryLoad) -> None:
+        if load.failure is not None:
+            for log, _ in load.opened:
+                log.abandon()
+            raise load.failure
+        self._unreadable.update(load.unreadable)
+        for log, kind in load.opened:
+            self._add(log, kind)
+        if not load.directory.had_clean_shutdown:
+            self._flush_recovered(load.directory)
+
+    def _found_stray(self, place: PartitionDirectory) -> None:
+        _log.warning("%s belongs to no topic and is left alone", place.path)
+        self._stray.append(place)
 
     def _attempt(self, directory: LogDirectory, step: Callable[[], None]) -> None:
         try:
@@ -102,28 +139,6 @@ class LogManager:
         """True when every directory was closed cleanly by the one who wrote there last."""
         return all(directory.had_clean_shutdown for directory in self._directories.values())
 
-    def _load(
-        self,
-        directory: LogDirectory,
-        config_of: Callable[[TopicPartition, TopicId | None], TopicConfig],
-        now_ms: int,
-    ) -> None:
-        for place, kind in directory.partitions():
-            topic_partition = place.topic_partition
-            if kind is DirectoryKind.DELETE:
-                self._remove_later(place, now_ms)
-            elif kind is DirectoryKind.STRAY:
-                _log.warning("%s belongs to no topic and is left alone", place.path)
-                self._stray.append(place)
-            else:
-                topic_id = self._read_topic_id(place)
-                config = config_of(topic_partition, topic_id)
-                log = self._open(place, config, _options(directory, place, topic_id, now_ms))
-                if log is not None:
-                    self._add(log, kind)
-        if not directory.had_clean_shutdown:
-            self._flush_recovered(directory)
-
     def _flush_recovered(self, directory: LogDirectory) -> None:
         """Bring to disk what a process that crashed had only written: from now on it counts."""
         logs = self._logs_in(directory.path)
@@ -136,59 +151,56 @@ class LogManager:
         for log in logs:
             log.volume_flushed()
 
-    def _read_topic_id(self, place: PartitionDirectory) -> TopicId | None:
-        try:
-            data = read_file(self._environment.file_system, place.file(PARTITION_METADATA))
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise StorageError(place.parent, str(error)) from error
-        return parse_partition_metadata(data.decode("utf-8", "replace"))
-
-    def _open(
-        self, place: PartitionDirectory, config: TopicConfig, options: LoadOptions
-    ) -> Log | None:
-        try:
-            return Log.open(self._environment, place, config, options)
-        except StorageError:
-            raise
-        except MillstreamError:
-            _log.exception("%s cannot be read and is left alone", place.path)
-            self._unreadable.add(place.path)
-            return None
-
     def _add(self, log: Log, kind: DirectoryKind) -> None:
-        logs = self._future if kind is DirectoryKind.FUTURE else self._logs
-        other = logs.get(log.topic_partition)
-        if other is not None:
+        topic_partition = log.topic_partition
+        if kind is DirectoryKind.FUTURE:
+            self.future_logs.add(log)
+            return
+        other = self._logs.get(topic_partition)
+        self._logs[topic_partition] = log
+        if other is None:
+            return
+        both = same_replica(log, other)
+        if both is None:
             raise ConfigError(
                 f"{log.directory} and {other.directory} hold the same partition: remove the one "
                 "that is out of date"
             )
-        logs[log.topic_partition] = log
+        self._logs[topic_partition], shorter = both
+        _log.warning("%s is what a move left behind: put aside as stray", shorter.directory)
+        self._stray.append(self._rename(shorter, DirectoryKind.STRAY))
 
-    def _check_identity(self) -> None:
-        found = [d for d in self._directories.values() if d.meta is not None]
-        for directory in found:
-            meta = directory.meta
-            assert meta is not None
-            if meta.node_id not in (None, self._broker_id):
-                raise ConfigError(
-                    f"{directory.path} belongs to node {meta.node_id}, not to {self._broker_id}"
-                )
-            if meta.cluster_id not in (None, self.cluster_id):
-                raise ConfigError(
-                    f"{directory.path} belongs to cluster {meta.cluster_id}, "
-                    f"another one to {self.cluster_id}"
-                )
+    def settle_moves(self) -> None:
+        """Finish the moves that had come so far when the process ended. Call once all is loaded;
+        what :attr:`future_logs` then holds is still to be copied. Raises StorageError.
+        """
+        if self._offline:
+            return
+        for log in self.future_logs:
+            if log.topic_partition not in self._logs:
+                _log.warning("%s takes the place of the log that it was copied from", log.directory)
+                self.future_logs.take_name(log)
+                self._logs[log.topic_partition] = log
+                self.sync_plan([log.log_directory])()
+
+    def sync_plan(self, directories: Sequence[str]) -> Callable[[], None]:
+        """Return a function, safe on another thread, that brings the names in these directories to
+        disk. Raises StorageError.
+        """
+
+        def sync() -> None:
+            for directory in directories:
+                try:
+                    self._environment.file_system.sync_directory(directory)
+                except OSError as error:
+                    raise StorageError(directory, f"flush failed: {error}") from error
+
+        return sync
 
     @property
     def cluster_id(self) -> str | None:
         """Cluster id in ``meta.properties``, if one was found."""
-        for directory in self._directories.values():
-            if directory.meta is not None and directory.meta.cluster_id is not None:
-                return directory.meta.cluster_id
-        return None
+        return cluster_id_of(self._directories.values())
 
     def assign_cluster_id(self, cluster_id: str) -> None:
         """Write ``meta.properties`` into the directories that have none, or an older version.
@@ -196,13 +208,7 @@ class LogManager:
         Raises StorageError.
         """
         for directory in self._directories.values():
-            meta = directory.meta
-            if meta is None or meta.cluster_id is None or meta.directory_id is None:
-                directory_id = meta.directory_id if meta is not None else None
-                new_id = base64.urlsafe_b64encode(self._environment.new_id()).decode().rstrip("=")
-                directory.write_meta(
-                    MetaProperties(cluster_id, self._broker_id, directory_id or new_id)
-                )
+            complete_identity(directory, cluster_id, self._broker_id, self._environment.new_id)
 
     # Look-up
 
@@ -267,7 +273,7 @@ class LogManager:
         if self._offline and not is_new:
             raise StorageError(self._offline[0], f"{topic_partition} may lie there")
         place = PartitionDirectory(
-            self._emptiest_directory(),
+            self._place_for(topic_partition),
             directory_name(topic_partition, DirectoryKind.CURRENT),
             topic_partition,
         )
@@ -277,11 +283,54 @@ class LogManager:
         self._logs[topic_partition] = log
         return log
 
-    def _emptiest_directory(self) -> str:
+    def _place_for(self, topic_partition: TopicPartition) -> str:
+        """Return the directory of a new log: the one asked for, else the one with fewest logs."""
+        preferred = self._preferred.pop(topic_partition, None)
+        if preferred in self._directories:
+            return preferred
         if len(self._directories) == 1:
             return next(iter(self._directories))
-        counts = Counter(log.log_directory for log in self._logs.values())
-        return min(self._directories, key=lambda path: counts[path])
+        open_ones = [path for path in self._directories if path not in self.cordoned]
+        counts = Counter(log.log_directory for log in (*self._logs.values(), *self.future_logs))
+        return min(open_ones or self._directories, key=lambda path: counts[path])
+
+    # Moving between directories
+
+    def prefer(self, topic_partition: TopicPartition, directory: str) -> None:
+        """Remember, until this process ends, where a log is to be made (Kafka:
+        ``maybeUpdatePreferredLogDir``); a log that exists stays where it is.
+        """
+        if topic_partition not in self._logs:
+            self._preferred[topic_partition] = directory
+
+    def begin_move(self, current: Log, directory: str, *, now_ms: int) -> Log:
+        """Make a future log of ``current`` in ``directory``; the caller fills it.
+
+        Raises StorageError.
+        """
+        assert current.topic_partition not in self.future_logs
+        return self.future_logs.create(current, directory, now_ms=now_ms)
+
+    def cancel_move(self, topic_partition: TopicPartition, *, now_ms: int) -> None:
+        """Give the future log of a partition to deletion, if there is one. Raises StorageError."""
+        log = self.future_logs.pop(topic_partition)
+        if log is not None:
+            self.remove_later(self._rename(log, DirectoryKind.DELETE), now_ms)
+
+    def finish_move(self, topic_partition: TopicPartition) -> tuple[Log, PartitionDirectory]:
+        """Let the future log take the place of the current one, which it equals; return it and
+        what is left of the other, for :meth:`remove_later` once that is so.
+
+        What was on disk for certain in the current log has to be so in the future one. The names
+        are on disk after the next flush of the log that is returned. Raises StorageError.
+        """
+        future, current = self.future_logs.get(topic_partition), self._logs[topic_partition]
+        assert future is not None
+        left = self._rename(current, DirectoryKind.DELETE)
+        self.future_logs.take_name(future)
+        future.take_place_of(current)
+        self._logs[topic_partition] = future
+        return future, left
 
     def delete(self, topic_partition: TopicPartition, *, now_ms: int) -> bool:
         """Rename a partition's directory to ``-delete`` now; its files are removed by
@@ -289,12 +338,13 @@ class LogManager:
 
         Raises StorageError.
         """
+        self.cancel_move(topic_partition, now_ms=now_ms)
         log = self._logs.pop(topic_partition, None)
         if log is None:
             return False
         delay_ms = log.config.file_delete_delay_ms
         place = self._rename(log, DirectoryKind.DELETE)
-        self._remove_later(place, now_ms + delay_ms)
+        self.remove_later(place, now_ms + delay_ms)
         return True
 
     def mark_stray(self, topic_partition: TopicPartition) -> bool:
@@ -318,7 +368,9 @@ class LogManager:
         log.abandon()
         return place
 
-    def _remove_later(self, place: PartitionDirectory, due_ms: int) -> None:
+    def remove_later(self, place: PartitionDirectory, due_ms: int) -> None:
+        """Remove at ``due_ms`` a directory that is renamed to ``-delete``."""
+
         def remove() -> None:
             self._environment.file_system.remove_tree(place.path)
 
@@ -332,9 +384,7 @@ class LogManager:
         self._environment.removals.run_due(now_ms)
 
     def removal_plan(self, *, now_ms: int) -> Callable[[], None] | None:
-        """Return a function, safe on another thread, that does what :meth:`remove_deleted` does;
-        None when there is nothing to do. Large files take their time.
-        """
+        """Return a function, safe on another thread, to do the same; None when nothing is due."""
         return self._environment.removals.take_due(now_ms)
 
     def next_removal_ms(self) -> int | None:
@@ -379,7 +429,9 @@ class LogManager:
         )
 
     def _logs_in(self, directory: str) -> list[Log]:
-        return [log for log in self._logs.values() if log.log_directory == directory]
+        """Return the logs in a directory; a partition's current and future log are in two."""
+        logs = (*self._logs.values(), *self.future_logs)
+        return [log for log in logs if log.log_directory == directory]
 
     def directory_failed(self, directory: str) -> list[TopicPartition]:
         """Take a log directory offline; return the partitions that are gone with it."""
@@ -387,6 +439,7 @@ class LogManager:
         if failed is None:
             return []
         self._offline.append(directory)
+        self.future_logs.drop_directory(directory)
         gone = self._logs_in(directory)
         for log in gone:
             del self._logs[log.topic_partition]
@@ -430,7 +483,7 @@ class LogManager:
         """Let go of everything as it was found: the start has failed. What was closed cleanly stays
         so, and what has to be recovered is recovered at the next start.
         """
-        for log in (*self._logs.values(), *self._future.values()):
+        for log in (*self._logs.values(), *self.future_logs):
             log.abandon()
         for directory in self._directories.values():
             try:
@@ -441,17 +494,3 @@ class LogManager:
     def _release(self) -> None:
         for directory in self._directories.values():
             directory.release()
-
-
-def _options(
-    directory: LogDirectory, place: PartitionDirectory, topic_id: TopicId | None, now_ms: int
-) -> LoadOptions:
-    topic_partition = place.topic_partition
-    return LoadOptions(
-        now_ms=now_ms,
-        had_clean_shutdown=directory.had_clean_shutdown,
-        recovery_point=directory.recovery_points.get(topic_partition, 0),
-        log_start_offset=directory.log_start_offsets.get(topic_partition, 0),
-        high_watermark=directory.high_watermarks.get(topic_partition, 0),
-        topic_id=topic_id,
-    )

@@ -18,6 +18,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
+from collections.abc import Iterable
 from typing import ClassVar, Final, NamedTuple
 
 from millstream.model.offsets import Offset
@@ -57,6 +58,13 @@ class OffsetIndex(SegmentIndex):
     def append(self, offset: Offset, position: int) -> None:
         """Add an entry for the batch at ``position``, whose last offset is ``offset``."""
         self._push(_ENTRY.pack(offset - self.base_offset, position))
+
+    def extend(self, entries: Iterable[tuple[Offset, int]]) -> None:
+        """Add entries of (last offset, position) with one write."""
+        base_offset = self.base_offset
+        self._push(
+            b"".join([_ENTRY.pack(offset - base_offset, position) for offset, position in entries])
+        )
 
     def position(self, offset: Offset) -> int:
         """Return a position at or before the batch that holds ``offset``."""

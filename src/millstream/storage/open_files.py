@@ -1,7 +1,11 @@
-"""A limit on open files: the one opened longest ago is let go, and opened again when needed."""
+"""A limit on open files: the one opened longest ago is let go, and opened again when needed.
+
+The one thing that logs share while several threads load them, or copy one of them: hence its lock.
+"""
 
 from __future__ import annotations
 
+import threading
 from typing import Final, Protocol
 
 DEFAULT_LIMIT: Final = 512
@@ -21,18 +25,21 @@ class OpenFiles:
         assert limit > 0
         self.limit = limit
         self._owners: dict[FileOwner, None] = {}
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._owners)
 
     def opened(self, owner: FileOwner) -> None:
         """Take note that ``owner`` has opened its file; another may have to let go of its own."""
-        self._owners[owner] = None
-        while len(self._owners) > self.limit:
-            oldest = next(iter(self._owners))
-            del self._owners[oldest]
-            oldest.release()
+        with self._lock:
+            self._owners[owner] = None
+            while len(self._owners) > self.limit:
+                oldest = next(iter(self._owners))
+                del self._owners[oldest]
+                oldest.release()
 
     def closed(self, owner: FileOwner) -> None:
         """Take note that ``owner`` has let go of its file by itself."""
-        self._owners.pop(owner, None)
+        with self._lock:
+            self._owners.pop(owner, None)

@@ -12,6 +12,7 @@ from typing import Final
 
 from millstream.model.errors import CorruptIndexError, CorruptLogError
 from millstream.model.offsets import NO_TIMESTAMP, Offset
+from millstream.records.scan import BatchScanner
 from millstream.storage.directory import SegmentLocation
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.file_records import BatchPosition, FileRecords
@@ -94,6 +95,19 @@ class SegmentIndexes:
             return self.is_full
         self._unindexed_bytes += size
         return False
+
+    def extend(self, scanner: BatchScanner) -> None:
+        """Take over the entries that a scan has found, and how far it has come."""
+        entries = scanner.index_entries
+        if entries:
+            self.offset_index.extend([(entry.last_offset, entry.position) for entry in entries])
+            self.time_index.extend(
+                [(entry.largest_timestamp, entry.offset_of_largest) for entry in entries]
+            )
+            entries.clear()
+        self._largest_timestamp = scanner.largest_timestamp
+        self._offset_of_largest = scanner.offset_of_largest
+        self._unindexed_bytes = scanner.unindexed_bytes
 
     def finish(self) -> None:
         """Close the segment's indexes: last entry of the time index, files cut to size."""

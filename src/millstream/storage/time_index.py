@@ -20,7 +20,7 @@ import operator
 import struct
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import ClassVar, Final, NamedTuple
 
@@ -70,6 +70,17 @@ class TimeIndex(SegmentIndex):
         """Add an entry if ``timestamp`` is larger than the last one's."""
         if timestamp > self.last_entry.timestamp:
             self._push(_ENTRY.pack(timestamp, offset - self.base_offset))
+
+    def extend(self, entries: Iterable[tuple[int, Offset]]) -> None:
+        """Add entries of (timestamp, offset) with one write, those whose timestamp grows."""
+        base_offset = self.base_offset
+        largest = self.last_entry.timestamp
+        packed = []
+        for timestamp, offset in entries:
+            if timestamp > largest:
+                largest = timestamp
+                packed.append(_ENTRY.pack(timestamp, offset - base_offset))
+        self._push(b"".join(packed))
 
     def lookup(self, timestamp: int) -> TimestampEntry:
         """Return the last entry at or before ``timestamp``; -1 and the base offset if none is."""

@@ -69,7 +69,6 @@ def test_kafkas_own_file_is_accepted() -> None:
         "controller.quorum.bootstrap.servers",
         "num.io.threads",
         "num.network.threads",
-        "num.recovery.threads.per.data.dir",
         "share.coordinator.state.topic.min.isr",
         "share.coordinator.state.topic.replication.factor",
     ]
@@ -167,7 +166,7 @@ def test_listeners_have_names_and_addresses_of_their_own() -> None:
 
 def test_the_table_of_accepted_settings_is_read_whole() -> None:
     keys = accepted_keys()
-    assert len(keys) == 255
+    assert len(keys) == 253
     assert not set(keys) & set(BrokerConfig.keys)
     assert keys["num.io.threads"].default == 8
     assert keys["num.io.threads"].mode is CLUSTER_WIDE
@@ -199,3 +198,16 @@ def test_all_settings_of_kafka_4_3_are_known_and_no_others() -> None:
 def test_the_nearest_name_is_found_among_all() -> None:
     assert unknown_setting("num.io.treads").endswith("num.io.threads")
     assert unknown_setting("log.message.format.versions").endswith("log.message.format.version")
+
+
+def test_cordoned_directories_are_some_of_the_log_directories() -> None:
+    directories = {"log.dirs": "/a,/b"}
+    assert BrokerConfig(directories).cordoned_directories == ()
+    assert BrokerConfig({**directories, "cordoned.log.dirs": "/b"}).cordoned_directories == ("/b",)
+    assert BrokerConfig({**directories, "cordoned.log.dirs": "*"}).cordoned_directories == (
+        "/a",
+        "/b",
+    )
+    for wrong in ("/c", "*,/a"):
+        with pytest.raises(ConfigError, match=r"cordoned\.log\.dirs"):
+            BrokerConfig({**directories, "cordoned.log.dirs": wrong})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from millstream.config.definition import (
     CLUSTER_WIDE,
+    PER_BROKER,
     Config,
     boolean,
     double,
@@ -234,6 +235,28 @@ class LogsSettings(Config):
         between(-131_072, 22),
         "Default of `compression.zstd.level`.",
         mode=CLUSTER_WIDE,
+    )
+    cordoned_log_dirs: tuple[str, ...] = texts(
+        "cordoned.log.dirs",
+        (),
+        None,
+        "Directories of `log.dirs` that take no new replicas, separated by commas; `*` for all.",
+        mode=PER_BROKER,
+    )
+    num_recovery_threads_per_data_dir: int = int32(
+        "num.recovery.threads.per.data.dir",
+        2,
+        at_least(1),
+        "Threads per log directory that recover logs at the start.",
+        mode=CLUSTER_WIDE,
+    )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = int64(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        MAX_LONG,
+        at_least(1),
+        "Bytes per second that a replica is copied with when it moves to another log directory.",
+        mode=PER_BROKER,
+        internal=True,
     )
     log_cleaner_enable: bool = boolean(
         "log.cleaner.enable",

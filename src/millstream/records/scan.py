@@ -1,0 +1,148 @@
+"""Checks many batches in a row and notes what recovery has to know of them. Pure.
+
+Recovery reads every batch after the recovery point: header, CRC, offsets. Of most batches nothing
+else is needed, so :class:`BatchScanner` walks a whole buffer in one loop and keeps
+
+* the entries that both indexes get (``storage.segment_indexes`` has the rule),
+* the batches with which a leader epoch begins,
+* what producers wrote: the last batches of each, as many as are remembered, those of transactions
+  and the markers all of them.
+
+It stops at the first batch that it does not accept and does not say why: the caller looks at that
+one batch by itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple, TypeAlias
+
+from millstream.model.offsets import NO_TIMESTAMP, Offset
+from millstream.records.batch import (
+    ATTRIBUTES_POSITION,
+    CONTROL_BIT,
+    HEADER,
+    HEADER_SIZE,
+    LEADER_EPOCH_POSITION,
+    LENGTH_OVERHEAD,
+    LENGTH_POSITION,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    Batch,
+)
+from millstream.records.crc32c import checksum
+
+BATCHES_KEPT: Final = 5
+"""How many batches of a producer are remembered (Kafka: ``NUM_BATCHES_TO_RETAIN``)."""
+
+_SPECIAL: Final = CONTROL_BIT | TRANSACTIONAL_BIT
+_SMALLEST_LENGTH: Final = HEADER_SIZE - LENGTH_OVERHEAD
+_MAX_OFFSET: Final = 2**63 - 1
+
+_Places: TypeAlias = deque[int]
+"""Where batches begin in the buffer."""
+
+
+class IndexedBatch(NamedTuple):
+    """An entry for both indexes: a batch's last offset and position, and the largest timestamp so
+    far with the last offset of the batch that holds it.
+    """
+
+    last_offset: Offset
+    position: int
+    largest_timestamp: int
+    offset_of_largest: Offset
+
+
+class BatchScanner:
+    """Walks over the batches of one segment, buffer by buffer."""
+
+    __slots__ = (
+        "_interval_bytes",
+        "_max_offset",
+        "epochs",
+        "index_entries",
+        "largest_timestamp",
+        "latest_epoch",
+        "next_offset",
+        "offset_of_largest",
+        "producer_batches",
+        "unindexed_bytes",
+    )
+
+    def __init__(self, base_offset: Offset, *, max_offset: Offset, interval_bytes: int) -> None:
+        """``base_offset`` is the segment's, ``max_offset`` the last that it can hold."""
+        self._max_offset = min(max_offset, _MAX_OFFSET)
+        self._interval_bytes = interval_bytes
+        self.next_offset = base_offset
+        """The offset after the last batch accepted."""
+        self.unindexed_bytes = 0
+        self.largest_timestamp = NO_TIMESTAMP
+        self.offset_of_largest = base_offset
+        self.latest_epoch = -1
+        """The largest leader epoch met; set it to begin with a known one."""
+        self.index_entries: list[IndexedBatch] = []
+        """What :meth:`scan` has found since the caller last cleared it."""
+        self.epochs: list[tuple[int, Offset]] = []
+        """(leader epoch, first offset), as above."""
+        self.producer_batches: list[Batch] = []
+        """Batches of producers in the order of the log, as above; views of the buffer."""
+
+    def scan(self, view: memoryview, position: int) -> int:
+        """Accept whole, sound batches from the start of ``view``, which lies at ``position`` of the
+        segment; return how many bytes of them there are.
+        """
+        at, end, next_offset = 0, len(view) - HEADER_SIZE, self.next_offset
+        unpack, max_offset, total = HEADER.unpack_from, self._max_offset, len(view)
+        plain: dict[int, _Places] = {}
+        special: list[int] = []
+        while at <= end:
+            (base_offset, length, epoch, magic, crc, attributes, delta, _, timestamp, producer_id,
+             _, _, count) = unpack(view, at)  # fmt: skip
+            stop = at + length + LENGTH_OVERHEAD
+            if (
+                magic != MAGIC
+                or length < _SMALLEST_LENGTH
+                or stop > total
+                or base_offset < next_offset
+                or (delta | count) < 0
+                or base_offset + delta > max_offset
+                or checksum(view[at + ATTRIBUTES_POSITION : stop]) != crc
+            ):
+                break
+            next_offset = base_offset + delta + 1
+            if epoch > self.latest_epoch:
+                self.latest_epoch = epoch
+                self.epochs.append((epoch, base_offset))
+            if timestamp > self.largest_timestamp:
+                self.largest_timestamp, self.offset_of_largest = timestamp, next_offset - 1
+            if self.unindexed_bytes > self._interval_bytes:
+                self._add_entry(next_offset - 1, position + at)
+            self.unindexed_bytes += stop - at
+            if producer_id >= 0:
+                if attributes & _SPECIAL:
+                    special.append(at)
+                elif producer_id in plain:
+                    plain[producer_id].append(at)
+                else:
+                    plain[producer_id] = deque((at,), BATCHES_KEPT)
+            at = stop
+        self.next_offset = next_offset
+        if plain or special:
+            self._keep_producers(view, plain, special)
+        return at
+
+    def _add_entry(self, last_offset: Offset, position: int) -> None:
+        self.index_entries.append(
+            IndexedBatch(last_offset, position, self.largest_timestamp, self.offset_of_largest)
+        )
+        self.unindexed_bytes = 0
+
+    def _keep_producers(
+        self, view: memoryview, plain: dict[int, _Places], special: list[int]
+    ) -> None:
+        places = [at for kept in plain.values() for at in kept] + special
+        places.sort()
+        for at in places:
+            length = int.from_bytes(view[at + LENGTH_POSITION : at + LEADER_EPOCH_POSITION], "big")
+            self.producer_batches.append(Batch(view[at : at + length + LENGTH_OVERHEAD]))

@@ -1,0 +1,123 @@
+"""Logs on their way from one log directory to another (``-future`` directories).
+
+A future log is filled while the current one serves on. When it holds the same batches to the last
+it takes its place, in two renames on two volumes::
+
+    1. <directory a>/t-0                 ->  <directory a>/t-0.<id>-delete
+    2. <directory b>/t-0.<id>-future     ->  <directory b>/t-0
+
+A power loss may keep either, none or both, so at start (Kafka stops there and asks the operator)::
+
+    current   future    what it means              what is done
+    --------  --------  -------------------------  ---------------------------------------------
+    yes       yes       the copy was under way     the copy goes on
+    no        yes       rename 1 alone is on disk  the future log is the log
+    two of them         rename 2 alone is on disk  the longer one is the log, the other is a stray
+
+With a log directory offline nothing is concluded: the current log may lie there. Kafka:
+``LogManager.replaceCurrentWithFutureLog``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from millstream.model.errors import StorageError
+from millstream.model.topic import TopicPartition
+from millstream.storage.directory import DirectoryKind, PartitionDirectory, directory_name
+from millstream.storage.environment import LogEnvironment
+from millstream.storage.log import Log
+
+_log = logging.getLogger(__name__)
+
+
+class FutureLogs:
+    """The future logs of all directories, by partition."""
+
+    __slots__ = ("_environment", "_logs")
+
+    def __init__(self, environment: LogEnvironment) -> None:
+        self._environment = environment
+        self._logs: dict[TopicPartition, Log] = {}
+
+    def __iter__(self) -> Iterator[Log]:
+        return iter(list(self._logs.values()))
+
+    def __contains__(self, topic_partition: TopicPartition) -> bool:
+        return topic_partition in self._logs
+
+    def get(self, topic_partition: TopicPartition) -> Log | None:
+        """Return the future log of a partition, or None."""
+        return self._logs.get(topic_partition)
+
+    def add(self, log: Log) -> None:
+        """Take note of a future log that was found at start. Of two the second is left out."""
+        if log.topic_partition in self._logs:
+            _log.warning("%s is one copy too many and is left alone", log.directory)
+            log.abandon()
+            return
+        self._logs[log.topic_partition] = log
+
+    def create(self, current: Log, directory: str, *, now_ms: int) -> Log:
+        """Make an empty future log in ``directory``, from the log start of ``current`` on.
+
+        Raises StorageError.
+        """
+        topic_partition = current.topic_partition
+        name = directory_name(
+            topic_partition, DirectoryKind.FUTURE, self._environment.new_id().hex()
+        )
+        log = Log.create(
+            self._environment,
+            PartitionDirectory(directory, name, topic_partition),
+            current.config,
+            topic_id=current.topic_id,
+            now_ms=now_ms,
+        )
+        if current.log_start_offset:
+            log.truncate_fully_and_start_at(current.log_start_offset, now_ms=now_ms)
+        self._logs[topic_partition] = log
+        return log
+
+    def pop(self, topic_partition: TopicPartition) -> Log | None:
+        """Forget a future log; its files stay."""
+        return self._logs.pop(topic_partition, None)
+
+    def drop_directory(self, directory: str) -> list[TopicPartition]:
+        """Forget the future logs in a directory that has failed; return whose they were."""
+        gone = [log for log in self._logs.values() if log.log_directory == directory]
+        for log in gone:
+            del self._logs[log.topic_partition]
+            log.abandon()
+        return [log.topic_partition for log in gone]
+
+    def take_name(self, log: Log) -> None:
+        """Give a future log the name of a current one; it is no future log any more.
+
+        Raises StorageError.
+        """
+        topic_partition = log.topic_partition
+        name = directory_name(topic_partition, DirectoryKind.CURRENT)
+        place = PartitionDirectory(log.log_directory, name, topic_partition)
+        try:
+            self._environment.file_system.rename(log.directory, place.path)
+        except OSError as error:
+            raise StorageError(log.log_directory, str(error)) from error
+        log.renamed(name)
+        self._logs.pop(topic_partition, None)
+
+
+def same_replica(one: Log, other: Log) -> tuple[Log, Log] | None:
+    """Return two logs of one partition, the longer first, where the shorter is a part of it; None
+    where they are not the same replica.
+    """
+    if one.topic_id is None or one.topic_id != other.topic_id:
+        return None
+    longer, shorter = (one, other) if one.log_end_offset >= other.log_end_offset else (other, one)
+    end = shorter.log_end_offset
+    if end > shorter.log_start_offset and longer.epoch_for_offset(end - 1) != (
+        shorter.epoch_for_offset(end - 1)
+    ):
+        return None
+    return longer, shorter
