@@ -6,11 +6,17 @@ grow by one after each round over the brokers, so that the followers of one brok
 spread over all others. Five brokers, start 0, shift 0, three replicas::
 
     p0: 0 1 2    p1: 1 2 3    p2: 2 3 4    p3: 3 4 0    p4: 4 0 1    p5: 0 2 3    p6: 1 3 4
+
+Where every broker has a rack, the brokers are taken rack by rack in turn (KIP-36), and a replica
+goes to the next broker in that order whose rack has none of the partition yet, for as long as
+there is such a rack; then to one that holds the fewest.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice, zip_longest
 
 from millstream.model.broker import BrokerId
 from millstream.model.errors import ErrorCode, KafkaError
@@ -26,11 +32,13 @@ def assign_replicas(
     start_index: int,
     shift: int,
     first_partition: int = 0,
+    racks: Mapping[BrokerId, str] | None = None,
 ) -> list[Replicas]:
     """Return the replicas of ``partition_count`` partitions from ``first_partition`` on.
 
     ``start_index`` and ``shift`` are chosen at random by the caller for a new topic and taken from
-    its first partition when a topic grows.
+    its first partition when a topic grows. With ``racks`` the brokers come in the order of
+    :func:`spread_over_racks`.
     """
     count = len(brokers)
     assert 0 < replication_factor <= count
@@ -43,11 +51,46 @@ def assign_replicas(
             shift += 1
         first = (partition + start_index) % count
         others = (
-            (first + 1 + (shift + replica) % (count - 1)) % count
-            for replica in range(replication_factor - 1)
+            brokers[(first + 1 + (shift + replica) % (count - 1)) % count]
+            for replica in range(count - 1)
         )
-        assignment.append((brokers[first], *(brokers[other] for other in others)))
+        assignment.append(_take(brokers[first], others, replication_factor, racks or {}))
     return assignment
+
+
+def _take(
+    first: BrokerId,
+    others: Iterable[BrokerId],
+    replication_factor: int,
+    racks: Mapping[BrokerId, str],
+) -> Replicas:
+    """Return ``first`` and as many of ``others`` as are needed, from as many racks as can be."""
+    taken = [first]
+    if not racks:
+        taken += islice(others, replication_factor - 1)
+        return tuple(taken)
+    waiting = list(others)
+    held = Counter([racks[first]])
+    while len(taken) < replication_factor:
+        # The smallest of equals is the first of them: the order of the round is kept.
+        chosen = min(waiting, key=lambda each: held[racks[each]])
+        waiting.remove(chosen)
+        taken.append(chosen)
+        held[racks[chosen]] += 1
+    return tuple(taken)
+
+
+def spread_over_racks(
+    brokers: Sequence[BrokerId], racks: Mapping[BrokerId, str]
+) -> Sequence[BrokerId]:
+    """Return the brokers so that neighbours stand in different racks: one of each rack in turn."""
+    if not racks:
+        return brokers
+    by_rack: dict[str, list[BrokerId]] = {}
+    for broker_id in sorted(brokers):
+        by_rack.setdefault(racks[broker_id], []).append(broker_id)
+    rounds = zip_longest(*(by_rack[rack] for rack in sorted(by_rack)))
+    return [each for turn in rounds for each in turn if each is not None]
 
 
 def check_replication_factor(replication_factor: int, brokers: Collection[BrokerId]) -> None:

@@ -6,10 +6,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from millstream.model.broker import BrokerId
+from millstream.controller.election import Electorate
+from millstream.model.broker import NO_BROKER_EPOCH, BrokerId, BrokerNode
 from millstream.model.leadership import PartitionState
 from millstream.model.topic import TopicId, collision_key
+
+NOT_STORED: Final = -1
+"""The partition epoch of a partition whose state the store does not have yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """A deleted topic, and the brokers that may still keep replicas of it."""
+
+    name: str
+    brokers: frozenset[BrokerId]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +35,16 @@ class TopicState:
     overrides: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class LiveBroker:
+    """A registered broker. ``continuity`` is the broker epoch since which it has kept everything
+    that it had: a place that it earned before counts no more.
+    """
+
+    node: BrokerNode
+    continuity: int = NO_BROKER_EPOCH
+
+
 @dataclass(slots=True)
 class ControllerContext:
     """Everything decided so far."""
@@ -30,13 +53,42 @@ class ControllerContext:
     epoch_version: int = 0
     """The version of the node `/controller_epoch`: every write checks that it still holds."""
     live_brokers: list[BrokerId] = field(default_factory=list)
+    """Brokers that may be given replicas, by id: all that live."""
+    brokers: dict[BrokerId, LiveBroker] = field(default_factory=dict)
+    shutting_down: set[BrokerId] = field(default_factory=set)
+    """Brokers that are giving away their leaderships: they are given none."""
     topics: dict[str, TopicState] = field(default_factory=dict)
     broker_configs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Dynamic settings by broker id as text; ``""`` holds those of all brokers."""
     deleted: list[str] = field(default_factory=list)
     """Paths that remember deleted topics whose directories may come back, oldest first."""
+    deletions: dict[TopicId, Deletion] = field(default_factory=dict)
+    """Deleted topics that not every broker has let go of (`topic_deletion`)."""
     _names_by_id: dict[TopicId, str] = field(default_factory=dict)
     _names_by_key: dict[str, set[str]] = field(default_factory=dict)
+
+    def electorate(self) -> Electorate:
+        """Return who may be elected now."""
+        return Electorate(
+            frozenset(self.brokers.keys() - self.shutting_down),
+            {broker_id: broker.continuity for broker_id, broker in self.brokers.items()},
+        )
+
+    def put_broker(self, broker: LiveBroker) -> None:
+        """Put in a broker that lives, or a newer life of one."""
+        self.brokers[broker.node.broker_id] = broker
+        self.live_brokers = sorted(self.brokers)
+
+    def remove_broker(self, broker_id: BrokerId) -> None:
+        """Take out a broker that lives no more."""
+        self.brokers.pop(broker_id, None)
+        self.shutting_down.discard(broker_id)
+        self.live_brokers = sorted(self.brokers)
+
+    def broker_epoch(self, broker_id: BrokerId) -> int:
+        """Return the epoch of a live broker, NO_BROKER_EPOCH for one that is not."""
+        broker = self.brokers.get(broker_id)
+        return NO_BROKER_EPOCH if broker is None else broker.node.epoch
 
     def topic_by_id(self, topic_id: TopicId) -> TopicState | None:
         """Return the topic with this id, or None."""

@@ -1,13 +1,129 @@
-"""Who leads a partition: the first replica in assignment order that is alive and in sync."""
+"""Who leads a partition. Pure: a state and what is known of brokers in, another state out.
+
+The rules, in the order in which they are tried (KIP-966, KIP-841):
+
+1. the first replica in assignment order that is live and whose place in the ISR counts;
+2. else the first that is live and whose place among the eligible leader replicas counts: alone in
+   the ISR from then on;
+3. else, by :func:`last_resort`, the longest log of those that may be asked: of everybody that last
+   held everything, once all of them live; or, where the topic allows unclean elections, of whoever
+   lives. Records may be lost;
+4. else nobody.
+
+A place in the ISR or ELR was earned in some broker epoch. It counts as long as the broker has
+kept what it had since then: its *continuity*, the broker epoch since which it lost nothing, is not
+later.
+
+Every change of the leader and every removal raises the leader epoch. Members that a removal takes
+out while fewer than ``min.insync.replicas`` are left hold everything that is committed, since
+nothing more is committed without them: they become eligible leader replicas until enough are in
+sync again. The ISR may become empty.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from millstream.model.broker import BrokerId
-from millstream.model.leadership import NO_LEADER, PartitionState
-from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch
+from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
+from millstream.model.leadership import (
+    NO_LEADER,
+    IsrMember,
+    LeaderRecoveryState,
+    PartitionState,
+)
+from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch, Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Electorate:
+    """Who may lead: brokers that live and are not about to stop, and their continuity."""
+
+    live: frozenset[BrokerId]
+    continuity: Mapping[BrokerId, int]
+
+    def without(self, gone: Collection[BrokerId]) -> Electorate:
+        """Return the same without some brokers."""
+        return Electorate(self.live.difference(gone), self.continuity)
+
+
+class LogEnd(NamedTuple):
+    """How far a replica's log reaches; compared by epoch first."""
+
+    last_epoch: LeaderEpoch
+    log_end_offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class LastResort:
+    """Replicas of which the longest log is to lead; ``unclean`` when it need not hold everything
+    because the topic allows that.
+    """
+
+    candidates: tuple[BrokerId, ...]
+    unclean: bool
+
+
+# --- places ------------------------------------------------------------------------------------
+
+
+def earned_epoch(state: PartitionState, broker_id: BrokerId) -> int:
+    """Return the broker epoch in which a member of ISR or ELR came in."""
+    for member in state.isr_broker_epochs:
+        if member.broker_id == broker_id:
+            return member.broker_epoch
+    return NO_BROKER_EPOCH
+
+
+def place_counts(state: PartitionState, broker_id: BrokerId, electorate: Electorate) -> bool:
+    """True while a live broker still has what it had when it earned its place."""
+    continuity = electorate.continuity.get(broker_id, NO_BROKER_EPOCH)
+    return continuity <= earned_epoch(state, broker_id)
+
+
+def required_isr(state: PartitionState, min_insync_replicas: int) -> int:
+    """Return how many replicas must be in sync for anything to be committed."""
+    return min(min_insync_replicas, len(state.replicas))
+
+
+def with_isr(
+    state: PartitionState,
+    isr: Sequence[BrokerId],
+    *,
+    min_insync_replicas: int,
+    epochs: Iterable[IsrMember] = (),
+) -> PartitionState:
+    """Return the state with another ISR: who leaves it becomes eligible while too few are in sync.
+
+    ``epochs`` are those of members that come in; the others keep theirs.
+    """
+    members = tuple(isr)
+    elr: tuple[BrokerId, ...] = ()
+    last_known: tuple[BrokerId, ...] = ()
+    if len(members) < required_isr(state, min_insync_replicas):
+        eligible = {*state.elr, *state.isr} - set(members)
+        elr = tuple(each for each in state.replicas if each in eligible)
+        last_known = tuple(each for each in state.last_known_elr if each not in members)
+    known = {each.broker_id: each for each in state.isr_broker_epochs}
+    known.update((each.broker_id, each) for each in epochs)
+    kept = tuple(known[each] for each in (*members, *elr) if each in known)
+    return replace(state, isr=members, elr=elr, last_known_elr=last_known, isr_broker_epochs=kept)
+
+
+def _written(
+    state: PartitionState, controller_epoch: int, *, raise_leader_epoch: bool
+) -> PartitionState:
+    return replace(
+        state,
+        leader_epoch=state.leader_epoch + (1 if raise_leader_epoch else 0),
+        partition_epoch=state.partition_epoch + 1,
+        controller_epoch=controller_epoch,
+    )
+
+
+# --- elections ---------------------------------------------------------------------------------
 
 
 def elect_leader(
@@ -20,18 +136,187 @@ def elect_leader(
     return NO_LEADER
 
 
+def _elected(
+    state: PartitionState, electorate: Electorate, min_insync_replicas: int
+) -> PartitionState:
+    """Return the state with the leader that rules 1 and 2 give it, or with none."""
+    for place in (state.isr, state.elr):
+        able = [each for each in place if place_counts(state, each, electorate)]
+        leader = elect_leader(state.replicas, able, electorate.live)
+        if leader == NO_LEADER:
+            continue
+        if place is state.elr:
+            state = with_isr(state, (leader,), min_insync_replicas=min_insync_replicas)
+        return replace(state, leader=leader)
+    return replace(state, leader=NO_LEADER)
+
+
 def new_partition(
     replicas: tuple[BrokerId, ...],
     live: Collection[BrokerId],
     controller_epoch: int,
     leader_epoch: LeaderEpoch = 0,
+    broker_epochs: Mapping[BrokerId, int] | None = None,
 ) -> PartitionState:
     """Return the first state of a partition: every live replica is in sync, the first one leads."""
     isr = tuple(broker_id for broker_id in replicas if broker_id in live)
     if len(isr) == len(replicas):
         isr = replicas
     leader = elect_leader(replicas, isr, live)
-    return PartitionState(replicas, leader, leader_epoch, isr, 0, controller_epoch)
+    members: tuple[IsrMember, ...] = ()
+    if broker_epochs:
+        members = tuple(IsrMember(each, broker_epochs[each]) for each in isr)
+    return PartitionState(
+        replicas, leader, leader_epoch, isr, 0, controller_epoch, isr_broker_epochs=members
+    )
+
+
+def after_leaving(
+    state: PartitionState,
+    gone: AbstractSet[BrokerId],
+    electorate: Electorate,
+    *,
+    min_insync_replicas: int,
+    controller_epoch: int,
+) -> PartitionState:
+    """Return the state once brokers have died; the same object when it concerns none of them."""
+    if state.leader not in gone and gone.isdisjoint(state.isr):
+        return state
+    electorate = electorate.without(gone)
+    left = tuple(each for each in state.isr if each not in gone)
+    after = with_isr(state, left, min_insync_replicas=min_insync_replicas)
+    if state.leader in gone or state.leader == NO_LEADER:
+        after = _elected(after, electorate, min_insync_replicas)
+    return _written(after, controller_epoch, raise_leader_epoch=True)
+
+
+def after_joining(
+    state: PartitionState,
+    joined: AbstractSet[BrokerId],
+    electorate: Electorate,
+    *,
+    min_insync_replicas: int,
+    controller_epoch: int,
+) -> PartitionState:
+    """Return the state once brokers have come: places of theirs that no longer count are given up,
+    and a partition without a leader may get one. The same object when nothing changes.
+    """
+    lost = {
+        each
+        for each in joined & {*state.isr, *state.elr}
+        if not place_counts(state, each, electorate)
+    }
+    after = state
+    if lost:
+        known = {each.broker_id for each in state.isr_broker_epochs} - lost
+        last_known = (*state.last_known_elr, *(each for each in state.replicas if each in lost))
+        after = replace(
+            state,
+            isr=tuple(each for each in state.isr if each not in lost),
+            elr=tuple(each for each in state.elr if each not in lost),
+            last_known_elr=tuple(dict.fromkeys(last_known)),
+            isr_broker_epochs=tuple(e for e in state.isr_broker_epochs if e.broker_id in known),
+        )
+    if after.leader == NO_LEADER or after.leader in lost:
+        after = _elected(after, electorate, min_insync_replicas)
+    if after == state:
+        return state
+    changed = after.leader != state.leader or after.isr != state.isr
+    return _written(after, controller_epoch, raise_leader_epoch=changed)
+
+
+def preferred(
+    state: PartitionState, electorate: Electorate, *, controller_epoch: int
+) -> PartitionState | None:
+    """Return the state led by its preferred replica; None when that cannot lead.
+
+    The same object when it leads already.
+    """
+    first = state.replicas[0]
+    if state.leader == first:
+        return state
+    if first not in state.isr or first not in electorate.live:
+        return None
+    if not place_counts(state, first, electorate):
+        return None
+    return _written(replace(state, leader=first), controller_epoch, raise_leader_epoch=True)
+
+
+def before_shutdown(
+    state: PartitionState,
+    stopping: BrokerId,
+    electorate: Electorate,
+    *,
+    min_insync_replicas: int,
+    controller_epoch: int,
+) -> PartitionState | None:
+    """Return the state without a broker that is about to stop; None when nobody else can lead.
+
+    The same object when the broker has no part in it (Kafka:
+    ``ControlledShutdownPartitionLeaderElectionStrategy``).
+    """
+    if stopping not in state.isr and state.leader != stopping:
+        return state
+    electorate = electorate.without((stopping,))
+    left = tuple(each for each in state.isr if each != stopping)
+    after = with_isr(state, left, min_insync_replicas=min_insync_replicas)
+    if state.leader == stopping:
+        able = [each for each in left if place_counts(state, each, electorate)]
+        leader = elect_leader(state.replicas, able, electorate.live)
+        if leader == NO_LEADER:
+            return None
+        after = replace(after, leader=leader)
+    return _written(after, controller_epoch, raise_leader_epoch=True)
+
+
+# --- where nobody is known to have everything ----------------------------------------------------
+
+
+def last_resort(
+    state: PartitionState, electorate: Electorate, *, allow_unclean: bool
+) -> LastResort | None:
+    """Return whose logs are to be compared for a partition that has no leader; None to wait."""
+    if state.leader != NO_LEADER:
+        return None
+    if not state.isr and not state.elr:
+        held_everything = state.last_known_elr or state.replicas
+        if electorate.live.issuperset(held_everything):
+            return LastResort(tuple(held_everything), unclean=False)
+    if allow_unclean:
+        live = tuple(each for each in state.replicas if each in electorate.live)
+        if live:
+            return LastResort(live, unclean=True)
+    return None
+
+
+def elect_longest(
+    state: PartitionState, logs: Mapping[BrokerId, LogEnd], *, controller_epoch: int, epoch: int
+) -> PartitionState:
+    """Return the state led by the longest log, and by the first in assignment order of several.
+
+    It is marked as recovering unless no other replica could have had more. ``epoch`` is the
+    highest leader epoch that any of the logs knows of: leader epochs never go back.
+    """
+    assert logs
+    order = [each for each in state.replicas if each in logs]
+    leader = max(order, key=lambda each: logs[each])
+    recovery = LeaderRecoveryState.RECOVERING
+    if state.is_alone:
+        recovery = LeaderRecoveryState.RECOVERED
+    after = replace(
+        state,
+        leader=leader,
+        isr=(leader,),
+        elr=(),
+        last_known_elr=(),
+        leader_recovery_state=recovery,
+        leader_epoch=max(state.leader_epoch, epoch),
+        isr_broker_epochs=(),
+    )
+    return _written(after, controller_epoch, raise_leader_epoch=True)
+
+
+# --- a broker on its own -------------------------------------------------------------------------
 
 
 def after_restart(

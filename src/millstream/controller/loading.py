@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 from millstream.controller import paths, payloads
-from millstream.controller.context import ControllerContext, TopicState
+from millstream.controller.context import NOT_STORED, ControllerContext, LiveBroker, TopicState
+from millstream.model.broker import BrokerId
+from millstream.model.leadership import UNKNOWN_STATE
 from millstream.model.metadata_store import Node
 from millstream.model.topic import (
     TopicId,
     topic_id_from_text,
 )
 
+log = logging.getLogger(__name__)
 
-def load_context(nodes: Mapping[str, Node]) -> ControllerContext:
-    """Return what the tree holds; PayloadError names a node that cannot be read."""
+
+def load_context(nodes: Mapping[str, Node], *, piecemeal: bool = False) -> ControllerContext:
+    """Return what the tree holds; PayloadError names a node that cannot be read.
+
+    In a store that is written ``piecemeal`` a partition may have no state yet: its topic was being
+    created when a controller fell. Its partition epoch is NOT_STORED.
+    """
     context = ControllerContext()
     epoch = nodes.get(paths.CONTROLLER_EPOCH)
     if epoch is not None:
@@ -28,7 +38,7 @@ def load_context(nodes: Mapping[str, Node]) -> ControllerContext:
         texts = payloads.read_config(path, nodes[path].data)
         context.broker_configs["" if name == paths.ALL_BROKERS else name] = texts
     topics = [
-        _load_topic(nodes, path)
+        _load_topic(nodes, path, piecemeal)
         for path in _below(nodes, paths.TOPICS + "/")
         if path.count("/") == 3
     ]
@@ -42,22 +52,61 @@ def _below(nodes: Mapping[str, Node], prefix: str) -> list[str]:
     return [path for path in nodes if path.startswith(prefix)]
 
 
-def _load_topic(nodes: Mapping[str, Node], path: str) -> tuple[int, TopicState]:
+def _load_topic(nodes: Mapping[str, Node], path: str, piecemeal: bool) -> tuple[int, TopicState]:
     name = path.removeprefix(paths.TOPICS + "/")
-    topic_id, assignment = payloads.read_topic(path, nodes[path].data)
+    assignment = payloads.read_topic(path, nodes[path].data)
     partitions = []
-    for index, replicas in enumerate(assignment):
+    for index, replicas in enumerate(assignment.replicas):
+        adding = assignment.adding.get(index, ())
+        removing = assignment.removing.get(index, ())
         state_path = paths.state(name, index)
         node = nodes.get(state_path)
         if node is None:
-            raise payloads.PayloadError(f"{state_path}: missing")
+            if not piecemeal:
+                raise payloads.PayloadError(f"{state_path}: missing")
+            partitions.append(replace(UNKNOWN_STATE, replicas=replicas, partition_epoch=NOT_STORED))
+            continue
         partitions.append(
-            payloads.read_state(state_path, node.data, replicas=replicas, version=node.version)
+            payloads.read_state(
+                state_path,
+                node.data,
+                replicas=replicas,
+                version=node.version,
+                adding=adding,
+                removing=removing,
+            )
         )
     config_path = paths.topic_config(name)
     config = nodes.get(config_path)
     overrides = payloads.read_config(config_path, config.data) if config is not None else {}
-    return nodes[path].creation_id, TopicState(name, topic_id, tuple(partitions), overrides)
+    topic = TopicState(name, assignment.topic_id, tuple(partitions), overrides)
+    return nodes[path].creation_id, topic
+
+
+def load_brokers(nodes: Mapping[str, Node]) -> list[LiveBroker]:
+    """Return the brokers that are registered; one whose node cannot be read is left out."""
+    prefix = paths.BROKER_IDS + "/"
+    brokers = []
+    for path in _below(nodes, prefix):
+        name = path.removeprefix(prefix)
+        if not name.isdecimal():
+            continue
+        try:
+            brokers.append(read_live_broker(BrokerId(int(name)), nodes[path]))
+        except payloads.PayloadError as error:
+            log.warning("a registration that cannot be read: %s", error)
+    return brokers
+
+
+def read_live_broker(broker_id: BrokerId, node: Node) -> LiveBroker:
+    """Return a broker as its registration describes it."""
+    found, registration = payloads.read_broker(
+        paths.broker(broker_id), node.data, broker_id=broker_id, epoch=node.creation_id
+    )
+    continuity = registration.continuity
+    if continuity is None:
+        continuity = node.creation_id
+    return LiveBroker(found, continuity)
 
 
 def deleted_topics(nodes: Mapping[str, Node]) -> dict[TopicId, str]:

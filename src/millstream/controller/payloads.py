@@ -7,12 +7,12 @@ of its form is a :class:`PayloadError` and never a wrong decision.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, NamedTuple, cast
 
-from millstream.model.broker import BrokerId, BrokerNode
+from millstream.model.broker import NO_BROKER_EPOCH, BrokerId, BrokerNode, Endpoint
 from millstream.model.errors import MillstreamError
-from millstream.model.leadership import PartitionState
+from millstream.model.leadership import IsrMember, LeaderRecoveryState, PartitionState
 from millstream.model.topic import TopicId, topic_id_from_text, topic_id_to_text
 
 PROTOCOL_BY_DEFAULT: Final = "PLAINTEXT"
@@ -54,6 +54,14 @@ def controller(broker_id: BrokerId, now_ms: int) -> bytes:
     return _dump({"version": 1, "brokerid": broker_id, "timestamp": str(now_ms)})
 
 
+def read_controller(path: str, data: bytes) -> BrokerId:
+    """Return who the controller is."""
+    broker_id = _load(path, data).get("brokerid")
+    if not isinstance(broker_id, int):
+        raise PayloadError(f"{path}: no broker id")
+    return BrokerId(broker_id)
+
+
 def read_controller_epoch(path: str, data: bytes) -> int:
     """Return the epoch that `/controller_epoch` holds, a bare number."""
     try:
@@ -62,68 +70,156 @@ def read_controller_epoch(path: str, data: bytes) -> int:
         raise PayloadError(f"{path}: no controller epoch: {error}") from error
 
 
-def broker(node: BrokerNode, now_ms: int) -> bytes:
+TRUSTED_SINCE_EVER: Final = NO_BROKER_EPOCH
+"""The continuity of a broker that never lost what it had: below every broker epoch."""
+
+
+class Registration(NamedTuple):
+    """What a broker says of itself besides its addresses.
+
+    ``directory_id`` tells its log directories from those of any other broker, so that a broker
+    knows its own older registration. ``continuity`` is the broker epoch since which it has kept
+    everything that it had; None where that begins with this registration.
+    """
+
+    directory_id: str = ""
+    continuity: int | None = TRUSTED_SINCE_EVER
+
+
+def broker(node: BrokerNode, now_ms: int, registration: Registration | None = None) -> bytes:
     """Return the payload of `/brokers/ids/<id>`."""
     first = node.endpoints[0]
-    return _dump(
-        {
-            "version": 5,
-            "host": first.host,
-            "port": first.port,
-            "endpoints": [f"{each.listener}://{each.host}:{each.port}" for each in node.endpoints],
-            "listener_security_protocol_map": {
-                each.listener: PROTOCOL_BY_DEFAULT for each in node.endpoints
-            },
-            "rack": node.rack,
-            "jmx_port": -1,
-            "timestamp": str(now_ms),
-            "features": {},
-        }
-    )
+    value: dict[str, object] = {
+        "version": 5,
+        "host": first.host,
+        "port": first.port,
+        "endpoints": [f"{each.listener}://{_host(each)}:{each.port}" for each in node.endpoints],
+        "listener_security_protocol_map": {
+            each.listener: PROTOCOL_BY_DEFAULT for each in node.endpoints
+        },
+        "rack": node.rack,
+        "jmx_port": -1,
+        "timestamp": str(now_ms),
+        "features": {},
+    }
+    if registration is not None:
+        value["directory_id"] = registration.directory_id
+        value["continuity"] = registration.continuity
+    return _dump(value)
 
 
-def topic(topic_id: TopicId, assignment: Sequence[Sequence[BrokerId]]) -> bytes:
+def _host(endpoint: Endpoint) -> str:
+    return f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+
+
+def read_broker(
+    path: str, data: bytes, *, broker_id: BrokerId, epoch: int
+) -> tuple[BrokerNode, Registration]:
+    """Return a registered broker; ``epoch`` is the creation id of its node."""
+    value = _load(path, data)
+    try:
+        endpoints = tuple(_read_endpoint(each) for each in cast("list[str]", value["endpoints"]))
+        rack = cast("str | None", value.get("rack"))
+        if not endpoints:
+            raise ValueError("no endpoint")  # noqa: TRY301
+        continuity = cast("int | None", value.get("continuity", TRUSTED_SINCE_EVER))
+        directory_id = str(value.get("directory_id", ""))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise PayloadError(f"{path}: no broker: {error!r}") from error
+    node = BrokerNode(broker_id, endpoints, rack, epoch)
+    return node, Registration(directory_id, continuity)
+
+
+def _read_endpoint(text: str) -> Endpoint:
+    listener, _, place = text.partition("://")
+    host, _, port = place.rpartition(":")
+    return Endpoint(listener, host.strip("[]"), int(port))
+
+
+class Assignment(NamedTuple):
+    """What stands in `/brokers/topics/<topic>`: replicas by partition, and those in motion."""
+
+    topic_id: TopicId
+    replicas: list[tuple[BrokerId, ...]]
+    adding: Mapping[int, tuple[BrokerId, ...]] = {}
+    removing: Mapping[int, tuple[BrokerId, ...]] = {}
+
+
+def topic(topic_id: TopicId, partitions: Sequence[PartitionState]) -> bytes:
     """Return the payload of `/brokers/topics/<topic>`: the replicas of each partition by index."""
     return _dump(
         {
             "version": 3,
             "topic_id": topic_id_to_text(topic_id),
-            "partitions": {str(index): list(each) for index, each in enumerate(assignment)},
-            "adding_replicas": {},
-            "removing_replicas": {},
+            "partitions": {str(i): list(each.replicas) for i, each in enumerate(partitions)},
+            "adding_replicas": {
+                str(i): list(each.adding_replicas)
+                for i, each in enumerate(partitions)
+                if each.adding_replicas
+            },
+            "removing_replicas": {
+                str(i): list(each.removing_replicas)
+                for i, each in enumerate(partitions)
+                if each.removing_replicas
+            },
         }
     )
 
 
-def read_topic(path: str, data: bytes) -> tuple[TopicId, list[tuple[BrokerId, ...]]]:
-    """Return a topic's id and the replicas of each partition by index."""
+def read_topic(path: str, data: bytes) -> Assignment:
+    """Return a topic's id and its replicas."""
     value = _load(path, data)
     try:
         topic_id = topic_id_from_text(cast(str, value["topic_id"]))
         by_index = cast("dict[str, list[BrokerId]]", value["partitions"])
-        assignment = [tuple(by_index[str(index)]) for index in range(len(by_index))]
-        if not assignment:
+        replicas = [tuple(by_index[str(index)]) for index in range(len(by_index))]
+        if not replicas:
             raise ValueError("no partitions")  # noqa: TRY301
+        adding = _read_replicas(value.get("adding_replicas"))
+        removing = _read_replicas(value.get("removing_replicas"))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise PayloadError(f"{path}: no topic: {error!r}") from error
-    return topic_id, assignment
+    return Assignment(topic_id, replicas, adding, removing)
+
+
+def _read_replicas(value: object) -> dict[int, tuple[BrokerId, ...]]:
+    by_index = cast("dict[str, list[BrokerId]]", value or {})
+    return {int(index): tuple(replicas) for index, replicas in by_index.items()}
 
 
 def state(partition: PartitionState) -> bytes:
-    """Return the payload of a partition's state; its replicas stand in the topic's node."""
-    return _dump(
-        {
-            "controller_epoch": partition.controller_epoch,
-            "leader": partition.leader,
-            "version": 1,
-            "leader_epoch": partition.leader_epoch,
-            "isr": list(partition.isr),
+    """Return the payload of a partition's state; its replicas stand in the topic's node.
+
+    What Kafka's own payload has no name for is left out where there is nothing to say.
+    """
+    value: dict[str, object] = {
+        "controller_epoch": partition.controller_epoch,
+        "leader": partition.leader,
+        "version": 1,
+        "leader_epoch": partition.leader_epoch,
+        "isr": list(partition.isr),
+    }
+    if partition.leader_recovery_state is not LeaderRecoveryState.RECOVERED:
+        value["leader_recovery_state"] = partition.leader_recovery_state.value
+    if partition.elr:
+        value["elr"] = list(partition.elr)
+    if partition.last_known_elr:
+        value["last_known_elr"] = list(partition.last_known_elr)
+    if partition.isr_broker_epochs:
+        value["isr_broker_epochs"] = {
+            str(each.broker_id): each.broker_epoch for each in partition.isr_broker_epochs
         }
-    )
+    return _dump(value)
 
 
 def read_state(
-    path: str, data: bytes, *, replicas: tuple[BrokerId, ...], version: int
+    path: str,
+    data: bytes,
+    *,
+    replicas: tuple[BrokerId, ...],
+    version: int,
+    adding: tuple[BrokerId, ...] = (),
+    removing: tuple[BrokerId, ...] = (),
 ) -> PartitionState:
     """Return a partition's state; ``version`` is that of the node."""
     value = _load(path, data)
@@ -132,13 +228,32 @@ def read_state(
         leader_epoch = cast(int, value["leader_epoch"])
         isr = tuple(cast("list[BrokerId]", value["isr"]))
         controller_epoch = cast(int, value["controller_epoch"])
-        if not all(isinstance(n, int) for n in (leader, leader_epoch, controller_epoch, *isr)):
+        elr = tuple(cast("list[BrokerId]", value.get("elr", ())))
+        last_known_elr = tuple(cast("list[BrokerId]", value.get("last_known_elr", ())))
+        numbers = (leader, leader_epoch, controller_epoch, *isr, *elr, *last_known_elr)
+        if not all(isinstance(n, int) for n in numbers):
             raise TypeError("a number is not a number")  # noqa: TRY301
-    except (KeyError, TypeError) as error:
+        recovery = LeaderRecoveryState(value.get("leader_recovery_state", 0))
+        epochs = cast("dict[str, int]", value.get("isr_broker_epochs", {}))
+        members = tuple(IsrMember(BrokerId(int(each)), epochs[each]) for each in epochs)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise PayloadError(f"{path}: no partition state: {error!r}") from error
     if isr == replicas:
         isr = replicas  # one tuple instead of two, for each of ten thousand partitions
-    return PartitionState(replicas, leader, leader_epoch, isr, version, controller_epoch)
+    return PartitionState(
+        replicas,
+        leader,
+        leader_epoch,
+        isr,
+        version,
+        controller_epoch,
+        adding_replicas=adding,
+        removing_replicas=removing,
+        elr=elr,
+        last_known_elr=last_known_elr,
+        leader_recovery_state=recovery,
+        isr_broker_epochs=members,
+    )
 
 
 def config(texts: Mapping[str, str]) -> bytes:
@@ -169,6 +284,18 @@ def read_producer_id_block(path: str, data: bytes) -> int:
         raise PayloadError(f"{path}: no block of producer ids: {error!r}") from error
 
 
-def deleted_topic(name: str) -> bytes:
-    """Return the payload that remembers a deleted topic."""
-    return _dump({"version": 1, "topic": name})
+def deleted_topic(name: str, brokers: Collection[BrokerId] = ()) -> bytes:
+    """Return the payload that remembers a deleted topic, and the brokers that kept replicas."""
+    value: dict[str, object] = {"version": 1, "topic": name}
+    if brokers:
+        value["brokers"] = sorted(brokers)
+    return _dump(value)
+
+
+def read_deleted_topic(path: str, data: bytes) -> tuple[str, frozenset[BrokerId]]:
+    """Return the name of a deleted topic and the brokers that kept replicas of it."""
+    value = _load(path, data)
+    name, brokers = value.get("topic"), value.get("brokers", [])
+    if not isinstance(name, str) or not isinstance(brokers, list):
+        raise PayloadError(f"{path}: no deleted topic")
+    return name, frozenset(brokers)

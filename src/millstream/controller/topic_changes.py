@@ -7,7 +7,7 @@ until the store has them. The order of the checks is that of Kafka's controller
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -19,6 +19,7 @@ from millstream.controller.assignment import (
     check_manual_replicas,
     check_replication_factor,
     manual_assignment,
+    spread_over_racks,
 )
 from millstream.controller.context import ControllerContext, TopicState
 from millstream.controller.election import new_partition
@@ -67,6 +68,10 @@ class Placing:
     config: TopicConfig
     start_index: int = 0
     shift: int = 0
+    broker_epochs: Mapping[BrokerId, int] = field(default_factory=dict)
+    """Epochs of the live brokers; empty for a broker on its own, which has none."""
+    racks: Mapping[BrokerId, str] = field(default_factory=dict)
+    """Racks of the live brokers; empty unless all have one."""
 
 
 def plan_topic(
@@ -81,7 +86,10 @@ def plan_topic(
         name=wanted.name,
         topic_id=topic_id,
         partitions=tuple(
-            new_partition(replicas, live, context.controller_epoch) for replicas in assignment
+            new_partition(
+                replicas, live, context.controller_epoch, broker_epochs=placing.broker_epochs
+            )
+            for replicas in assignment
         ),
         overrides=overrides,
     )
@@ -149,11 +157,12 @@ def _new_assignment(
     factor = placing.replication_factor if factor == DEFAULT else factor
     check_replication_factor(factor, context.live_brokers)
     return assign_replicas(
-        context.live_brokers,
+        spread_over_racks(context.live_brokers, placing.racks),
         partition_count=count_of(wanted, placing),
         replication_factor=factor,
         start_index=placing.start_index,
         shift=placing.shift,
+        racks=placing.racks,
     )
 
 
@@ -200,14 +209,18 @@ def plan_partitions(
     else:
         check_replication_factor(factor, live)
         assignment = assign_replicas(
-            live,
+            spread_over_racks(live, placing.racks),
             partition_count=additional,
             replication_factor=factor,
             start_index=placing.start_index,
             shift=placing.shift,
             first_partition=count,
+            racks=placing.racks,
         )
-    added = (new_partition(placed, live, context.controller_epoch) for placed in assignment)
+    added = (
+        new_partition(placed, live, context.controller_epoch, broker_epochs=placing.broker_epochs)
+        for placed in assignment
+    )
     return replace(topic, partitions=(*topic.partitions, *added))
 
 
@@ -234,18 +247,16 @@ def _check_growth(wanted: NewPartitions, count: int) -> None:
 
 def creation(topic: TopicState) -> Iterator[Operation]:
     """Yield what puts a new topic into the store."""
-    assignment = [state.replicas for state in topic.partitions]
-    yield Create(paths.topic(topic.name), payloads.topic(topic.topic_id, assignment))
-    yield Create(paths.partitions(topic.name), b"")
-    yield from _partition_creation(topic, 0)
     if topic.overrides:
         yield Create(paths.topic_config(topic.name), payloads.config(topic.overrides))
+    yield Create(paths.topic(topic.name), payloads.topic(topic.topic_id, topic.partitions))
+    yield Create(paths.partitions(topic.name), b"")
+    yield from _partition_creation(topic, 0)
 
 
 def growth(topic: TopicState, first_new: int) -> Iterator[Operation]:
     """Yield what puts the partitions from ``first_new`` on into the store."""
-    assignment = [state.replicas for state in topic.partitions]
-    yield SetData(paths.topic(topic.name), payloads.topic(topic.topic_id, assignment))
+    yield SetData(paths.topic(topic.name), payloads.topic(topic.topic_id, topic.partitions))
     yield from _partition_creation(topic, first_new)
 
 
@@ -255,10 +266,10 @@ def _partition_creation(topic: TopicState, first: int) -> Iterator[Operation]:
         yield Create(paths.state(topic.name, index), payloads.state(topic.partitions[index]))
 
 
-def deletion(topic: TopicState) -> Iterator[Operation]:
-    """Yield what takes a topic out of the store and remembers that it is gone."""
+def deletion(topic: TopicState, keepers: Collection[BrokerId] = ()) -> Iterator[Operation]:
+    """Yield what takes a topic out of the store and remembers that it is gone, and who kept it."""
     identifier = topic_id_to_text(topic.topic_id)
-    yield Create(paths.deleted_topic(identifier), payloads.deleted_topic(topic.name))
+    yield Create(paths.deleted_topic(identifier), payloads.deleted_topic(topic.name, keepers))
     if topic.overrides:
         yield Delete(paths.topic_config(topic.name))
     for index in range(len(topic.partitions)):

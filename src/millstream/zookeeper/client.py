@@ -204,6 +204,9 @@ class ZooKeeperClient:
         session.id = session_id
         self._silent = False
         self._lease.confirm(at_ms)
+        # Whoever lost a write to the connection reads it again: what this server has not heard of
+        # yet, it has to hear of first.
+        self._ask("/", lambda kazoo: kazoo.sync_async("/"), str).on_done(lambda _: None)
         self._on_event(SessionEvent.CONNECTED)
 
     def _expired(self, session: _Session) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,16 +11,18 @@ from millstream.controller import paths, payloads
 from millstream.controller.loading import deleted_topics, load_context
 from millstream.controller.payloads import PayloadError
 from millstream.model.broker import BrokerId, BrokerNode, Endpoint
-from millstream.model.leadership import PartitionState
+from millstream.model.leadership import UNKNOWN_STATE, PartitionState
 from millstream.model.metadata_store import Node
 from millstream.model.topic import TopicId
 
 TOPIC_ID = TopicId(bytes(range(16)))
 ONE = (BrokerId(1),)
+ONLY_ONE = replace(UNKNOWN_STATE, replicas=ONE)
 
 
 def test_a_topic_is_written_as_kafka_writes_it() -> None:
-    data = payloads.topic(TOPIC_ID, [(BrokerId(1), BrokerId(2)), ONE])
+    two = (BrokerId(1), BrokerId(2))
+    data = payloads.topic(TOPIC_ID, [replace(UNKNOWN_STATE, replicas=two), ONLY_ONE])
     assert json.loads(data) == {
         "version": 3,
         "topic_id": "AAECAwQFBgcICQoLDA0ODw",
@@ -27,7 +30,7 @@ def test_a_topic_is_written_as_kafka_writes_it() -> None:
         "adding_replicas": {},
         "removing_replicas": {},
     }
-    assert payloads.read_topic("/t", data) == (TOPIC_ID, [(1, 2), (1,)])
+    assert payloads.read_topic("/t", data) == (TOPIC_ID, [(1, 2), (1,)], {}, {})
 
 
 def test_a_state_is_written_as_kafka_writes_it() -> None:
@@ -122,7 +125,7 @@ def tree(*topics: tuple[str, int]) -> dict[str, Node]:
     for name, creation_id in topics:
         topic_id = TopicId(creation_id.to_bytes(16, "big"))
         state = PartitionState(ONE, BrokerId(1), 0, ONE)
-        nodes[paths.topic(name)] = node(payloads.topic(topic_id, [ONE]), creation_id=creation_id)
+        nodes[paths.topic(name)] = node(payloads.topic(topic_id, [state]), creation_id=creation_id)
         nodes[paths.partitions(name)] = node()
         nodes[paths.partition(name, 0)] = node()
         nodes[paths.state(name, 0)] = node(payloads.state(state), version=5)

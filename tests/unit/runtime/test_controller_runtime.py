@@ -498,7 +498,7 @@ def test_what_cannot_be_written_does_not_happen(tmp_path: Path) -> None:
     store = FailingStore(InlineOffload(), tmp_path / "none")
     store._database = broker.store._database
     store._failure = None
-    broker.controller._store = store
+    broker.controller.desk.store = store
     store.failure = StorageError("/disk", "full")
     with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
         broker.controller.create_topics([NewTopic("t")]).result()
