@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
-import json
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from millstream.cli.arguments import AsJson
+from millstream.cli.coordinator_text import DECODERS
 from millstream.cli.log_dump import dump_file
+from millstream.cli.log_dump_text import text_lines
+from millstream.cli.log_explain import explain
+from millstream.cli.log_migrate import migrate
+from millstream.cli.log_tree import tree
+from millstream.cli.log_verify import verify
+from millstream.cli.output import print_line
+from millstream.model.topic import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 app = typer.Typer(help="The files of a log.", no_args_is_help=True)
 
 
+class Decode(Enum):
+    """Whose records a file holds."""
+
+    OFFSETS = "offsets"
+    TRANSACTIONS = "transactions"
+
+
+_TOPICS = {
+    Decode.OFFSETS: GROUP_METADATA_TOPIC,
+    Decode.TRANSACTIONS: TRANSACTION_STATE_TOPIC,
+}
+
+
 @app.callback()
 def log() -> None:
-    """The files of a log."""
+    """Look at the files of a log. A broker may be running, but for `migrate`."""
 
 
 @app.command()
@@ -28,17 +50,40 @@ def dump(
             dir_okay=False,
             help="Any file of a partition's or log directory: .log, .index, .timeindex, .txnindex, "
             ".snapshot, leader-epoch-checkpoint, partition.metadata, the checkpoints, "
-            "meta.properties.",
+            "meta.properties, .kafka_cleanshutdown.",
         ),
     ],
     records: Annotated[
         bool, typer.Option("--records", "-r", help="The records of a .log, not its batches alone.")
     ] = False,
+    decode: Annotated[
+        Decode | None,
+        typer.Option(
+            help="Read records as those of __consumer_offsets or __transaction_state. By itself "
+            "when the file lies in such a partition's directory."
+        ),
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Print what files hold: a line of JSON for each batch, index entry or line.
+    """Print what files hold: a line for each batch, index entry or line.
 
-    A damaged file is printed up to the damage, and the exit code is 1.
+    With --json each is one JSON object. A damaged file is printed up to the damage, and the exit
+    code is 1.
     """
-    for path in files:
-        for entry in dump_file(path, with_records=records):
-            print(json.dumps(entry, ensure_ascii=False))
+    decoder = None if decode is None else DECODERS[_TOPICS[decode]]
+    for number, path in enumerate(files):
+        entries = dump_file(path, with_records=records or decode is not None, decode=decoder)
+        if as_json:
+            for entry in entries:
+                print_line(entry)
+            continue
+        if len(files) > 1:
+            print(f"{'' if number == 0 else chr(10)}{path}")
+        for line in text_lines(entries):
+            print(line)
+
+
+app.command()(verify)
+app.command()(explain)
+app.command()(tree)
+app.command()(migrate)

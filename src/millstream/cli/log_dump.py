@@ -6,17 +6,23 @@ nothing. Nothing is written and nothing is locked, so a broker may be running.
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from millstream.cli.coordinator_text import DECODERS, Decoder, decoded_fields
 from millstream.cli.failures import CommandFailedError
 from millstream.cli.record_text import payload_fields
 from millstream.config.properties import parse_properties
-from millstream.records.batch import Batch, iter_batches
+from millstream.model.errors import CorruptLogError
+from millstream.records.batch import Batch
 from millstream.records.compression import Codec
 from millstream.records.control import parse_marker
+from millstream.records.legacy import LegacyMessage
+from millstream.records.legacy_records import iter_legacy_records
+from millstream.records.log_entries import LogEntry, iter_log_entries
 from millstream.records.record import Record, iter_records
 from millstream.storage import checkpoint
 from millstream.storage.directory import (
@@ -25,10 +31,12 @@ from millstream.storage.directory import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
     SWAP,
+    parse_directory_name,
     parse_file_name,
 )
 from millstream.storage.files import LocalFileSystem
 from millstream.storage.leader_epochs import LeaderEpochs
+from millstream.storage.log_directory import CLEAN_SHUTDOWN_MARKER
 from millstream.storage.producer_snapshot import decode_snapshot
 
 Entry: TypeAlias = dict[str, object]
@@ -46,11 +54,14 @@ _CODECS: Final = {codec.value: codec.name.lower() for codec in Codec}
 _TIMESTAMP_TYPES: Final = ("create_time", "log_append_time")
 
 
-def dump_file(path: Path, *, with_records: bool = False) -> Iterator[Entry]:
+def dump_file(
+    path: Path, *, with_records: bool = False, decode: Decoder | None = None
+) -> Iterator[Entry]:
     """Yield what a file holds, one value for each batch, entry or line.
 
-    Raises CommandFailedError for a file of no known kind, and the errors of ``storage`` and
-    ``records`` at the place where a file is damaged.
+    With records those of a coordinator's topic are decoded, told by the name of the directory or
+    by ``decode``. Raises CommandFailedError for a file of no known kind, and the errors of
+    ``storage`` and ``records`` at the place where a file is damaged.
     """
     name = path.name
     for suffix in (DELETED, CLEANED, SWAP):
@@ -63,29 +74,67 @@ def dump_file(path: Path, *, with_records: bool = False) -> Iterator[Entry]:
         raise CommandFailedError(f"{path}: not the name of a file of a log")
     base_offset, extension = place
     if extension == ".log":
-        yield from dump_batches(path, with_records=with_records)
+        yield from dump_batches(path, with_records=with_records, decode=decode or _decoder_of(path))
     else:
         yield from _BY_EXTENSION[extension](path, base_offset)
 
 
-def dump_batches(path: Path, *, with_records: bool) -> Iterator[Entry]:
+def _decoder_of(path: Path) -> Decoder | None:
+    parsed = parse_directory_name(path.absolute().parent.name)
+    return None if parsed is None else DECODERS.get(parsed[0].topic)
+
+
+def dump_batches(path: Path, *, with_records: bool, decode: Decoder | None) -> Iterator[Entry]:
     """Yield the batches of a ``.log``; CommandFailedError where they end before the file does."""
     data = memoryview(LocalFileSystem().map(str(path)))
-    position = 0
-    for batch in iter_batches(data):
-        yield _batch_entry(batch, position, with_records=with_records)
-        position += batch.size
-    if len(data) > position:
+    end = 0
+    try:
+        for position, each in iter_log_entries(data):
+            entry = describe_entry(each, position)
+            if with_records and entry["is_valid"]:
+                is_control = isinstance(each, Batch) and each.is_control
+                used = None if is_control else decode
+                entry["records"] = [describe_record(record, used) for record in _records(each)]
+            yield entry
+            end = position + each.size
+    except CorruptLogError:
+        if any(data[end:]):
+            raise
+    if end < len(data) and any(data[end:]):
         raise CommandFailedError(
-            f"{path}: {len(data) - position} bytes at position {position} are no whole batch"
+            f"{path}: {len(data) - end} bytes at position {end} are no whole batch"
         )
+    if end < len(data):
+        yield {"position": end, "zeros": len(data) - end}
 
 
-def _batch_entry(batch: Batch, position: int, *, with_records: bool) -> Entry:
+def _records(entry: LogEntry) -> Iterator[Record]:
+    return iter_records(entry) if isinstance(entry, Batch) else iter_legacy_records(entry)
+
+
+def describe_entry(entry: LogEntry, position: int) -> Entry:
+    """Return what stands in the header of a batch, or of a message of magic 0 or 1."""
+    if isinstance(entry, LegacyMessage):
+        return {
+            "position": position,
+            "size": entry.size,
+            "magic": entry.magic,
+            "offset": entry.offset,
+            "codec": _CODECS.get(entry.codec, str(entry.codec)),
+            "timestamp_type": _TIMESTAMP_TYPES[entry.is_log_append_time],
+            "timestamp": entry.timestamp,
+            "crc": entry.crc,
+            "is_valid": entry.is_valid,
+        }
+    return _batch_entry(entry, position)
+
+
+def _batch_entry(batch: Batch, position: int) -> Entry:
     is_valid = batch.is_valid
     entry: Entry = {
         "position": position,
         "size": batch.size,
+        "magic": batch.magic,
         "base_offset": batch.base_offset,
         "last_offset": batch.last_offset,
         "count": batch.count,
@@ -109,12 +158,17 @@ def _batch_entry(batch: Batch, position: int, *, with_records: bool) -> Entry:
         if marker is not None:
             entry["marker"] = marker.control_type.name.lower()
             entry["coordinator_epoch"] = marker.coordinator_epoch
-    if with_records and is_valid:
-        entry["records"] = [_record_entry(record) for record in iter_records(batch)]
     return entry
 
 
-def _record_entry(record: Record) -> Entry:
+def describe_record(record: Record, decode: Decoder | None = None) -> Entry:
+    """Return a record as JSON can hold it."""
+    if decode is not None:
+        return {
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+            **decoded_fields(decode, record.key, record.value),
+        }
     return {
         "offset": record.offset,
         "timestamp": record.timestamp,
@@ -188,6 +242,16 @@ def _dump_properties(path: Path) -> Iterator[Entry]:
     yield dict(parse_properties(path.read_text()))
 
 
+def _dump_marker(path: Path) -> Iterator[Entry]:
+    """The clean-shutdown marker: JSON, or nothing at all from older versions of Kafka."""
+    text = path.read_text()
+    try:
+        content = json.loads(text) if text.strip() else {}
+    except ValueError:
+        raise CommandFailedError(f"{path}: it is no JSON") from None
+    yield {"clean_shutdown": True, **content}
+
+
 _BY_EXTENSION: Final[Mapping[str, Callable[[Path, int], Iterator[Entry]]]] = {
     ".index": _dump_offset_index,
     ".timeindex": _dump_time_index,
@@ -198,5 +262,6 @@ _WHOLE_FILES: Final[Mapping[str, Callable[[Path], Iterator[Entry]]]] = {
     LEADER_EPOCH_CHECKPOINT: _dump_leader_epochs,
     PARTITION_METADATA: _dump_partition_metadata,
     "meta.properties": _dump_properties,
+    CLEAN_SHUTDOWN_MARKER: _dump_marker,
     **dict.fromkeys(_OFFSET_CHECKPOINTS, _dump_offset_checkpoint),
 }

@@ -76,3 +76,13 @@ def human_duration(seconds: float) -> str:
         if count or parts:
             parts.append(f"{count} {letter}")
     return " ".join(part for part in parts[:2] if not part.startswith("0 "))
+
+
+def print_line(value: object) -> None:
+    """Print one JSON document on one line."""
+    print(json.dumps(value, ensure_ascii=False))
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun: ``1 segment``, ``3 segments``, ``2 entries``."""
+    return f"{number} {one if number == 1 else many or one + 's'}"

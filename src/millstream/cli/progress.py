@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 class Progress:
     """Counts bytes that were read and records that were acknowledged, and shows both."""
 
-    def __init__(self, *, total_bytes: int | None) -> None:
+    def __init__(self, *, total_bytes: int | None, shows_records: bool = True) -> None:
         self.bytes = 0
         self.records = 0
         self._bar: Bar | None = None
         if sys.stderr.isatty():
-            self._bar = _bar()
+            self._bar = _bar(shows_records=shows_records)
             self._task = self._bar.add_task("", total=total_bytes, records=0)
 
     def add_bytes(self, count: int) -> None:
@@ -48,7 +48,7 @@ class Progress:
             self._bar.stop()
 
 
-def _bar() -> Bar:
+def _bar(*, shows_records: bool) -> Bar:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -59,11 +59,12 @@ def _bar() -> Bar:
         TransferSpeedColumn,
     )
 
+    records = (TextColumn("{task.fields[records]:,} records"),) if shows_records else ()
     return Progress(
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
-        TextColumn("{task.fields[records]:,} records"),
+        *records,
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,

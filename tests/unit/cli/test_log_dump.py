@@ -66,7 +66,7 @@ def test_a_damaged_log_is_shown_up_to_the_damage(
     damaged = bytearray(batch(102))
     damaged[-1] ^= 1
     path.write_bytes(batch(100) + damaged + batch(104)[:-3])
-    assert main(["log", "dump", str(path)]) == 1
+    assert main(["log", "dump", str(path), "--json"]) == 1
     said = capfd.readouterr()
     assert [json.loads(line)["is_valid"] for line in said.out.splitlines()] == [True, False]
     assert "no whole batch" in said.err

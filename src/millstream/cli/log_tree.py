@@ -1,0 +1,188 @@
+"""`millstream log tree`: partitions, segments and sizes of a log directory as a tree."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from millstream.cli.arguments import AsJson
+from millstream.cli.log_dump import dump_file
+from millstream.cli.log_files import DirectoryArgument, LogPlace, find_place
+from millstream.cli.output import counted, human_bytes, print_line
+from millstream.model.errors import MillstreamError
+from millstream.storage.directory import (
+    LOG,
+    OFFSET_INDEX,
+    PARTITION_METADATA,
+    PRODUCER_SNAPSHOT,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    DirectoryKind,
+    PartitionDirectory,
+    file_name,
+    parse_file_name,
+)
+from millstream.storage.offset_index import OffsetIndex
+from millstream.storage.time_index import TimeIndex
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+_PIPE_WIDTH: Final = 400
+_INDEX_ENTRY_BYTES: Final = {OFFSET_INDEX: OffsetIndex.entry.size, TIME_INDEX: TimeIndex.entry.size}
+
+
+@dataclass(slots=True)
+class SegmentSizes:
+    """Bytes of a segment's log, and how many entries its indexes have."""
+
+    base_offset: int
+    log_bytes: int
+    index_entries: int = 0
+    time_index_entries: int = 0
+    aborted_transactions: int = 0
+
+
+@dataclass(slots=True)
+class PartitionSizes:
+    """What lies in a partition's directory."""
+
+    name: str
+    kind: str
+    topic_id: str | None
+    segments: list[SegmentSizes] = field(default_factory=list)
+    snapshots: int = 0
+    other_files: list[str] = field(default_factory=list)
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of all logs."""
+        return sum(segment.log_bytes for segment in self.segments)
+
+
+def tree(directory: DirectoryArgument, as_json: AsJson = False) -> None:
+    """Draw the partitions of a log directory, their segments and sizes.
+
+    With --json a line for each partition. A broker may be running.
+    """
+    place = find_place(directory)
+    if as_json:
+        for partition in _partitions(place):
+            print_line(_as_json(partition))
+        return
+    _print_tree(place, list(_partitions(place)))
+
+
+def _partitions(place: LogPlace) -> Iterator[PartitionSizes]:
+    for directory, kind in place.partitions:
+        if os.path.isdir(directory.path):
+            yield _measure(directory, kind)
+
+
+def _measure(directory: PartitionDirectory, kind: DirectoryKind) -> PartitionSizes:
+    sizes = {}
+    with os.scandir(directory.path) as entries:
+        for entry in entries:
+            try:
+                sizes[entry.name] = entry.stat().st_size
+            except FileNotFoundError:
+                continue  # deleted while we look
+    found = PartitionSizes(directory.name, kind.value, _topic_id(directory))
+    for name in sorted(sizes):
+        parsed = parse_file_name(name)
+        if parsed is None:
+            found.other_files.append(name)
+        elif parsed[1] == LOG:
+            found.segments.append(_segment(directory, parsed[0], sizes))
+        elif parsed[1] == PRODUCER_SNAPSHOT:
+            found.snapshots += 1
+    return found
+
+
+def _segment(
+    directory: PartitionDirectory, base_offset: int, sizes: dict[str, int]
+) -> SegmentSizes:
+    counts = {}
+    for extension, entry_bytes in _INDEX_ENTRY_BYTES.items():
+        path = Path(directory.file(file_name(base_offset, extension)))
+        used = len(path.read_bytes().rstrip(b"\0")) if path.exists() else 0
+        counts[extension] = -(-used // entry_bytes)
+    aborted = sizes.get(file_name(base_offset, TRANSACTION_INDEX), 0) // 34
+    return SegmentSizes(
+        base_offset,
+        sizes[file_name(base_offset, LOG)],
+        counts[OFFSET_INDEX],
+        counts[TIME_INDEX],
+        aborted,
+    )
+
+
+def _topic_id(directory: PartitionDirectory) -> str | None:
+    path = Path(directory.file(PARTITION_METADATA))
+    try:
+        entry = next(iter(dump_file(path)))
+    except (OSError, MillstreamError):
+        return None
+    return str(entry.get("topic_id"))
+
+
+def _as_json(partition: PartitionSizes) -> dict[str, object]:
+    return {
+        "partition": partition.name,
+        "kind": partition.kind or "current",
+        "topic_id": partition.topic_id,
+        "log_bytes": partition.log_bytes,
+        "snapshots": partition.snapshots,
+        "segments": [
+            {
+                "base_offset": segment.base_offset,
+                "log_bytes": segment.log_bytes,
+                "index_entries": segment.index_entries,
+                "time_index_entries": segment.time_index_entries,
+                "aborted_transactions": segment.aborted_transactions,
+            }
+            for segment in partition.segments
+        ],
+        "other_files": partition.other_files,
+    }
+
+
+def _print_tree(place: LogPlace, partitions: list[PartitionSizes]) -> None:
+    from rich.console import Console
+    from rich.tree import Tree
+
+    total = sum(partition.log_bytes for partition in partitions)
+    process = place.broker_process
+    used = "" if process is None else f", in use by process {process}"
+    size = f"{counted(len(partitions), 'partition')}, {human_bytes(total)}"
+    root = Tree(f"{place.log_directory}  {size}{used}")
+    for partition in partitions:
+        _add(root, partition)
+    # Into a pipe goes every line whole, however long.
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    console = Console(markup=False, highlight=False, width=width)
+    console.print(root)
+
+
+def _add(root: Tree, partition: PartitionSizes) -> None:
+    pieces = [
+        partition.name,
+        f"  {counted(len(partition.segments), 'segment')}, {human_bytes(partition.log_bytes)}",
+    ]
+    if partition.kind:
+        pieces.append(f" ({partition.kind})")
+    branch = root.add("".join(pieces), style="bold" if partition.kind == "" else "dim")
+    width = max((len(human_bytes(s.log_bytes)) for s in partition.segments), default=0)
+    for segment in partition.segments:
+        notes = [
+            f"{human_bytes(segment.log_bytes):>{width}}",
+            counted(segment.index_entries, "index entry", "index entries"),
+            counted(segment.time_index_entries, "time entry", "time entries"),
+        ]
+        if segment.aborted_transactions:
+            notes.append(f"{segment.aborted_transactions} aborted")
+        branch.add(f"{file_name(segment.base_offset, LOG)}  {', '.join(notes)}", style="not bold")

@@ -1,0 +1,122 @@
+"""`millstream log verify`: check every file of a log directory against every other."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from millstream.cli.arguments import AsJson
+from millstream.cli.failures import FAILED
+from millstream.cli.log_files import DirectoryArgument, LogPlace, find_place
+from millstream.cli.output import counted, human_bytes, print_line
+from millstream.cli.progress import Progress
+from millstream.model.topic import TopicPartition
+from millstream.storage.directory import DirectoryKind
+from millstream.storage.files import LocalFileSystem
+from millstream.storage.verify.log_directory import verify_directory_files
+from millstream.storage.verify.partition import (
+    PartitionReport,
+    VerifyOptions,
+    verify_partition,
+)
+from millstream.storage.verify.problem import Problem
+
+WithRecords = Annotated[
+    bool,
+    typer.Option("--records", "-r", help="Decompress every batch and check its records as well."),
+]
+
+
+def verify(
+    directory: DirectoryArgument, records: WithRecords = False, as_json: AsJson = False
+) -> None:
+    """Check every CRC, offset, index entry, epoch, transaction, snapshot and checkpoint.
+
+    Each problem is one line: the file, the byte (or line) in it, what is wrong, and what a broker
+    does about it. Exit code 0 when all is well, 1 when there are problems. A broker may be
+    running: nothing is written or locked, and the batch that it is writing is no problem.
+    """
+    place = find_place(directory)
+    is_live = place.broker_process is not None
+    total = 0
+    reports: dict[TopicPartition, PartitionReport] = {}
+    found = _Found(place, as_json)
+    with Progress(total_bytes=_log_bytes(place), shows_records=False) as progress:
+        options = VerifyOptions(is_live=is_live, with_records=records, on_bytes=progress.add_bytes)
+        for partition, kind in place.partitions:
+            try:
+                report = verify_partition(LocalFileSystem(), partition, options)
+            except FileNotFoundError:
+                if not is_live:
+                    raise
+                continue  # a topic that was deleted meanwhile
+            if kind is DirectoryKind.CURRENT:
+                reports[partition.topic_partition] = report
+            total += report.bytes
+            found.segments += report.segments
+            found.tell(report.problems)
+    if place.is_whole:
+        files = verify_directory_files(
+            LocalFileSystem(), place.log_directory, reports, is_live=is_live
+        )
+        found.tell(list(files))
+    found.sum_up(total, is_live=is_live)
+    if found.count:
+        raise typer.Exit(FAILED)
+
+
+class _Found:
+    """Prints problems as they come, and counts them."""
+
+    def __init__(self, place: LogPlace, as_json: bool) -> None:
+        self._place = place
+        self._as_json = as_json
+        self.count = 0
+        self.segments = 0
+
+    def tell(self, problems: list[Problem]) -> None:
+        for problem in problems:
+            self.count += 1
+            if self._as_json:
+                print_line(
+                    {
+                        "file": problem.path,
+                        "position": problem.position,
+                        "problem": problem.what,
+                        "broker": problem.broker,
+                    }
+                )
+                continue
+            place = os.path.relpath(problem.path, self._place.log_directory)
+            position = "" if problem.position is None else f" @{problem.position}"
+            print(f"{place}{position}: {problem.what}. What happens: {problem.broker}.")
+
+    def sum_up(self, total_bytes: int, *, is_live: bool) -> None:
+        partitions = len(self._place.partitions)
+        if self._as_json:
+            print_line(
+                {
+                    "partitions": partitions,
+                    "segments": self.segments,
+                    "bytes": total_bytes,
+                    "problems": self.count,
+                    "broker_process": self._place.broker_process,
+                }
+            )
+            return
+        live = f", in use by process {self._place.broker_process}" if is_live else ""
+        verdict = counted(self.count, "problem") if self.count else "no problems"
+        print(
+            f"{self._place.log_directory}: {counted(partitions, 'partition')}, "
+            f"{counted(self.segments, 'segment')}, {human_bytes(total_bytes)}{live}: {verdict}"
+        )
+
+
+def _log_bytes(place: LogPlace) -> int:
+    total = 0
+    for partition, _ in place.partitions:
+        with os.scandir(partition.path) as entries:
+            total += sum(entry.stat().st_size for entry in entries if entry.name.endswith(".log"))
+    return total
