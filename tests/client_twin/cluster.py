@@ -70,7 +70,7 @@ class TwinPartition:
     def append(self, data: bytes) -> tuple[ErrorCode, int]:
         """Append one batch as a leader does; the error, and the base offset."""
         (batch,) = iter_batches(bytearray(data))
-        if not batch.is_valid():
+        if not batch.is_valid:
             return ErrorCode.CORRUPT_MESSAGE, -1
         if batch.has_producer_id:
             error, offset = self._check_sequence(batch)

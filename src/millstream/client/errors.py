@@ -52,6 +52,18 @@ class ForkedError(ClientError):
     advice = "Make the client after the fork, in the process that uses it."
 
 
+class BufferFullError(TimedOutError):
+    """``buffer.memory`` stayed full for ``max.block.ms``: brokers take less than is sent."""
+
+    advice = "Send more slowly, or raise buffer.memory or max.block.ms."
+
+
+class RecordTooLargeError(ClientError):
+    """A single record exceeds ``max.request.size`` or ``buffer.memory``."""
+
+    advice = "Send smaller records, or raise max.request.size and the topic's max.message.bytes."
+
+
 class SerializationError(ClientError):
     """A key or value could not be turned into bytes, or bytes could not be read."""
 

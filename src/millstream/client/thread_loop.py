@@ -17,6 +17,7 @@ import selectors
 import socket
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
@@ -66,6 +67,18 @@ class Timer:
         return (self.when_ms, self.order) < (other.when_ms, other.order)
 
 
+_LOOPS: Final[weakref.WeakSet[ThreadLoop]] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """Tell the loops of the parent that they are in a child, where their threads are not."""
+    for loop in list(_LOOPS):
+        loop.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class ThreadLoop:
     """Implements ``core.loop.ClientLoop``. Its methods other than ``submit``, ``post``, ``close``
     and ``check_process`` are for the thread itself.
@@ -75,6 +88,8 @@ class ThreadLoop:
         self, name: str = "millstream-client", *, send_bytes: int = -1, receive_bytes: int = -1
     ) -> None:
         self.cancelled = 0
+        self.after_fork: Callable[[], None] = lambda: None
+        """Called in a process that was forked from the one that made the loop."""
         self._send_bytes = send_bytes
         self._receive_bytes = receive_bytes
         self._process_id = os.getpid()
@@ -94,6 +109,7 @@ class ThreadLoop:
         self._selector.register(self._wake_in, selectors.EVENT_READ, None)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+        _LOOPS.add(self)
 
     # --- for other threads -----------------------------------------------------------------------
 

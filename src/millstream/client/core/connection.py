@@ -149,6 +149,8 @@ class NodeConnection:
         cell: Deferred[None] = Deferred()
         if self._closed:
             cell.fail(ClosedError("the client is closed"))
+        elif self.state is State.READY and self.is_muted:
+            self._loop.call_at(self._muted_until_ms, lambda: cell.complete(None))
         elif self.state is State.READY:
             cell.complete(None)
         else:

@@ -1,0 +1,244 @@
+"""Records wait here, in batches, until their leader is asked.
+
+One deque of batches per partition; the last one is open. ``append`` is called by the application,
+everything else on the client's loop: whoever touches a queue holds ``lock``, which the faces give
+(Kafka: ``RecordAccumulator``). ``buffer.memory`` counts what batches hold from ``append`` until
+their outcome is known; 0 free means that ``append`` says no and the face lets its caller wait.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from millstream.client.core.producer.batch import (
+    HELD_BYTES,
+    RECORD_OVERHEAD_BYTES,
+    DeliveryCallback,
+    ProducerBatch,
+)
+from millstream.client.core.producer.partitioner import StickyChoice
+from millstream.client.core.settings import ProducerSettings
+from millstream.model.topic import TopicPartition
+from millstream.records.batch import HEADER_SIZE
+from millstream.records.record import Header
+
+
+class PartitionQueue:
+    """The batches of one partition, oldest first."""
+
+    __slots__ = ("batches", "last", "place", "topic")
+
+    def __init__(self, place: TopicPartition, topic: TopicBuffer) -> None:
+        self.place = place
+        self.topic = topic
+        self.batches: deque[ProducerBatch] = deque()
+        self.last: ProducerBatch | None = None
+        """The open batch, if there is one."""
+
+
+class TopicBuffer:
+    """One topic: its partitions' queues and where records without a key go."""
+
+    __slots__ = ("available", "name", "queues", "sticky")
+
+    def __init__(self, name: str, sticky: StickyChoice) -> None:
+        self.name = name
+        self.queues: list[PartitionQueue] = []
+        self.sticky = sticky
+        self.available: list[int] = []
+        """Partitions that have a leader."""
+
+    def sticky_queue(self) -> PartitionQueue:
+        """Return the queue for a record without a key."""
+        return self.queues[self.sticky.partition(len(self.queues), self._available)]
+
+    def ended(self, batch: ProducerBatch) -> None:
+        """Count a batch that takes no more records for the change of the sticky partition."""
+        if batch.place.partition == self.sticky.current:
+            self.sticky.produced(batch.size, len(self.queues), self._available)
+
+    def _available(self) -> list[int]:
+        return self.available
+
+
+class RecordAccumulator:
+    """All records that wait, and the accounts of memory."""
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        *,
+        lock: AbstractContextManager[object],
+        now_ms: Callable[[], float],
+        random: Callable[[], float],
+    ) -> None:
+        self.lock = lock
+        self.topics: dict[str, TopicBuffer] = {}
+        self.places: dict[TopicPartition, PartitionQueue] = {}
+        self.free_bytes = settings.buffer_memory
+        self.waiting = 0
+        """Callers that wait for memory."""
+        self.flushing = 0
+        """Flushes under way."""
+        self.is_closed = False
+        self.incomplete: dict[ProducerBatch, None] = {}
+        """Batches without an outcome, in order of their creation."""
+        self.pending: dict[TopicPartition, PartitionQueue] = {}
+        """Queues that hold batches."""
+        self.memory_waiters: deque[Callable[[], None]] = deque()
+        self.wake: Callable[[], None] = lambda: None
+        """Set by the sender: something new may be ready."""
+        self._total_bytes = settings.buffer_memory
+        self._room = max(settings.batch_size - HEADER_SIZE, 0)
+        self._batch_size = settings.batch_size
+        self._now_ms = now_ms
+        self._random = random
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of ``buffer.memory`` in use."""
+        return self._total_bytes - self.free_bytes
+
+    def topic(self, name: str) -> TopicBuffer:
+        """Return a topic's buffer; it has no partitions before :meth:`resize`."""
+        known = self.topics.get(name)
+        if known is None:
+            known = TopicBuffer(name, StickyChoice(self._random, self._batch_size))
+            self.topics[name] = known
+        return known
+
+    def resize(self, topic: TopicBuffer, partitions: int, available: list[int]) -> None:
+        """Take how many partitions a topic has; what waits for one that is gone stays."""
+        with self.lock:
+            for index in range(len(topic.queues), partitions):
+                place = TopicPartition(topic.name, index)
+                known = self.places.get(place)
+                if known is None:
+                    known = self.places[place] = PartitionQueue(place, topic)
+                topic.queues.append(known)
+            del topic.queues[partitions:]
+            topic.available = available
+
+    def append(
+        self,
+        queue: PartitionQueue,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        callback: DeliveryCallback | None,
+    ) -> tuple[ProducerBatch, int] | None:
+        """Add a record, with the lock held; None when there is no memory for it.
+
+        The caller has made sure that the record alone does not exceed ``max.request.size``.
+        """
+        size = record_bytes(key, value, headers)
+        held = size + HELD_BYTES
+        if held > self.free_bytes:
+            return None
+        batch = queue.last
+        if batch is None or size > batch.room:
+            batch = self._new_batch(queue, size)
+            held += HEADER_SIZE
+        batch.room -= size
+        batch.held_bytes += held
+        self.free_bytes -= held
+        return batch, batch.append(timestamp_ms, key, value, headers, callback)
+
+    def _new_batch(self, queue: PartitionQueue, size: int) -> ProducerBatch:
+        full = queue.last
+        if full is not None:
+            self.end(queue)
+        batch = ProducerBatch(queue.place, max(self._room, size), self._now_ms())
+        queue.batches.append(batch)
+        queue.last = batch
+        self.pending[queue.place] = queue
+        self.incomplete[batch] = None
+        self.wake()
+        return batch
+
+    def end(self, queue: PartitionQueue) -> None:
+        """Let the open batch take no more records."""
+        batch, queue.last = queue.last, None
+        if batch is not None:
+            batch.is_closed = True
+            queue.topic.ended(batch)
+
+    # --- on the loop -----------------------------------------------------------------------------
+
+    def take_first(self, queue: PartitionQueue) -> ProducerBatch:
+        """Take the oldest batch out of its queue, closed; with the lock held."""
+        batch = queue.batches.popleft()
+        if batch is queue.last:
+            self.end(queue)
+        if not queue.batches:
+            self.pending.pop(queue.place, None)
+        return batch
+
+    def put_back(self, batches: Sequence[ProducerBatch]) -> None:
+        """Put batches of one partition, in order, back in front of what was never sent.
+
+        Among those that were sent they stand by their sequence.
+        """
+        queue = self.places[batches[0].place]
+        with self.lock:
+            at = 0
+            for other in queue.batches:
+                if not other.has_sequence or not _follows(batches[0], other):
+                    break
+                at += 1
+            for batch in reversed(batches):
+                queue.batches.insert(at, batch)
+                self.incomplete[batch] = None
+            self.pending[queue.place] = queue
+
+    def remove(self, batch: ProducerBatch) -> None:
+        """Take a batch out of its queue, wherever it stands; with the lock held."""
+        queue = self.places[batch.place]
+        if batch in queue.batches:
+            queue.batches.remove(batch)
+        if batch is queue.last:
+            self.end(queue)
+        if not queue.batches:
+            self.pending.pop(queue.place, None)
+
+    def shrink(self, batch: ProducerBatch, held_bytes: int) -> None:
+        """Count a batch for less: it has become bytes."""
+        if held_bytes < batch.held_bytes:
+            self._release(batch.held_bytes - held_bytes)
+            batch.held_bytes = held_bytes
+
+    def complete(self, batch: ProducerBatch) -> None:
+        """Give the memory of a batch back whose outcome is known."""
+        self.incomplete.pop(batch, None)
+        self._release(batch.held_bytes)
+        batch.held_bytes = 0
+
+    def _release(self, size: int) -> None:
+        with self.lock:
+            self.free_bytes += size
+            waiters = list(self.memory_waiters)
+            self.memory_waiters.clear()
+        for wake in waiters:
+            wake()
+
+
+def record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
+    """Return the most that a record takes in a batch."""
+    size = RECORD_OVERHEAD_BYTES
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
+    for name, content in headers:
+        # A name of n characters takes up to 4n bytes, and each length up to 5.
+        size += 10 + 4 * len(name) + (0 if content is None else len(content))
+    return size
+
+
+def _follows(batch: ProducerBatch, other: ProducerBatch) -> bool:
+    """Return True when ``batch`` comes after ``other``; sequences wrap around at 2³¹."""
+    distance = (batch.identity.base_sequence - other.identity.base_sequence) & 0x7FFFFFFF
+    return distance < 1 << 30

@@ -1,0 +1,257 @@
+"""A batch on its way from ``send`` to its broker, and what becomes of its records.
+
+::
+
+    OPEN --full, drained--> ENCODED --answer--> DONE (base offset, or an error)
+                               ^------ tried again
+
+While it is open it is lists of keys and values. Once drained it is bytes alone: a retry sends the
+same bytes, and new sequences are written into the header.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from millstream.model.offsets import NO_OFFSET, NO_TIMESTAMP, Offset
+from millstream.model.producer import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+from millstream.model.topic import TopicPartition
+from millstream.records.batch import (
+    ATTRIBUTES_POSITION,
+    CRC_POSITION,
+    HEADER_SIZE,
+    PRODUCER_ID_POSITION,
+)
+from millstream.records.builder import BatchOptions
+from millstream.records.compression import Codec
+from millstream.records.crc32c import checksum
+from millstream.records.record import Header
+from millstream.records.rows import encode_rows
+
+RECORD_OVERHEAD_BYTES: Final = 21
+"""Most that the numbers of a record without headers take (Kafka: ``DefaultRecord``)."""
+
+HELD_BYTES: Final = 160
+"""What a waiting record costs beside its bytes: its objects and its places in lists."""
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record lies; ``offset`` is −1 with ``acks=0`` and where the broker had forgotten."""
+
+    topic: str
+    partition: int
+    offset: Offset
+    timestamp_ms: int
+
+
+DeliveryCallback = Callable[[RecordMetadata | None, Exception | None], None]
+"""Called with where the record lies, or with None and the error."""
+
+
+class Identity(NamedTuple):
+    """What a batch carries to be recognised when it comes again (KIP-98)."""
+
+    producer_id: int = NO_PRODUCER_ID
+    epoch: int = NO_PRODUCER_EPOCH
+    base_sequence: int = NO_SEQUENCE
+
+
+NO_IDENTITY: Final = Identity()
+
+
+class ProducerBatch:
+    """Records of one partition."""
+
+    __slots__ = (
+        "attempts",
+        "base_offset",
+        "callbacks",
+        "created_ms",
+        "data",
+        "done",
+        "error",
+        "headers",
+        "held_bytes",
+        "identity",
+        "in_network",
+        "is_ambiguous",
+        "is_closed",
+        "keys",
+        "limit",
+        "log_append_time_ms",
+        "place",
+        "places",
+        "record_errors",
+        "retry_at_ms",
+        "room",
+        "stamps",
+        "timestamps",
+        "tried_leader",
+        "values",
+        "watchers",
+    )
+
+    def __init__(self, place: TopicPartition, room: int, created_ms: float) -> None:
+        self.place = place
+        self.created_ms = created_ms
+        self.limit = room
+        self.room = room
+        """Bytes that may still be appended."""
+        self.held_bytes = 0
+        """What the batch counts for in ``buffer.memory``."""
+        self.values: list[bytes | None] = []
+        self.timestamps: list[int] = []
+        self.keys: list[bytes | None] | None = None
+        self.headers: list[Sequence[Header]] | None = None
+        self.callbacks: list[tuple[int, DeliveryCallback]] | None = None
+        self.watchers: list[Callable[[], None]] = []
+        self.is_closed = False
+        self.data: bytearray | None = None
+        self.stamps: array[int] | None = None
+        self.identity = NO_IDENTITY
+        self.attempts = 0
+        self.in_network = False
+        self.is_ambiguous = False
+        """True when an attempt ended without an answer: the broker may have the batch."""
+        self.retry_at_ms = 0.0
+        self.tried_leader = -1
+        self.done = False
+        self.error: Exception | None = None
+        self.record_errors: Mapping[int, Exception] = {}
+        self.places: Mapping[int, RecordMetadata] | None = None
+        """Where the records of a batch lie that was split, when they do not lie in one row."""
+        self.base_offset: Offset = NO_OFFSET
+        self.log_append_time_ms = NO_TIMESTAMP
+
+    @property
+    def count(self) -> int:
+        """Records."""
+        return len(self.values) if self.stamps is None else len(self.stamps)
+
+    @property
+    def has_sequence(self) -> bool:
+        """True once the batch can be recognised."""
+        return self.identity.base_sequence >= 0
+
+    def append(
+        self,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        callback: DeliveryCallback | None,
+    ) -> int:
+        """Add a record and return its index; the caller keeps the accounts."""
+        index = len(self.values)
+        self.values.append(value)
+        self.timestamps.append(timestamp_ms)
+        if self.keys is not None:
+            self.keys.append(key)
+        elif key is not None:
+            self.keys = [None] * index
+            self.keys.append(key)
+        if self.headers is not None:
+            self.headers.append(headers)
+        elif headers:
+            self.headers = [()] * index
+            self.headers.append(headers)
+        if callback is not None:
+            if self.callbacks is None:
+                self.callbacks = []
+            self.callbacks.append((index, callback))
+        return index
+
+    def encode(self, codec: Codec, level: int | None) -> bytearray:
+        """Turn the records into bytes with the batch's identity, and let go of them."""
+        assert self.data is None, "a batch is encoded once"
+        keys = self.keys if self.keys is not None else [None] * len(self.values)
+        identity = self.identity
+        self.data = encode_rows(
+            self.timestamps,
+            keys,
+            self.values,
+            self.headers,
+            options=BatchOptions(
+                codec=codec,
+                level=level,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                base_sequence=identity.base_sequence,
+            ),
+        )
+        self.stamps = array("q", self.timestamps)
+        self.values, self.timestamps, self.keys, self.headers = [], [], None, None
+        return self.data
+
+    def identify(self, identity: Identity) -> None:
+        """Give the batch an identity; in bytes that are there already it is written anew."""
+        self.identity = identity
+        if self.data is None:
+            return
+        # A request that still waits to leave may hold the old bytes.
+        data = bytearray(self.data)
+        data[PRODUCER_ID_POSITION : PRODUCER_ID_POSITION + 14] = (
+            identity.producer_id.to_bytes(8, "big", signed=True)
+            + identity.epoch.to_bytes(2, "big", signed=True)
+            + identity.base_sequence.to_bytes(4, "big", signed=True)
+        )
+        crc = checksum(memoryview(data)[ATTRIBUTES_POSITION:])
+        data[CRC_POSITION:ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")
+        self.data = data
+
+    @property
+    def size(self) -> int:
+        """Bytes of the encoded batch; of an open one the most that it may take uncompressed."""
+        return HEADER_SIZE + self.limit - self.room if self.data is None else len(self.data)
+
+    # --- outcome ---------------------------------------------------------------------------------
+
+    def succeed(self, base_offset: Offset, log_append_time_ms: int) -> None:
+        """The broker has it."""
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.done = True
+
+    def fail(self, error: Exception, record_errors: Mapping[int, Exception] | None = None) -> None:
+        """It will not be tried again; ``record_errors`` names records at fault (KIP-467)."""
+        self.error = error
+        self.record_errors = record_errors or {}
+        self.done = True
+
+    def error_of(self, index: int) -> Exception | None:
+        """Return why a record was not delivered, None when it was."""
+        if self.error is None:
+            return None
+        return self.record_errors.get(index, self.error if self.places is None else None)
+
+    def metadata(self, index: int) -> RecordMetadata:
+        """Return where a delivered record lies."""
+        if self.places is not None:
+            return self.places[index]
+        offset = NO_OFFSET if self.base_offset < 0 else self.base_offset + index
+        timestamp = self.log_append_time_ms
+        if timestamp == NO_TIMESTAMP:
+            timestamp = self.timestamps[index] if self.stamps is None else self.stamps[index]
+        return RecordMetadata(self.place.topic, self.place.partition, offset, timestamp)
+
+
+class Delivery:
+    """The outcome of one record; each face adds its way to wait."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: ProducerBatch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    def done(self) -> bool:
+        """True once the outcome is known."""
+        return self._batch.done
+
+    def _outcome(self) -> RecordMetadata:
+        error = self._batch.error_of(self._index)
+        if error is not None:
+            raise error
+        return self._batch.metadata(self._index)

@@ -1,0 +1,193 @@
+"""A producer without a face: its parts put together, and what both faces do alike."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Final, cast
+
+from millstream.client.core.loop import ClientLoop
+from millstream.client.core.metadata import MetadataView
+from millstream.client.core.network import Network
+from millstream.client.core.producer.accumulator import (
+    PartitionQueue,
+    RecordAccumulator,
+    TopicBuffer,
+    record_bytes,
+)
+from millstream.client.core.producer.metrics import ProducerMetrics
+from millstream.client.core.producer.partitioner import KeyPartitioner, chosen
+from millstream.client.core.producer.sender import Sender
+from millstream.client.core.settings import ProducerSettings, dotted
+from millstream.client.core.waiting import within
+from millstream.client.errors import (
+    BrokerError,
+    ClosedError,
+    RecordTooLargeError,
+    SerializationError,
+    TimedOutError,
+)
+from millstream.model.deferred import Deferred
+from millstream.model.errors import ConfigError, ErrorCode
+from millstream.records.batch import HEADER_SIZE
+from millstream.records.record import Header
+
+Serializer = Callable[[str, object], bytes | None]
+"""From (topic, key or value) to bytes."""
+
+_MAX_IN_FLIGHT_IDEMPOTENT: Final = 5
+
+
+class ProducerCore:
+    """Parts of a producer. ``lock`` guards the accumulator where several threads append."""
+
+    def __init__(
+        self, loop: ClientLoop, settings: ProducerSettings, lock: AbstractContextManager[object]
+    ) -> None:
+        self.loop = loop
+        self.settings = settings
+        self.network = Network(loop, settings)
+        self.metadata = MetadataView(
+            self.network,
+            create_topics=settings.allow_auto_create_topics,
+            topic_idle_ms=settings.metadata_max_idle_ms,
+        )
+        self.accumulator = RecordAccumulator(
+            settings, lock=lock, now_ms=loop.now_ms, random=loop.random
+        )
+        self.metrics = ProducerMetrics(loop.now_ms, self.accumulator)
+        self.sender = Sender(self.network, self.metadata, self.accumulator, settings, self.metrics)
+        self.accumulator.wake = self.sender.wake
+        self.partitioner = chosen(settings.partitioner)
+        self.keys = None if settings.partitioner_ignore_keys else KeyPartitioner()
+        self.key_serializer = cast("Serializer | None", settings.key_serializer)
+        self.value_serializer = cast("Serializer | None", settings.value_serializer)
+        self.metadata.on_change(self._resize)
+
+    # --- for callers of send ---------------------------------------------------------------------
+
+    def key_bytes(self, topic: str, key: object) -> bytes | None:
+        """Return a key as bytes; SerializationError when it cannot be."""
+        return _serialize(self.key_serializer, topic, key, "key")
+
+    def value_bytes(self, topic: str, value: object) -> bytes | None:
+        """Return a value as bytes; SerializationError when it cannot be."""
+        return _serialize(self.value_serializer, topic, value, "value")
+
+    def plan(
+        self, topic: TopicBuffer, key: bytes | None, value: bytes | None, partition: int | None
+    ) -> PartitionQueue:
+        """Return the queue that a record goes to; BrokerError for a partition that is not there."""
+        count = len(topic.queues)
+        if partition is None:
+            if self.partitioner is not None:
+                partition = self.partitioner(topic.name, key, value, count)
+            elif key is None or self.keys is None:
+                return topic.sticky_queue()
+            else:
+                return topic.queues[self.keys.partition(key, count)]
+        if not 0 <= partition < count:
+            raise BrokerError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {topic.name!r} has {count} partitions, no partition {partition}",
+            )
+        return topic.queues[partition]
+
+    def check_size(self, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> None:
+        """Raise RecordTooLargeError for a record that could never be sent."""
+        size = HEADER_SIZE + record_bytes(key, value, headers)
+        if size > self.settings.max_request_size:
+            raise RecordTooLargeError(
+                f"a record takes up to {size} bytes, "
+                f"max.request.size is {self.settings.max_request_size}"
+            )
+        if size + 1024 > self.settings.buffer_memory:
+            raise RecordTooLargeError(
+                f"a record takes up to {size} bytes, buffer.memory is {self.settings.buffer_memory}"
+            )
+
+    # --- on the loop -----------------------------------------------------------------------------
+
+    async def open_topic(self, name: str) -> None:
+        """Wait, ``max.block.ms`` at most, until a topic's partitions are known."""
+        await self.metadata.topic(name, self.settings.max_block_ms)
+        self.accumulator.topic(name)
+        self._resize()
+
+    async def close(self, timeout_ms: float) -> None:
+        """Send what waits, ``timeout_ms`` at most; then what has no outcome fails."""
+        self.accumulator.is_closed = True
+        if self.accumulator.incomplete and timeout_ms > 0:
+            with contextlib.suppress(TimedOutError):
+                await within(self.loop, self.sender.flush(), timeout_ms, "close")
+        self.sender.close(ClosedError("the producer was closed before these were delivered"))
+        self.metadata.close()
+        self.network.close()
+
+    def flush(self) -> Deferred[None]:
+        """See :meth:`Sender.flush`."""
+        began = self.loop.now_ms()
+        flushed = self.sender.flush()
+
+        def count(_: Deferred[None]) -> None:
+            self.metrics.flushed_ms += self.loop.now_ms() - began
+
+        flushed.on_done(count)
+        return flushed
+
+    def _resize(self) -> None:
+        for name, buffer in list(self.accumulator.topics.items()):
+            topic = self.metadata.known(name)
+            if topic is not None:
+                available = [
+                    index for index, each in enumerate(topic.partitions) if each.leader >= 0
+                ]
+                if (len(topic.partitions), available) != (len(buffer.queues), buffer.available):
+                    self.accumulator.resize(buffer, len(topic.partitions), available)
+
+
+def complete_settings(settings: ProducerSettings, given: set[str]) -> ProducerSettings:
+    """Check the settings that depend on each other; ``given`` are the names the user set.
+
+    As in Kafka's ``ProducerConfig``: idempotence asks for ``acks=all``, retries and at most five
+    requests in flight; where it was not asked for, it gives way.
+    """
+    conflicts = []
+    if settings.acks != -1:
+        conflicts.append("acks=all")
+    if settings.retries == 0:
+        conflicts.append("retries above 0")
+    if settings.max_in_flight_requests_per_connection > _MAX_IN_FLIGHT_IDEMPOTENT:
+        conflicts.append("max.in.flight.requests.per.connection of at most 5")
+    if settings.enable_idempotence and conflicts:
+        if "enable_idempotence" in given:
+            raise ConfigError(f"enable.idempotence needs {' and '.join(conflicts)}")
+        settings = replace(settings, enable_idempotence=False)
+    least = settings.linger_ms + settings.request_timeout_ms
+    if settings.delivery_timeout_ms < least:
+        if "delivery_timeout_ms" in given:
+            raise ConfigError(
+                f"{dotted('delivery_timeout_ms')} has to be at least linger.ms + "
+                f"request.timeout.ms = {least:.0f}"
+            )
+        settings = replace(settings, delivery_timeout_ms=least)
+    return settings
+
+
+def _serialize(serializer: Serializer | None, topic: str, given: object, what: str) -> bytes | None:
+    if serializer is not None:
+        try:
+            given = serializer(topic, given)
+        except Exception as error:
+            raise SerializationError(f"the {what} serializer refused {given!r}: {error}") from error
+    if given is None or isinstance(given, bytes):
+        return given
+    if isinstance(given, str):
+        return given.encode()
+    if isinstance(given, bytearray | memoryview):
+        return bytes(given)
+    raise SerializationError(
+        f"a {what} is bytes, str or None, not {type(given).__name__}; or set {what}.serializer"
+    )

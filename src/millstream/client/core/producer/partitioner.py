@@ -1,0 +1,129 @@
+"""Which partition a record goes to.
+
+The partition given; else the key's, by murmur2 as in Java and librdkafka's ``murmur2_random``; else
+a partition that stays the same for ``batch.size`` bytes and is then chosen anew by chance, less
+often where batches queue up (KIP-794; Kafka: ``BuiltInPartitioner``). ``round_robin`` and a
+function of the user's take the place of the last two.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol, cast
+
+from millstream.client.partitioner import murmur2 as murmur2_in_python
+from millstream.model.errors import ConfigError
+from millstream.records import kernel
+
+ROUND_ROBIN: Final = "round_robin"
+_KEYS_KEPT: Final = 10_000
+
+
+class PartitionFunction(Protocol):
+    """A partitioner of the user's own."""
+
+    def __call__(
+        self, topic: str, key: bytes | None, value: bytes | None, partitions: int, /
+    ) -> int:
+        """Return a partition from 0 to ``partitions`` − 1."""
+
+
+def chosen(setting: object) -> PartitionFunction | None:
+    """Return the function that the setting ``partitioner`` asks for, None for the default."""
+    if setting is None or setting == "default":
+        return None
+    if setting == ROUND_ROBIN:
+        return RoundRobin()
+    if callable(setting):
+        return cast(PartitionFunction, setting)
+    raise ConfigError(f"partitioner = {setting!r}: it takes 'default', 'round_robin' or a function")
+
+
+class RoundRobin:
+    """Each record of a topic to the next partition, whatever its key."""
+
+    def __init__(self) -> None:
+        self._counters: dict[str, itertools.count[int]] = {}
+
+    def __call__(self, topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
+        """Return the next partition of a topic."""
+        counter = self._counters.get(topic)
+        if counter is None:
+            counter = self._counters.setdefault(topic, itertools.count())
+        return next(counter) % partitions
+
+
+def hash_function() -> Callable[[bytes], int]:
+    """Return murmur2 with Kafka's seed: the kernel's, or the one in Python."""
+    library = kernel.library()
+    if library is None:
+        return murmur2_in_python
+    in_c = library.murmur2
+    return lambda key: in_c(key, len(key))
+
+
+class KeyPartitioner:
+    """Partitions of keys; remembers those of the last keys, because keys come again."""
+
+    def __init__(self) -> None:
+        self._hash = hash_function()
+        self._known: dict[bytes, int] = {}
+
+    def partition(self, key: bytes, partitions: int) -> int:
+        """Return the partition of a key (Kafka: ``BuiltInPartitioner.partitionForKey``)."""
+        hashed = self._known.get(key)
+        if hashed is None:
+            hashed = self._hash(key) & 0x7FFFFFFF
+            if len(self._known) >= _KEYS_KEPT:
+                self._known.clear()
+            self._known[key] = hashed
+        return hashed % partitions
+
+
+class StickyChoice:
+    """The partition for records without a key, of one topic."""
+
+    def __init__(self, random: Callable[[], float], batch_size: int) -> None:
+        self.current: int | None = None
+        self._random = random
+        self._batch_size = max(batch_size, 1)
+        self._bytes = 0
+        self._ids: list[int] = []
+        self._weights: list[int] = []
+
+    def partition(self, count: int, available: Callable[[], list[int]]) -> int:
+        """Return the current partition of ``count``, or choose one; ``available`` have leaders."""
+        if self.current is None or self.current >= count:
+            self._switch(count, available)
+        assert self.current is not None
+        return self.current
+
+    def produced(self, size: int, count: int, available: Callable[[], list[int]]) -> None:
+        """Count the bytes of a batch that has ended; after ``batch.size`` of them change over."""
+        self._bytes += size
+        if self._bytes >= self._batch_size:
+            self._switch(count, available)
+
+    def weigh(self, queue_sizes: Mapping[int, int]) -> None:
+        """Take how many batches wait in each available partition; empty: all are alike."""
+        self._ids, self._weights = [], []
+        sizes = set(queue_sizes.values())
+        if len(queue_sizes) < 2 or len(sizes) < 2:
+            return
+        most = max(sizes) + 1
+        total = 0
+        for partition, size in queue_sizes.items():
+            total += most - size
+            self._ids.append(partition)
+            self._weights.append(total)
+
+    def _switch(self, count: int, available: Callable[[], list[int]]) -> None:
+        self._bytes = 0
+        if self._weights:
+            drawn = int(self._random() * self._weights[-1])
+            self.current = self._ids[bisect.bisect_right(self._weights, drawn)]
+            return
+        choices = available() or list(range(count))
+        self.current = choices[int(self._random() * len(choices))]

@@ -1,0 +1,548 @@
+"""Sends what is ready to whom it belongs, and again when that is called for.
+
+:meth:`Sender.wake` asks for a turn; a turn looks at every queue that holds batches (Kafka:
+``Sender.runOnce``):
+
+1. what has been here longer than ``delivery.timeout.ms`` fails;
+2. a queue is ready when its first batch is full or not the last, has waited ``linger.ms``, or
+   nothing may wait: memory is short, a flush or the end is under way; and not while it backs off;
+3. the ready queues of a leader that can be asked fill one Produce request after the other, a batch
+   of each partition in each, up to ``max.request.size`` and
+   ``max.in.flight.requests.per.connection``;
+4. a timer is set for the earliest of what has to wait.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from millstream.client.core.loop import ClientLoop, TimerHandle
+from millstream.client.core.metadata import MetadataView
+from millstream.client.core.network import Network
+from millstream.client.core.producer.accumulator import (
+    PartitionQueue,
+    RecordAccumulator,
+    TopicBuffer,
+)
+from millstream.client.core.producer.answers import AnswerReader, Outcome
+from millstream.client.core.producer.batch import ProducerBatch
+from millstream.client.core.producer.metrics import ProducerMetrics
+from millstream.client.core.producer.sequences import Sequences
+from millstream.client.core.settings import ProducerSettings
+from millstream.client.core.waiting import backoff_ms, sleep
+from millstream.client.errors import BrokerError, ClientError, ClosedError, TimedOutError
+from millstream.client.errors import is_retriable as may_retry
+from millstream.model.deferred import Deferred, spawn
+from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
+from millstream.model.topic import ZERO_TOPIC_ID
+from millstream.protocol.encoding import MessageError
+from millstream.protocol.message import Response
+from millstream.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from millstream.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from millstream.records.compression import Codec
+
+log = logging.getLogger("millstream.client.producer")
+
+_LAST_VERSION_WITH_NAMES = 12
+_NO_TRANSACTION_TIMEOUT_MS = 0x7FFFFFFF
+_NEVER = float("inf")
+
+
+class Sender:
+    """One producer's conversation with its brokers. Runs on the loop."""
+
+    def __init__(
+        self,
+        network: Network,
+        metadata: MetadataView,
+        accumulator: RecordAccumulator,
+        settings: ProducerSettings,
+        metrics: ProducerMetrics,
+    ) -> None:
+        self.sequences = Sequences() if settings.enable_idempotence else None
+        self._network = network
+        self._loop: ClientLoop = network.loop
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._settings = settings
+        self._metrics = metrics
+        self._answers = AnswerReader(metadata)
+        self._in_flight: dict[int, int] = {}
+        self._muted: set[object] = set()
+        self._connecting: set[int] = set()
+        self._unready_since: dict[int, float] = {}
+        self._weighed: set[TopicBuffer] = set()
+        self._timer: TimerHandle | None = None
+        self._is_woken = False
+        self._is_closed = False
+        self._asks_for_id = False
+        self._turns = 0
+        metadata.on_change(self.wake)
+        metadata.on_recreated(self._forget_topic)
+
+    def wake(self) -> None:
+        """Take a turn soon."""
+        if not self._is_woken and not self._is_closed:
+            self._is_woken = True
+            self._loop.call_soon(self._turn)
+
+    def close(self, error: ClientError) -> None:
+        """Stop; whatever has no outcome yet fails with ``error``."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for batch in list(self._accumulator.incomplete):
+            with self._accumulator.lock:
+                self._accumulator.remove(batch)
+            self._finish(batch, error)
+
+    # --- a turn ----------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        self._is_woken = False
+        if self._is_closed:
+            return
+        now = self._loop.now_ms()
+        next_ms = self._expire(now)
+        if self.sequences is not None:
+            self._settle_sequences(self.sequences)
+        ready, next_ready_ms = self._ready(now)
+        for leader, queues in ready.items():
+            self._serve(leader, queues, now)
+        self._set_timer(min(next_ms, next_ready_ms))
+
+    def _set_timer(self, when_ms: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if when_ms < _NEVER:
+            self._timer = self._loop.call_at(when_ms, self.wake)
+
+    def _expire(self, now: float) -> float:
+        """Fail what is too old; return when the next batch will be."""
+        limit_ms = self._settings.delivery_timeout_ms
+        for batch in list(self._accumulator.incomplete):
+            expires_ms = batch.created_ms + limit_ms
+            if expires_ms > now:
+                # They stand in order of their creation.
+                return expires_ms
+            if batch.in_network:
+                self._expire_in_network(batch)
+            else:
+                self._give_up(batch, _expired(batch, limit_ms))
+        return _NEVER
+
+    def _expire_in_network(self, batch: ProducerBatch) -> None:
+        """Tell the sender now; the answer, when it comes, still tells the sequences."""
+        self._finish(batch, _expired(batch, self._settings.delivery_timeout_ms))
+
+    def _ready(self, now: float) -> tuple[dict[int, list[PartitionQueue]], float]:
+        accumulator, settings = self._accumulator, self._settings
+        hurry = accumulator.waiting > 0 or accumulator.flushing > 0 or accumulator.is_closed
+        ready: dict[int, list[PartitionQueue]] = {}
+        next_ms = _NEVER
+        for queue in list(accumulator.pending.values()):
+            batch = queue.batches[0]
+            if queue.place in self._muted:
+                continue
+            leader = self._metadata.leader(queue.place)
+            if leader < 0:
+                self._metadata.used(queue.place.topic)
+                self._metadata.request_update()
+                continue
+            if batch.attempts and leader == batch.tried_leader and batch.retry_at_ms > now:
+                next_ms = min(next_ms, batch.retry_at_ms)
+                continue
+            full = len(queue.batches) > 1 or batch.is_closed or batch.room <= 0
+            due_ms = batch.created_ms + settings.linger_ms
+            if full or hurry or batch.attempts or due_ms <= now:
+                ready.setdefault(leader, []).append(queue)
+            else:
+                next_ms = min(next_ms, due_ms)
+        if settings.partitioner_adaptive_partitioning_enable:
+            self._weigh()
+        return ready, next_ms
+
+    def _weigh(self) -> None:
+        """Tell the sticky choices how many batches wait where (KIP-794)."""
+        busy = {queue.topic for queue in self._accumulator.pending.values()}
+        for topic in busy | self._weighed:
+            if len(topic.queues) > 1:
+                topic.sticky.weigh(
+                    {
+                        partition: len(topic.queues[partition].batches)
+                        for partition in topic.available
+                        if partition < len(topic.queues) and self._is_available(topic, partition)
+                    }
+                )
+        self._weighed = busy
+
+    def _is_available(self, topic: TopicBuffer, partition: int) -> bool:
+        """Return False when the leader cannot be asked since the time that the settings allow."""
+        limit_ms = self._settings.partitioner_availability_timeout_ms
+        if limit_ms <= 0:
+            return True
+        leader = self._metadata.leader(topic.queues[partition].place)
+        since = self._unready_since.get(leader)
+        return since is None or self._loop.now_ms() - since <= limit_ms
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def _serve(self, leader: int, queues: list[PartitionQueue], now: float) -> None:
+        """Send to one leader as many requests as it may have, as long as there is something."""
+        if not self._network.is_ready(leader):
+            self._unready_since.setdefault(leader, now)
+            self._connect(leader)
+            return
+        self._unready_since.pop(leader, None)
+        most = self._settings.max_in_flight_requests_per_connection
+        while self._in_flight.get(leader, 0) < most:
+            self._turns += 1
+            first = self._turns % len(queues)
+            batches = self._drain(queues[first:] + queues[:first])
+            if not batches:
+                return
+            self._send(leader, batches)
+
+    def _connect(self, leader: int) -> None:
+        """Make ready; then, or when that fails, look again."""
+
+        async def run() -> None:
+            try:
+                await self._network.ready(leader)
+            except ClientError as error:
+                log.debug("broker %s cannot be asked: %s", leader, error)
+                self._metadata.request_update()
+                await sleep(self._loop, self._settings.reconnect_backoff_ms)
+            self._connecting.discard(leader)
+            self.wake()
+
+        if leader not in self._connecting:
+            self._connecting.add(leader)
+            spawn(run())
+
+    def _drain(self, queues: Iterable[PartitionQueue]) -> list[ProducerBatch]:
+        accumulator, sequences = self._accumulator, self.sequences
+        size = 0
+        batches: list[ProducerBatch] = []
+        for queue in queues:
+            with accumulator.lock:
+                if not queue.batches or queue.place in self._muted:
+                    continue
+                batch = queue.batches[0]
+                if sequences is not None and not sequences.may_drain(batch):
+                    continue
+                if batches and size + batch.size > self._settings.max_request_size:
+                    break
+                if batch.data is None and batch is queue.last and self._may_linger(queue):
+                    continue
+                accumulator.take_first(queue)
+            self._prepare(batch)
+            size += batch.size
+            batches.append(batch)
+            if self._settings.max_in_flight_requests_per_connection == 1:
+                self._muted.add(queue.place)
+        return batches
+
+    def _may_linger(self, queue: PartitionQueue) -> bool:
+        """After a request took the full batches, the open one may wait on."""
+        accumulator = self._accumulator
+        if accumulator.waiting or accumulator.flushing or accumulator.is_closed:
+            return False
+        due_ms = queue.batches[0].created_ms + self._settings.linger_ms
+        return queue.batches[0].room > 0 and due_ms > self._loop.now_ms()
+
+    def _prepare(self, batch: ProducerBatch) -> None:
+        """Give the batch its number, and turn it into bytes."""
+        if self.sequences is not None and not batch.has_sequence:
+            self.sequences.number(batch)
+        if batch.data is None:
+            raw = batch.size
+            batch.encode(self._settings.compression_type, self._level())
+            self._accumulator.shrink(batch, batch.size + 8 * batch.count)
+            self._metrics.batch_encoded(batch, raw)
+
+    def _level(self) -> int | None:
+        settings = self._settings
+        levels = {
+            Codec.GZIP: settings.compression_gzip_level,
+            Codec.LZ4: settings.compression_lz4_level,
+            Codec.ZSTD: settings.compression_zstd_level,
+        }
+        return levels.get(settings.compression_type)
+
+    def _send(self, leader: int, batches: list[ProducerBatch]) -> None:
+        settings, now = self._settings, self._loop.now_ms()
+        topics: dict[str, TopicProduceData] = {}
+        by_name = False
+        for batch in batches:
+            name = batch.place.topic
+            topic = topics.get(name)
+            if topic is None:
+                topic_id = self._metadata.topic_id(name)
+                by_name = by_name or topic_id == ZERO_TOPIC_ID
+                topic = TopicProduceData(name=name, topic_id=topic_id, partition_data=[])
+                topics[name] = topic
+            topic.partition_data.append(
+                PartitionProduceData(index=batch.place.partition, records=batch.data)
+            )
+            batch.attempts += 1
+            batch.tried_leader = leader
+            batch.in_network = True
+            self._metadata.used(name)
+        request = ProduceRequest(
+            acks=settings.acks,
+            timeout_ms=int(settings.request_timeout_ms),
+            topic_data=list(topics.values()),
+        )
+        self._in_flight[leader] = self._in_flight.get(leader, 0) + 1
+        answer = self._network.send(
+            leader,
+            request,
+            max_version=_LAST_VERSION_WITH_NAMES if by_name else None,
+            answered=settings.acks != 0,
+        )
+        self._metrics.request_sent(batches)
+        answer.on_done(lambda source: self._answered(leader, request, batches, now, source))
+
+    def _answered(
+        self,
+        leader: int,
+        request: ProduceRequest,
+        batches: list[ProducerBatch],
+        sent_ms: float,
+        source: Deferred[Response],
+    ) -> None:
+        self._in_flight[leader] -= 1
+        self._metrics.request_ended(self._loop.now_ms() - sent_ms)
+        for batch in batches:
+            batch.in_network = False
+            self._muted.discard(batch.place)
+        try:
+            response = source.result()
+        except (MillstreamError, MessageError) as error:
+            outcomes = self._answers.failed(batches, error)
+        else:
+            if self._settings.acks == 0:
+                outcomes = [Outcome(batch) for batch in batches]
+            else:
+                assert isinstance(response, ProduceResponse)
+                self._metrics.throttled(response.throttle_time_ms)
+                outcomes = self._answers.read(request, batches, response)
+        for outcome in outcomes:
+            self._settle(outcome)
+        self.wake()
+
+    # --- outcomes --------------------------------------------------------------------------------
+
+    def _settle(self, outcome: Outcome) -> None:
+        batch, error = outcome.batch, outcome.error
+        if error is None or _code(error) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            if self.sequences is not None:
+                self.sequences.acknowledged(batch)
+            if not batch.done:
+                batch.succeed(outcome.base_offset, outcome.log_append_time_ms)
+                self._tell(batch)
+            return
+        batch.is_ambiguous = batch.is_ambiguous or outcome.is_ambiguous
+        if self._is_closed and not batch.done:
+            self._finish(batch, error)
+        elif _code(error) is ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1 and not batch.done:
+            self._split(batch)
+        elif self._is_tried_again(batch, error):
+            self._try_again(batch, error)
+        else:
+            self._give_up(batch, error, outcome)
+        if outcome.wants_metadata:
+            self._metadata.request_update()
+
+    def _is_tried_again(self, batch: ProducerBatch, error: Exception) -> bool:
+        if batch.done or batch.attempts > self._settings.retries:
+            return False
+        if self.sequences is not None and _code(error) in _GAPS:
+            if self.sequences.is_first(batch):
+                self.sequences.refused_as_gap(batch)
+            return True
+        return may_retry(error)
+
+    def _try_again(self, batch: ProducerBatch, error: Exception) -> None:
+        settings = self._settings
+        batch.retry_at_ms = self._loop.now_ms() + backoff_ms(
+            self._loop,
+            batch.attempts - 1,
+            settings.retry_backoff_ms,
+            settings.retry_backoff_max_ms,
+        )
+        log.debug("a batch for %s is sent again: %s", batch.place, error)
+        self._metrics.retried(batch)
+        self._accumulator.put_back([batch])
+
+    def _give_up(
+        self, batch: ProducerBatch, error: Exception, outcome: Outcome | None = None
+    ) -> None:
+        with self._accumulator.lock:
+            self._accumulator.remove(batch)
+        if self.sequences is not None:
+            self.sequences.given_up(batch)
+        if not batch.done:
+            self._finish(batch, error, outcome)
+
+    def _finish(
+        self, batch: ProducerBatch, error: Exception, outcome: Outcome | None = None
+    ) -> None:
+        batch.fail(error, outcome.record_errors if outcome is not None else None)
+        self._metrics.failed(batch)
+        self._tell(batch)
+
+    def _tell(self, batch: ProducerBatch) -> None:
+        """Give memory back, and tell the outcome to those who asked for it."""
+        with self._accumulator.lock:
+            watchers, batch.watchers = batch.watchers, []
+            callbacks, batch.callbacks = batch.callbacks or [], None
+        self._accumulator.complete(batch)
+        for watcher in watchers:
+            watcher()
+        for index, callback in callbacks:
+            error = batch.error_of(index)
+            try:
+                callback(batch.metadata(index) if error is None else None, error)
+            except Exception:
+                log.exception("an error in a delivery callback")
+
+    def _split(self, batch: ProducerBatch) -> None:
+        """Send the halves of a batch that is too large for the broker."""
+        log.warning("a batch of %d bytes for %s is too large and is split", batch.size, batch.place)
+        parts = self._answers.halves(batch)
+        if self.sequences is not None:
+            self.sequences.replaced(batch, parts)
+        for part in parts:
+            part.encode(self._settings.compression_type, self._level())
+            part.held_bytes = batch.held_bytes // len(parts)
+        batch.held_bytes -= sum(part.held_bytes for part in parts)
+        self._accumulator.put_back(parts)
+        self._metrics.split()
+        self._answers.relay(batch, parts, lambda: self._tell(batch))
+        self._accumulator.complete(batch)
+
+    # --- sequences -------------------------------------------------------------------------------
+
+    def _settle_sequences(self, sequences: Sequences) -> None:
+        limit_ms = self._settings.delivery_timeout_ms
+        for batch in sequences.renumber():
+            with self._accumulator.lock:
+                self._accumulator.remove(batch)
+            if not batch.done:
+                self._finish(
+                    batch,
+                    BrokerError(
+                        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                        f"{batch.count} records for {batch.place} may be there or not: a batch "
+                        f"before them was given up after {limit_ms:.0f} ms",
+                    ),
+                )
+        if not sequences.identity.is_known and self._accumulator.pending:
+            self._ask_for_id(sequences)
+
+    def _ask_for_id(self, sequences: Sequences) -> None:
+        async def run() -> None:
+            attempts = 0
+            while not self._is_closed and not sequences.identity.is_known:
+                try:
+                    response = await self._network.send_any(
+                        InitProducerIdRequest(
+                            transactional_id=None,
+                            transaction_timeout_ms=_NO_TRANSACTION_TIMEOUT_MS,
+                        )
+                    )
+                    assert isinstance(response, InitProducerIdResponse)
+                    if response.error_code:
+                        raise BrokerError(ErrorCode.of(response.error_code), "a producer id")
+                except (ClientError, KafkaError) as error:
+                    if isinstance(error, ClosedError):
+                        break
+                    if not may_retry(error):
+                        self._fail_all(error)
+                    settings = self._settings
+                    await sleep(
+                        self._loop,
+                        backoff_ms(
+                            self._loop,
+                            attempts,
+                            settings.retry_backoff_ms,
+                            settings.retry_backoff_max_ms,
+                        ),
+                    )
+                    attempts += 1
+                    if not self._accumulator.pending:
+                        break
+                else:
+                    sequences.identity.producer_id = response.producer_id
+                    sequences.identity.epoch = response.producer_epoch
+            self._asks_for_id = False
+            self.wake()
+
+        if not self._asks_for_id:
+            self._asks_for_id = True
+            spawn(run())
+
+    def _fail_all(self, error: Exception) -> None:
+        """Without a producer id nothing can be sent: what waits fails."""
+        for batch in list(self._accumulator.incomplete):
+            if not batch.in_network:
+                self._give_up(batch, error)
+
+    def _forget_topic(self, name: str) -> None:
+        if self.sequences is not None:
+            for place in list(self._accumulator.places):
+                if place.topic == name:
+                    self.sequences.forget(place)
+        self.wake()
+
+    # --- waiting ---------------------------------------------------------------------------------
+
+    def flush(self) -> Deferred[None]:
+        """Return a cell that is filled once everything appended before has an outcome."""
+
+        async def run() -> None:
+            self._accumulator.flushing += 1
+            self.wake()
+            try:
+                for batch in list(self._accumulator.incomplete):
+                    await self.outcome(batch)
+            finally:
+                self._accumulator.flushing -= 1
+
+        return spawn(run())
+
+    def outcome(self, batch: ProducerBatch) -> Deferred[None]:
+        """Return a cell that is filled once the batch is done."""
+        cell: Deferred[None] = Deferred()
+        with self._accumulator.lock:
+            if not batch.done:
+                batch.watchers.append(lambda: cell.complete(None))
+                return cell
+        cell.complete(None)
+        return cell
+
+
+_GAPS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+
+
+def _code(error: Exception) -> ErrorCode | None:
+    return error.error if isinstance(error, KafkaError) else None
+
+
+def _expired(batch: ProducerBatch, limit_ms: float) -> TimedOutError:
+    return TimedOutError(
+        f"{batch.count} records for {batch.place} were not delivered within "
+        f"{limit_ms:.0f} ms (delivery.timeout.ms), after {batch.attempts} attempts"
+    )

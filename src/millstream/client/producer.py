@@ -1,0 +1,284 @@
+"""The producer for programs with threads: ``send`` from any of them, results as futures.
+
+``send`` puts the record into a batch and returns; a background thread sends batches. One lock is
+taken for each record, for as long as it takes to append it.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from time import monotonic, time
+from types import TracebackType
+from typing import Final
+
+from millstream.client.core.producer.accumulator import TopicBuffer
+from millstream.client.core.producer.batch import (
+    Delivery,
+    DeliveryCallback,
+    ProducerBatch,
+    RecordMetadata,
+)
+from millstream.client.core.producer.core import ProducerCore, complete_settings
+from millstream.client.core.settings import ProducerSettings, read_settings
+from millstream.client.errors import (
+    BufferFullError,
+    ClosedError,
+    ForkedError,
+    SerializationError,
+    TimedOutError,
+)
+from millstream.client.metadata import Partition
+from millstream.client.thread_loop import ThreadLoop
+from millstream.model.deferred import Deferred, spawn
+from millstream.records.record import Header
+
+_NO_HEADERS: Final[tuple[Header, ...]] = ()
+_FOREVER_MS: Final = 2.0**53
+
+
+class RecordFuture(Delivery):
+    """The outcome of one ``send``, as ``concurrent.futures.Future`` shows one."""
+
+    __slots__ = ()
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait, ``timeout`` seconds at most, and return where the record lies, or raise why not.
+
+        TimedOutError when it is not known by then; the record is still on its way. Never wait in a
+        delivery callback: the thread that runs it is the one that would be waited for.
+        """
+        self._wait(timeout)
+        return self._outcome()
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """Wait as :meth:`result` does and return the error, None for a delivered record."""
+        self._wait(timeout)
+        return self._batch.error_of(self._index)
+
+    def _wait(self, timeout: float | None) -> None:
+        batch = self._batch
+        if batch.done:
+            return
+        event = threading.Event()
+        batch.watchers.append(event.set)
+        # Who finished the batch in between has not seen the watcher.
+        if not batch.done and not event.wait(timeout):
+            raise TimedOutError(f"no outcome within {timeout} s; the record is still on its way")
+
+
+class Producer:
+    """Sends records to topics.
+
+    Settings as in the Java client: ``Producer({"bootstrap.servers": "…", "linger.ms": 5})`` or
+    ``Producer(bootstrap_servers="…", linger_ms=5)``; ConfigError for a wrong one. A context
+    manager: leaving it sends what waits and closes. Every method may be called from any thread.
+    """
+
+    def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
+        read = read_settings(ProducerSettings, settings, keywords)
+        given = {name.replace(".", "_") for name in [*(settings or {}), *keywords]}
+        self._settings = complete_settings(read, given)
+        self._loop = ThreadLoop(
+            f"millstream-producer-{self._settings.client_id}",
+            send_bytes=self._settings.send_buffer_bytes,
+            receive_bytes=self._settings.receive_buffer_bytes,
+        )
+        self._lock = threading.Lock()
+        self._core = ProducerCore(self._loop, self._settings, self._lock)
+        self._accumulator = self._core.accumulator
+        self._accumulator.wake = self._wake
+        self._topics: dict[str, TopicBuffer] = {}
+        self._is_woken = False
+        self._close_lock = threading.Lock()
+        self._is_closed = False
+        self._loop.after_fork = self._after_fork
+
+    # --- sending ---------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        value: object = None,
+        key: object = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Iterable[Header] | Mapping[str, bytes | None] | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> RecordFuture:
+        """Hand a record over for sending and return its future.
+
+        ``key`` and ``value`` are bytes, str (UTF-8) or None, or whatever the serializers take.
+        Without ``partition`` the partitioner chooses. ``on_delivery(metadata, error)`` runs on the
+        background thread and must not wait. Blocks, ``max.block.ms`` at most, for a topic that is
+        not known yet and for memory when ``buffer.memory`` is full.
+
+        Raises at once: BufferFullError, RecordTooLargeError, SerializationError, BrokerError for a
+        topic or partition that is not there, ClosedError, ForkedError. Everything later comes
+        through the future.
+        """
+        core = self._core
+        if type(value) is not bytes or core.value_serializer is not None:
+            value = core.value_bytes(topic, value)
+        if key is not None or core.key_serializer is not None:
+            key = core.key_bytes(topic, key)
+        pairs = _NO_HEADERS if headers is None else header_pairs(headers)
+        buffer = self._topics.get(topic) or self._open(topic)
+        if timestamp_ms is None:
+            timestamp_ms = int(time() * 1000)
+        accumulator = self._accumulator
+        with self._lock:
+            if not accumulator.is_closed:
+                appended = accumulator.append(
+                    core.plan(buffer, key, value, partition),
+                    timestamp_ms,
+                    key,
+                    value,
+                    pairs,
+                    on_delivery,
+                )
+                if appended is not None:
+                    return RecordFuture(*appended)
+        self._loop.check_process()
+        core.check_size(key, value, pairs)
+        return self._send_when_free(
+            lambda: accumulator.append(
+                core.plan(buffer, key, value, partition),
+                timestamp_ms,
+                key,
+                value,
+                pairs,
+                on_delivery,
+            )
+        )
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send all that was handed over so far, and wait until its outcome is known.
+
+        Failures come through the futures, not from here. TimedOutError after ``timeout`` seconds.
+        """
+        self._wait(self._core.flush, timeout, "the records under way")
+
+    def partitions_for(self, topic: str) -> list[Partition]:
+        """Return a topic's partitions; waits for it as :meth:`send` does."""
+        self._open(topic)
+        known = self._core.metadata.known(topic)
+        return list(known.partitions) if known is not None else []
+
+    def metrics(self) -> dict[tuple[str, str], float]:
+        """Return what was counted, by (group, name) as in the Java client."""
+        return self._core.metrics.values()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Send what waits, for ``timeout`` seconds at most (None: as long as it takes), and end.
+
+        What has no outcome then fails with ClosedError. Harmless twice. No thread and no socket is
+        left. From a delivery callback it closes at once.
+        """
+        with self._close_lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        own = self._loop.is_own_thread
+        self._topics = {}
+        limit_ms = 0 if own else _FOREVER_MS if timeout is None else timeout * 1000
+        try:
+            closing = self._loop.submit(lambda: spawn(self._core.close(limit_ms)))
+        except ForkedError:
+            return
+        if not own:
+            closing.result()
+        self._loop.close()
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _open(self, topic: str) -> TopicBuffer:
+        """Wait until a topic is known."""
+        self._loop.check_process()
+        if self._loop.is_own_thread:
+            raise BufferFullError(f"topic {topic!r} is not known, and a callback must not wait")
+        began = monotonic()
+        self._wait(lambda: spawn(self._core.open_topic(topic)), None, f"topic {topic!r}")
+        self._core.metrics.metadata_waited_ms += (monotonic() - began) * 1000
+        self._topics[topic] = buffer = self._accumulator.topic(topic)
+        return buffer
+
+    def _send_when_free(
+        self, append: Callable[[], tuple[ProducerBatch, int] | None]
+    ) -> RecordFuture:
+        """Wait for memory, then append."""
+        accumulator = self._accumulator
+        limit_s = self._settings.max_block_ms / 1000
+        began = monotonic()
+        while True:
+            free = threading.Event()
+            with self._lock:
+                if accumulator.is_closed:
+                    raise ClosedError("the producer is closed")
+                appended = append()
+                if appended is not None:
+                    return RecordFuture(*appended)
+                left = limit_s - (monotonic() - began)
+                if left <= 0 or self._loop.is_own_thread:
+                    self._core.metrics.exhausted += 1
+                    raise BufferFullError(
+                        f"buffer.memory stayed full for {limit_s:.0f} s (max.block.ms)"
+                    )
+                accumulator.waiting += 1
+                accumulator.memory_waiters.append(free.set)
+            self._wake()
+            waited = monotonic()
+            free.wait(left)
+            with self._lock:
+                accumulator.waiting -= 1
+                self._core.metrics.blocked_ms += (monotonic() - waited) * 1000
+
+    def _wait(self, begin: Callable[[], Deferred[None]], timeout: float | None, about: str) -> None:
+        future = self._loop.submit(begin)
+        try:
+            future.result(timeout)
+        except concurrent.futures.TimeoutError:
+            raise TimedOutError(f"timed out waiting for {about} after {timeout} s") from None
+
+    def _wake(self) -> None:
+        """Let the sender take a turn; called with and without the lock, from any thread."""
+        if not self._is_woken:
+            self._is_woken = True
+            with contextlib.suppress(ClosedError):
+                self._loop.post(self._turn)
+
+    def _after_fork(self) -> None:
+        """In the child: what another thread held at the fork, nobody will ever release."""
+        self._lock = threading.Lock()
+        self._close_lock = threading.Lock()
+        self._accumulator.is_closed = True
+
+    def _turn(self) -> None:
+        self._is_woken = False
+        self._core.sender.wake()
+
+
+def header_pairs(
+    headers: Iterable[Header] | Mapping[str, bytes | None],
+) -> tuple[Header, ...]:
+    """Return headers as pairs; SerializationError when they are none."""
+    pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
+    for pair in pairs:
+        name, content = pair
+        if not isinstance(name, str) or not isinstance(content, bytes | None):
+            raise SerializationError(f"a header is a str and bytes or None, not {pair!r}")
+    return pairs
