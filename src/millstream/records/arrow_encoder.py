@@ -77,7 +77,7 @@ class ArrowRows:
         """Return every record's timestamp in milliseconds."""
         if self.timestamp is None:
             return np.full(self.rows, self.default_timestamp_ms, np.int64)
-        column = _timestamps(self.timestamp)
+        column = timestamp_column(self.timestamp)
         numbers = column.cast(pa.int64()) if column.type != pa.int64() else column
         milliseconds: Int64s = numbers.fill_null(0).to_numpy(zero_copy_only=False)
         per_ms = _per_ms(column.type)
@@ -134,7 +134,7 @@ class _Writing:
         row, last = 0, self._rows.rows if order is None else len(order)
         at = 0 if order is None else np.ascontiguousarray(order, np.int64).ctypes.data
         written, count, fault = (Written * _MOST_WRITTEN)(), ctypes.c_int64(), Fault()
-        size = self._output_bytes(last)
+        size = self._output_bytes(last / self._rows.rows if last else 0)
         while row < last:
             output = pa.allocate_buffer(size)
             self._fields.base_sequence = self._sequence
@@ -163,10 +163,12 @@ class _Writing:
                     self._sequence = next_sequence(self._sequence, each.count)
             row = reached
 
-    def _output_bytes(self, rows: int) -> int:
-        columns = (self._rows.key, self._rows.value, self._rows.headers)
-        most: int = sum(column.nbytes for column in columns if column is not None) + 100 * rows
-        return min(max(_OUTPUT_BYTES, 2 * self._batch_bytes), most + 2 * HEADER_SIZE)
+    def _output_bytes(self, share: float) -> int:
+        """Return how much is written at once: little for a small share of few rows."""
+        rows = self._rows
+        columns = (rows.key, rows.value, rows.headers)
+        most = sum(column.nbytes for column in columns if column is not None) + 50 * rows.rows
+        return min(max(_OUTPUT_BYTES, 2 * self._batch_bytes), int(share * most) + 4 * HEADER_SIZE)
 
     def _finish(self, batch: memoryview, written: Written) -> memoryview:
         options = self._options
@@ -189,7 +191,7 @@ class _Writing:
         table = TableIn(rows=rows.rows, default_timestamp=rows.default_timestamp_ms)
         table.timestamp_per_ms = 1
         if rows.timestamp is not None:
-            column = _timestamps(rows.timestamp)
+            column = timestamp_column(rows.timestamp)
             self._kept.append(column)
             validity, data = column.buffers()
             table.timestamp = data.address if data is not None else None
@@ -207,16 +209,7 @@ class _Writing:
     def _binary(self, column: pa.Array) -> BinaryIn:
         column = as_bytes(column)
         self._kept.append(column)
-        validity, offsets, data = column.buffers()
-        wide = column.type in {pa.large_binary(), pa.large_string()}
-        return BinaryIn(
-            offsets=None if offsets is None else offsets.address,
-            data=None if data is None else data.address,
-            validity=None if validity is None else validity.address,
-            data_size=0 if data is None else data.size,
-            first=column.offset,
-            wide=wide,
-        )
+        return describe_binary(column)
 
     def _describe_headers(self, table: TableIn, headers: pa.Array) -> None:
         keys, values = header_columns(headers)
@@ -229,6 +222,19 @@ class _Writing:
         table.header_rows = len(keys)
         table.header_key = self._binary(keys)
         table.header_value = self._binary(values)
+
+
+def describe_binary(column: pa.Array) -> BinaryIn:
+    """Tell the kernel of a column that :func:`as_bytes` returned; the column must outlive it."""
+    validity, offsets, data = column.buffers()
+    return BinaryIn(
+        offsets=None if offsets is None else offsets.address,
+        data=None if data is None else data.address,
+        validity=None if validity is None else validity.address,
+        data_size=0 if data is None else data.size,
+        first=column.offset,
+        wide=column.type in {pa.large_binary(), pa.large_string()},
+    )
 
 
 def as_bytes(column: pa.Array) -> pa.Array:
@@ -253,7 +259,8 @@ def as_bytes(column: pa.Array) -> pa.Array:
 def header_columns(headers: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return the keys and the values of all headers, those of slices that are not seen as well.
 
-    Raises TypeError on another type than a list of structs of key and value.
+    Raises TypeError on another type than a list of structs of key and value, or a map, and
+    ValueError when a key is null.
     """
     kind = headers.type
     if pa.types.is_map(kind):
@@ -263,10 +270,14 @@ def header_columns(headers: pa.Array) -> tuple[pa.Array, pa.Array]:
     if not pa.types.is_struct(kind.value_type) or kind.value_type.num_fields != 2:
         raise TypeError(f"{kind} is no list of structs of key and value")
     pairs = headers.values
+    seen = headers.flatten() if pairs.null_count or pairs.field(0).null_count else None
+    if seen is not None and (seen.null_count or seen.field(0).null_count):
+        raise ValueError("a header without a key")
     return pairs.field(0), pairs.field(1)
 
 
-def _timestamps(column: pa.Array) -> pa.Array:
+def timestamp_column(column: pa.Array) -> pa.Array:
+    """Return timestamps as numbers of milliseconds or parts of them; TypeError for another type."""
     kind = column.type
     if kind == pa.int64() or (pa.types.is_timestamp(kind) and kind.unit != "s"):
         return column
@@ -293,6 +304,8 @@ def _encode_with_numpy(
     def taken(column: pa.Array | None) -> pa.Array | None:
         return column if column is None or order is None else column.take(pa.array(order))
 
+    if rows.headers is not None:
+        header_columns(rows.headers)
     timestamps = rows.timestamps_ms()
     batches = encode_with_numpy(
         timestamp_ms=timestamps if order is None else timestamps[order],

@@ -21,6 +21,7 @@ from millstream.records.batch import HEADER_SIZE
 from millstream.records.builder import BatchOptions, encode_headers, seal
 from millstream.records.column_decoder import Bytes, Int64s
 from millstream.records.compression import compress
+from millstream.records.record import Header
 
 _MAX_NUMBERS_BYTES: Final = 32
 """Most that the numbers of a record without headers take."""
@@ -192,10 +193,15 @@ def _header_tails(headers: pa.Array) -> pa.BinaryArray:
     """Return each row's header count and headers, encoded."""
     if headers.null_count == len(headers):
         return pa.repeat(pa.scalar(_NO_HEADERS, pa.binary()), len(headers))
-    rows = (
-        [(header["key"], header["value"]) for header in row or ()] for row in headers.to_pylist()
-    )
+    rows = ([_pair(header) for header in row or ()] for row in headers.to_pylist())
     return pa.array([encode_headers(row) for row in rows], pa.binary())
+
+
+def _pair(header: dict[str, str | bytes] | tuple[str, bytes]) -> Header:
+    """Return a struct's or a map's entry; keys and values may be text or bytes."""
+    key, value = header.values() if isinstance(header, dict) else header
+    text = key.decode("utf-8", "replace") if isinstance(key, bytes) else key
+    return text, value.encode() if isinstance(value, str) else value
 
 
 def _continued(options: BatchOptions, rows: int) -> BatchOptions:
