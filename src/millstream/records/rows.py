@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from ctypes import addressof
+from ctypes import Array, addressof
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Final
@@ -57,6 +57,14 @@ class Rows:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    def extend(self, more: Rows) -> None:
+        """Put the rows of ``more`` after these."""
+        self.offsets.extend(more.offsets)
+        self.timestamps.extend(more.timestamps)
+        self.keys.extend(more.keys)
+        self.values.extend(more.values)
+        self.headers.extend(more.headers)
+
 
 def encode_rows(
     timestamps: Sequence[int],
@@ -101,49 +109,73 @@ def decode_rows(batch: Batch, max_bytes: int = DEFAULT_MAX_BYTES) -> Rows:
 
     The same as ``record.read_records``, with its errors. The CRC is not looked at.
     """
+    return decode_batches([batch], max_bytes)
+
+
+def decode_batches(batches: Sequence[Batch], max_bytes: int = DEFAULT_MAX_BYTES) -> Rows:
+    """Return the records of all batches in order, each decompressed to at most ``max_bytes``.
+
+    As :func:`decode_rows` of one after the other, in one call of the kernel.
+    """
     library = kernel.library()
-    if library is None:
-        return _read(batch, max_bytes)
-    data = bytes(decompress(batch.codec, batch.records_view, max_bytes))
-    if batch.count * MIN_RECORD_BYTES > len(data) or not batch.count:
-        return _read(batch, max_bytes)
-    pin = Pinned(data)
-    entry = BatchEntry(
-        records=pin.address,
-        size=pin.size,
-        base_offset=batch.base_offset,
-        base_timestamp=batch.base_timestamp,
-        max_timestamp=batch.max_timestamp,
-        count=batch.count,
-        attributes=batch.attributes & 0xFFFF,
+    parts = [decompress(each.codec, each.records_view, max_bytes) for each in batches]
+    sound = all(
+        0 < batch.count * MIN_RECORD_BYTES <= len(part)
+        for batch, part in zip(batches, parts, strict=True)
     )
-    return _Located(library, entry).rows(data)
+    if library is None or not sound or not batches:
+        rows = Rows([], [], [], [], [])
+        for batch in batches:
+            rows.extend(_read(batch, max_bytes))
+        return rows
+    data = b"".join(parts)
+    pin = Pinned(data)
+    entries = (BatchEntry * len(batches))()
+    at = pin.address
+    for entry, batch, part in zip(entries, batches, parts, strict=True):
+        entry.records, entry.size = at, len(part)
+        entry.base_offset = batch.base_offset
+        entry.base_timestamp = batch.base_timestamp
+        entry.max_timestamp = batch.max_timestamp
+        entry.count = batch.count
+        entry.attributes = batch.attributes & 0xFFFF
+        at += len(part)
+    return _Located(library, entries).rows(data)
 
 
 class _Located:
-    """Where the records of one batch lie."""
+    """Where the records of some batches lie, counted from the first record's first byte."""
 
-    def __init__(self, library: Library, entry: BatchEntry) -> None:
+    def __init__(self, library: Library, entries: Array[BatchEntry]) -> None:
         """Raises CorruptLogError on damage."""
-        self._count = entry.count
-        fault = self._locate(library, entry, 0)
+        self._count = sum(entry.count for entry in entries)
+        fault = self._locate(library, entries, 0)
         if fault.code == CAPACITY:
             sizes = Sizes()
-            library.measure(entry.address, 1, FIRST_OFFSET, NO_END, sizes.address, fault.address)
+            library.measure(
+                addressof(entries),
+                len(entries),
+                FIRST_OFFSET,
+                NO_END,
+                sizes.address,
+                fault.address,
+            )
             if fault.code == OK:
-                fault = self._locate(library, entry, sizes.headers)
+                fault = self._locate(library, entries, sizes.headers)
         if fault.code != OK:
-            fault.raise_corrupt(entry.base_offset)
+            fault.raise_corrupt(entries[fault.index].base_offset)
 
-    def _locate(self, library: Library, entry: BatchEntry, headers: int) -> Fault:
-        rows, fault = entry.count, Fault()
+    def _locate(self, library: Library, entries: Array[BatchEntry], headers: int) -> Fault:
+        rows, fault = self._count, Fault()
         cells = bytearray(8 * (len(CELL_COLUMNS) * rows + len(HEADER_COLUMNS) * headers))
         pin = Pinned(cells, writable=True)
         starts = [pin.address + 8 * rows * index for index in range(len(CELL_COLUMNS))]
         after = pin.address + 8 * rows * len(CELL_COLUMNS)
         starts += [after + 8 * headers * index for index in range(len(HEADER_COLUMNS))]
         out = CellsOut(*starts, rows, headers)
-        library.locate(entry.address, 1, entry.records, out.address, fault.address)
+        library.locate(
+            addressof(entries), len(entries), entries[0].records, out.address, fault.address
+        )
         self._cells = memoryview(cells).cast("q")
         self._headers = headers
         return fault

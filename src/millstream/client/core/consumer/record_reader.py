@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import gc
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain, repeat
 from typing import Generic, TypeAlias, TypeVar, cast
 
 from millstream.client.core.consumer.errors import (
@@ -19,9 +22,13 @@ from millstream.model.topic import TopicPartition
 from millstream.records.batch import Batch, iter_batches
 from millstream.records.isolation import CommittedOnly
 from millstream.records.record import Record, iter_records
+from millstream.records.rows import decode_batches
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+_new_record = partial(tuple.__new__, ConsumerRecord)
+"""What ``ConsumerRecord(*columns)`` does, without a function of Python's in between."""
 
 Deserializer: TypeAlias = Callable[[bytes], object]
 """Makes an object of a key or a value; it is not asked about null."""
@@ -51,6 +58,45 @@ class RecordReader(Generic[K, V]):
 
     def read(self, fetched: Fetched) -> ReadRecords[K, V]:
         """Return the records from ``fetch_offset`` on, as far as they can be read."""
+        # Thousands of tuples are made at once and all of them live on: to look among them for
+        # garbage meanwhile would take longer than to make them.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            return ReadRecords(self._read_at_once(fetched))
+        except Exception:
+            # Somewhere something is wrong: read again, up to there.
+            return self._read_singly(fetched)
+        finally:
+            if collecting:
+                gc.enable()
+
+    def _read_at_once(self, fetched: Fetched) -> list[ConsumerRecord[K, V]]:
+        batches = list(self.batches(fetched))
+        if self._check_crcs:
+            for batch in batches:
+                batch.ensure_valid()
+        rows = decode_batches(batches)
+        keys, values = _apply(self._key, rows.keys), _apply(self._value, rows.values)
+        place = fetched.topic_partition
+        columns = zip(
+            repeat(place.topic),
+            repeat(place.partition),
+            rows.offsets,
+            rows.timestamps,
+            _per_record(batches, [batch.timestamp_type for batch in batches]),
+            keys,
+            values,
+            rows.headers,
+            _per_record(batches, [batch.partition_leader_epoch for batch in batches]),
+            strict=False,
+        )
+        records = list(map(_new_record, columns))
+        if records and records[0].offset < fetched.fetch_offset:
+            return [record for record in records if record.offset >= fetched.fetch_offset]
+        return records
+
+    def _read_singly(self, fetched: Fetched) -> ReadRecords[K, V]:
         records: list[ConsumerRecord[K, V]] = []
         place = fetched.topic_partition
         reached = fetched.fetch_offset
@@ -74,7 +120,7 @@ class RecordReader(Generic[K, V]):
         for batch in iter_batches(fetched.data):
             if keep is not None and not keep(batch):
                 continue
-            if batch.is_control or batch.next_offset <= fetched.fetch_offset:
+            if batch.is_control or not batch.count or batch.next_offset <= fetched.fetch_offset:
                 continue
             yield batch
 
@@ -114,6 +160,23 @@ class RecordReader(Generic[K, V]):
             record.headers,
             batch.partition_leader_epoch,
         )
+
+
+def _apply(
+    deserializer: Deserializer | None, column: Sequence[bytes | None]
+) -> Sequence[object | None]:
+    if deserializer is None:
+        return column
+    return [None if each is None else deserializer(each) for each in column]
+
+
+def _per_record(batches: Sequence[Batch], values: Sequence[int]) -> Iterable[int]:
+    """Return the value of a record's batch for every record."""
+    if len(set(values)) == 1:
+        return repeat(values[0])
+    return chain.from_iterable(
+        repeat(value, batch.count) for batch, value in zip(batches, values, strict=True)
+    )
 
 
 def _damaged(
