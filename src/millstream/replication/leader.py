@@ -137,15 +137,15 @@ class LeaderReplication:
         self._attempt = 0
         self.log_end_offset = log_end_offset
         self.high_watermark = high_watermark
-        self._begin(state, now_ms)
+        self._begin(state, now_ms, log_end_offset)
 
-    def _begin(self, state: PartitionState, now_ms: float) -> None:
+    def _begin(self, state: PartitionState, now_ms: float, epoch_start_offset: Offset) -> None:
         self.state = state
         self.isr: Isr = Committed(state.isr)
         self._in_doubt = False
         """True while an attempt whose outcome nobody knows may still be written."""
         self._since_ms = now_ms
-        self.leader_epoch_start_offset = self.log_end_offset
+        self.leader_epoch_start_offset = epoch_start_offset
         self.followers: dict[BrokerId, FollowerProgress] = {
             each: FollowerProgress(
                 # A member of the ISR has one period to show itself.
@@ -157,12 +157,15 @@ class LeaderReplication:
 
     # What the controller says
 
-    def on_state(self, state: PartitionState, now_ms: float) -> tuple[LeaderEffect, ...]:
+    def on_state(
+        self, state: PartitionState, now_ms: float, *, epoch_start_offset: Offset | None = None
+    ) -> tuple[LeaderEffect, ...]:
         """Take over a state from the controller that keeps this broker the leader.
 
         An older partition epoch changes nothing. A higher leader epoch begins a new leadership; the
         same one keeps what is known of followers, adopts the ISR and looks at the high watermark
-        again (KAFKA-13091, KAFKA-13254).
+        again (KAFKA-13091, KAFKA-13254). ``epoch_start_offset`` is the log end where less than all
+        of the log counts yet.
         """
         assert state.leader == self._broker_id
         if (state.leader_epoch, state.partition_epoch) <= (
@@ -171,7 +174,8 @@ class LeaderReplication:
         ):
             return ()
         if state.leader_epoch > self.state.leader_epoch:
-            self._begin(state, now_ms)
+            start = self.log_end_offset if epoch_start_offset is None else epoch_start_offset
+            self._begin(state, now_ms, start)
         else:
             self._adopt(state)
         return self._advance()

@@ -58,3 +58,22 @@ class NoIsrProposer:
         outcome: Deferred[PartitionState] = Deferred()
         outcome.fail(KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, "there is no controller to ask"))
         return outcome
+
+
+class StateReader(Protocol):
+    """Reads what the metadata store itself says of a partition: for a broker that no controller
+    reaches, or that is refused for long.
+    """
+
+    def read_state(self, topic_partition: TopicPartition) -> Deferred[PartitionState]:
+        """Return the stored state, replicas included; fails with a MillstreamError."""
+
+
+class NoStateReader:
+    """A broker on its own is its own controller, and knows."""
+
+    def read_state(self, topic_partition: TopicPartition) -> Deferred[PartitionState]:
+        """Refuse."""
+        outcome: Deferred[PartitionState] = Deferred()
+        outcome.fail(KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, "there is no other store"))
+        return outcome

@@ -1,6 +1,7 @@
-"""One partition that this broker leads: its log, when a write counts, and who waits for it.
+"""One partition that this broker keeps: its log, when a write counts, and who waits for it.
 
-Here a log meets a role. With one replica, a record is committed (below the high watermark, seen by
+Here a log meets a role: leading alone, leading others (``leader_role``), or following
+(``replica_fetcher``). With one replica, a record is committed (below the high watermark, seen by
 consumers) when the flush policy says that it is safe:
 
 ============  ==============================================================================
@@ -9,13 +10,16 @@ consumers) when the flush policy says that it is safe:
               another follows after ``flush.ms``
 ``os``        once written: the page cache and, in a cluster, the replicas keep it
 ============  ==============================================================================
+
+With more replicas the same policy says when a record counts on this broker, and the replicas
+together say when it is committed.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from millstream.config.topic import TopicConfig
 from millstream.model.clock import Clock
@@ -38,15 +42,21 @@ from millstream.storage.log import (
     TimestampOffset,
 )
 
+if TYPE_CHECKING:
+    from millstream.runtime.leader_role import LeaderRole
+    from millstream.runtime.replica_fetcher import FollowerRole
+
 _log = logging.getLogger(__name__)
 
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
+READ_ALL: Final = -1
+"""What a follower reads: up to the log end, committed or not."""
 UNLIMITED: Final = 2**63 - 1
 
 
 class Partition:
-    """The leader's side of one partition.
+    """One replica of one partition; a new leader or follower is a new object around the same log.
 
     ``request_flush`` is called with the partition when its newest records must reach the disk
     before they count; the answer is :meth:`begin_flush` and then :meth:`on_flushed` or
@@ -71,10 +81,14 @@ class Partition:
         "_unannounced_bytes",
         "_unflushed_records",
         "fetch_waiters",
+        "following",
+        "has_followed",
         "is_internal",
         "leader_epoch",
+        "leading",
         "limits",
         "log",
+        "replica_waiters",
         "topic_id",
         "topic_partition",
     )
@@ -97,7 +111,15 @@ class Partition:
         self.is_internal = log.topic_partition.topic in INTERNAL_TOPICS
         self.leader_epoch = leader_epoch
         self._take_config(config)
+        self.leading: LeaderRole | None = None
+        """What this leader knows of its followers; None where it has none."""
+        self.following: FollowerRole | None = None
+        """Whom this replica follows; None on a leader."""
+        self.has_followed = False
+        """True once it has followed a leader since the log was opened."""
         self.fetch_waiters: dict[FetchWaiter, None] = {}
+        self.replica_waiters: dict[FetchWaiter, None] = {}
+        """Fetches of followers, which wait for the log end and not for the high watermark."""
         self._clock = clock
         self._offload = offload
         self._recompressing = 0
@@ -110,9 +132,25 @@ class Partition:
         self._flushing_bytes = 0
         self._unflushed_records = 0
         self._clean_ms = 0.0
-        log.assign_epoch_start(leader_epoch)
+
+    def lead_alone(self) -> None:
+        """Begin to lead a partition that has no other replica. Raises StorageError."""
+        self.log.assign_epoch_start(self.leader_epoch)
         # What recovery kept is as safe as it gets: a broker on its own commits it at once.
-        log.update_high_watermark(log.log_end_offset)
+        self.log.update_high_watermark(self.log.log_end_offset)
+
+    def take_over(self, before: Partition) -> None:
+        """Go on where another role of the same log ended."""
+        self.has_followed = before.has_followed
+        self._unflushed_records = before._unflushed_records
+        if self._unflushed_records >= self._flush_records:
+            self._request_flush(self)
+
+    @property
+    def local_end_offset(self) -> Offset:
+        """Up to where the log counts on this broker: what is flushed, where each write must be."""
+        end = self.log.log_end_offset
+        return end - self._unflushed_records if self._flush_records == 1 else end
 
     @property
     def high_watermark(self) -> Offset:
@@ -123,6 +161,8 @@ class Partition:
         """Take over new settings of the topic."""
         self._take_config(config)
         self.log.update_config(config)
+        if self.leading is not None:
+            self.leading.config_changed()
 
     def append(self, batch: Batch, now_ms: int) -> AppendResult:
         """Append one validated batch as leader.
@@ -141,6 +181,8 @@ class Partition:
             return result
         self._unannounced_bytes += batch.size
         self._unflushed_records += batch.count
+        if self.leading is not None:
+            self.leading.wrote(result.last_offset + 1, batch.size)
         if self._unflushed_records >= self._flush_records:
             self._request_flush(self)
         else:
@@ -180,6 +222,8 @@ class Partition:
         """Append one batch of a coordinator's own; filled with its last offset once committed."""
         outcome: Deferred[Offset] = Deferred()
         try:
+            if self.leading is not None:
+                self.leading.check_min_isr()
             result = self.append(Batch(memoryview(bytearray(records))), self._clock.now_ms())
         except KafkaError as error:
             outcome.fail(error)
@@ -193,6 +237,28 @@ class Partition:
 
         self.wait_for_commit(result.last_offset, settle)
         return outcome
+
+    def disk_failed(self, error: StorageError) -> KafkaError:
+        """Take the log directory offline; return what whoever asked is to hear."""
+        return self._storage_failed(error)
+
+    def append_as_follower(self, records: bytes | bytearray | memoryview) -> None:
+        """Append what the leader sent, with its offsets and epochs; under the policy ``ack`` a
+        flush follows, and ``following`` hears when it is done.
+
+        CorruptLogError or KafkaError for batches that are damaged or do not follow on the log end:
+        nothing is written then. KAFKA_STORAGE_ERROR when the disk says no.
+        """
+        try:
+            before = self.log.log_end_offset
+            self.log.append_as_follower(records, now_ms=self._clock.now_ms())
+        except StorageError as error:
+            raise self._storage_failed(error) from error
+        self._unflushed_records += self.log.log_end_offset - before
+        if self._unflushed_records >= self._flush_records:
+            self._request_flush(self)
+        else:
+            self._advance(self.log.log_end_offset, 0)
 
     def wait_for_commit(self, last_offset: Offset, callback: CommitCallback) -> None:
         """Call back with None once the write is committed, or with what went wrong."""
@@ -218,6 +284,8 @@ class Partition:
         """
         log = self.log
         bound = log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
+        if isolation == READ_ALL:
+            bound = log.log_end_offset
         try:
             return log.read(
                 fetch_offset,
@@ -318,12 +386,14 @@ class Partition:
         ``error``, and let every reader look again.
         """
         self._gone = error
+        if self.leading is not None:
+            self.leading.stop(error)
         self.wake_readers()
         self._commit_waiters.fail(error)
 
     def wake_readers(self) -> None:
         """Let every parked fetch look again."""
-        for waiter in tuple(self.fetch_waiters):
+        for waiter in (*self.fetch_waiters, *self.replica_waiters):
             waiter.wake()
 
     def _take_config(self, config: TopicConfig) -> None:
@@ -335,7 +405,16 @@ class Partition:
             self._flush_records = config.flush_messages
             self._flush_after_ms = config.flush_ms
 
-    def _advance(self, high_watermark: Offset, readable_bytes: int) -> None:
+    def _advance(self, log_end_offset: Offset, readable_bytes: int) -> None:
+        """Take note that the log counts up to an offset: alone, that commits it."""
+        if self.leading is not None:
+            self.leading.on_local_end(log_end_offset)
+        elif self.following is not None:
+            self.following.on_local_end(log_end_offset)
+        else:
+            self.commit(log_end_offset, readable_bytes)
+
+    def commit(self, high_watermark: Offset, readable_bytes: int) -> None:
         """Move the high watermark up, which makes so many more bytes readable."""
         log = self.log
         if high_watermark <= log.high_watermark:

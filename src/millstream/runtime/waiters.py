@@ -75,7 +75,7 @@ class FetchWaiter:
     more can be read, with False when something about a partition has changed or its time is up.
     """
 
-    __slots__ = ("_clock", "_missing_bytes", "_on_woken", "_partitions", "_state", "_timer")
+    __slots__ = ("_clock", "_missing_bytes", "_on_woken", "_parked", "_state", "_timer")
 
     def __init__(
         self,
@@ -85,14 +85,19 @@ class FetchWaiter:
         missing_bytes: int,
         wait_ms: float,
         on_woken: Callable[[bool], None],
+        of_replica: bool = False,
     ) -> None:
         self._clock = clock
-        self._partitions = tuple(partitions)
+        # A follower waits for the log end, everybody else for the high watermark.
+        self._parked = [
+            partition.replica_waiters if of_replica else partition.fetch_waiters
+            for partition in partitions
+        ]
         self._missing_bytes = missing_bytes
         self._on_woken = on_woken
         self._state = _WAITING
-        for partition in self._partitions:
-            partition.fetch_waiters[self] = None
+        for waiters in self._parked:
+            waiters[self] = None
         self._timer: TimerHandle = clock.call_later(wait_ms, self.wake)
 
     def data_arrived(self, size: int) -> None:
@@ -119,8 +124,8 @@ class FetchWaiter:
             return
         self._state = _WOKEN
         self._timer.cancel()
-        for partition in self._partitions:
-            partition.fetch_waiters.pop(self, None)
+        for waiters in self._parked:
+            waiters.pop(self, None)
         if tell is not None:
             self._clock.call_soon(tell)
 
