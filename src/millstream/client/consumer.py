@@ -25,6 +25,9 @@ from millstream.client.core.consumer.record import (
     GroupMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
+    Offsets,
+    read_offset,
+    read_offsets,
 )
 from millstream.client.core.consumer.record_reader import Deserializer, RecordReader
 from millstream.client.core.consumer.reset import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -32,7 +35,7 @@ from millstream.client.core.consumer.settings import ConsumerSettings, check_set
 from millstream.client.core.consumer.user_calls import RebalanceListener, UserCall
 from millstream.client.core.settings import read_settings
 from millstream.client.errors import ClosedError
-from millstream.client.metadata import Topic
+from millstream.client.metadata import Partition
 from millstream.client.thread_loop import ThreadLoop
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.offsets import Offset
@@ -42,10 +45,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
 
-Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
-"""What to commit: an offset alone, or with metadata and leader epoch."""
-
-_IDLE_POLL_MS = 1000.0
+_IDLE_POLL_S = 1.0
 
 
 class Consumer(Generic[K, V]):
@@ -58,8 +58,8 @@ class Consumer(Generic[K, V]):
             for record in consumer:
                 ...
 
-    Times are milliseconds. Without deserializers keys and values are bytes. ConfigError names a
-    setting that is unknown or does not fit.
+    Settings in ``_ms`` are milliseconds, timeouts of methods seconds. Without deserializers keys
+    and values are bytes. ConfigError names a setting that is unknown or does not fit.
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
@@ -94,8 +94,8 @@ class Consumer(Generic[K, V]):
         """Read these topics as a member of the group; replaces an earlier subscription.
 
         A compiled pattern stands for all topics whose whole name matches, now or later. No topics
-        at all unsubscribe. ``listener`` may have ``on_partitions_revoked``, ``on_partitions_assigned``
-        and ``on_partitions_lost``.
+        at all unsubscribe. ``listener`` is told of partitions that are revoked, assigned and
+        lost.
         """
         self._end_iteration()
         wanted = [topics] if isinstance(topics, str) else topics
@@ -123,13 +123,13 @@ class Consumer(Generic[K, V]):
     # --- records ---------------------------------------------------------------------------------
 
     def poll(
-        self, timeout_ms: float = 0, *, max_records: int | None = None
+        self, timeout: float = 0, *, max_records: int | None = None
     ) -> list[ConsumerRecord[K, V]]:
         """Return the next records, at most ``max_records`` (else ``max.poll.records``).
 
-        Waits up to ``timeout_ms`` for the first. A consumer in a group must poll at least every
-        ``max.poll.interval.ms``; rebalances happen in here, and what earlier polls returned counts
-        as done for auto commit. Raises what went wrong: RecordError for a record that cannot be
+        Waits up to ``timeout`` seconds for the first. A consumer in a group must poll at least
+        every ``max.poll.interval.ms``; rebalances happen in here, and what earlier polls returned
+        counts as done for auto commit. Raises what went wrong: RecordError for a record that cannot be
         read, errors of ``core.consumer.errors`` about positions, BrokerError for refusals.
         """
         self._end_iteration()
@@ -142,15 +142,15 @@ class Consumer(Generic[K, V]):
                 core.note_poll()
                 core.fetch_metrics.records_consumed += len(records)
                 return records
-        deadline = time.monotonic() * 1000 + timeout_ms
+        deadline = time.monotonic() + timeout
         while True:
-            self._visit(max(deadline - time.monotonic() * 1000, 0))
+            self._visit(max(deadline - time.monotonic(), 0) * 1000)
             records = delivery.take(limit)
-            if records or time.monotonic() * 1000 >= deadline:
+            if records or time.monotonic() >= deadline:
                 core.fetch_metrics.records_consumed += len(records)
                 return records
 
-    def poll_fetched(self, timeout_ms: float = 0) -> Fetched | None:
+    def poll_fetched(self, timeout: float = 0) -> Fetched | None:
         """Return the next fetched batches of one partition as they came, and go past them.
 
         None when nothing comes in time. Records before the ``fetch_offset`` of what is returned,
@@ -158,16 +158,16 @@ class Consumer(Generic[K, V]):
         """
         self._end_iteration()
         self._loop.check_process()
-        deadline = time.monotonic() * 1000 + timeout_ms
+        deadline = time.monotonic() + timeout
         if not self._core.attention and not self._closed:
             fetched = self._delivery.take_fetched()
             if fetched is not None:
                 self._core.note_poll()
                 return fetched
         while True:
-            self._visit(max(deadline - time.monotonic() * 1000, 0))
+            self._visit(max(deadline - time.monotonic(), 0) * 1000)
             fetched = self._delivery.take_fetched()
-            if fetched is not None or time.monotonic() * 1000 >= deadline:
+            if fetched is not None or time.monotonic() >= deadline:
                 return fetched
 
     def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
@@ -176,7 +176,7 @@ class Consumer(Generic[K, V]):
         A commit, a seek and the like within the loop see the position after the record at hand.
         """
         while not self._closed:
-            records = iter(self.poll(_IDLE_POLL_MS))
+            records = iter(self.poll(_IDLE_POLL_S))
             self._iterating = records
             yield from records
 
@@ -189,7 +189,7 @@ class Consumer(Generic[K, V]):
     def seek(self, partition: TopicPartition, offset: Offset | OffsetAndMetadata) -> None:
         """Read on from ``offset``; one with a leader epoch is checked against the log (KIP-320)."""
         self._end_iteration()
-        where = _offset(offset)
+        where = read_offset(offset)
         self._call(lambda: self._core.seek(partition, where.offset, where.leader_epoch))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
@@ -202,10 +202,10 @@ class Consumer(Generic[K, V]):
         self._end_iteration()
         self._call(lambda: self._core.reset(partitions, to_end=True))
 
-    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> Offset:
+    def position(self, partition: TopicPartition, timeout: float | None = None) -> Offset:
         """Return the offset of the next record to come; waits until that is known."""
         self._end_iteration()
-        return self._run(lambda: self._core.position(partition, self._wait(timeout_ms)))
+        return self._run(lambda: self._core.position(partition, self._wait(timeout)))
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Return no records of these partitions until they are resumed; causes no rebalance."""
@@ -228,56 +228,57 @@ class Consumer(Generic[K, V]):
         return lag_of(state, read_committed=self.settings.read_committed)
 
     def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
+        self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record at or after a time (ms since 1970); None where there is none."""
         asked = dict(timestamps)
         if any(each < 0 for each in asked.values()):
             raise ValueError("a timestamp is not negative")
-        return self._run(lambda: self._core.find_offsets(asked, self._wait(timeout_ms)))
+        return self._run(lambda: self._core.find_offsets(asked, self._wait(timeout)))
 
     def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, Offset]:
         """Return the first offset of each partition."""
-        return self._ends(partitions, EARLIEST_TIMESTAMP, timeout_ms)
+        return self._ends(partitions, EARLIEST_TIMESTAMP, timeout)
 
     def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, Offset]:
         """Return the offset after the last record; with read_committed the last stable offset."""
-        return self._ends(partitions, LATEST_TIMESTAMP, timeout_ms)
+        return self._ends(partitions, LATEST_TIMESTAMP, timeout)
 
-    def partitions_for(self, topic: str, timeout_ms: float | None = None) -> Topic:
-        """Return what the cluster tells of a topic; BrokerError when it is not there."""
-        return self._run(lambda: self._core.metadata.topic(topic, self._wait(timeout_ms)))
+    def partitions_for(self, topic: str, timeout: float | None = None) -> list[Partition]:
+        """Return the partitions of a topic; BrokerError when it is not there."""
+        found = self._run(lambda: self._core.metadata.topic(topic, self._wait(timeout)))
+        return list(found.partitions)
 
     # --- commits and the group -------------------------------------------------------------------
 
-    def commit(self, offsets: Offsets | None = None, *, timeout_ms: float | None = None) -> None:
+    def commit(self, offsets: Offsets | None = None, *, timeout: float | None = None) -> None:
         """Commit, by default the positions, and wait until it is done.
 
         CommitFailedError when this consumer is no longer in the group; RebalanceInProgressError
         when it must poll first; FencedInstanceIdError; BrokerError.
         """
         self._end_iteration()
-        chosen = _offsets(offsets)
-        self._run(lambda: self._core.commit(chosen, self._wait(timeout_ms)))
+        chosen = read_offsets(offsets)
+        self._run(lambda: self._core.commit(chosen, self._wait(timeout)))
 
     def commit_async(
         self, offsets: Offsets | None = None, callback: CommitCallback | None = None
     ) -> None:
         """Commit without waiting; ``callback(offsets, error or None)`` runs in a later call."""
         self._end_iteration()
-        chosen = _offsets(offsets)
+        chosen = read_offsets(offsets)
         self._call(lambda: self._core.commit_async(chosen, callback))
 
     def committed(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return what the group has committed; None where nothing."""
         wanted = list(partitions)
-        return self._run(lambda: self._core.committed(wanted, self._wait(timeout_ms)))
+        return self._run(lambda: self._core.committed(wanted, self._wait(timeout)))
 
     def group_metadata(self) -> GroupMetadata:
         """Return who this consumer is in its group, for a producer's transaction."""
@@ -293,14 +294,14 @@ class Consumer(Generic[K, V]):
         """Return the metrics by (group, name), named as in Kafka's Java client."""
         return self._call(self._core.metrics)
 
-    def close(self, timeout_ms: float | None = None) -> None:
+    def close(self, timeout: float | None = None) -> None:
         """Commit if that is automatic, leave the group, and stop the thread; harmless twice."""
         if self._closed:
             return
         self._end_iteration()
         self._closed = True
         try:
-            self._drive(lambda: self._core.close(self._wait(timeout_ms, 30_000)))
+            self._drive(lambda: self._core.close(self._wait(timeout, 30_000)))
         finally:
             self._loop.close()
 
@@ -343,15 +344,15 @@ class Consumer(Generic[K, V]):
         self._loop.post(partial(self._core.fetcher.taken, fetched))
 
     def _ends(
-        self, partitions: Iterable[TopicPartition], which: int, timeout_ms: float | None
+        self, partitions: Iterable[TopicPartition], which: int, timeout: float | None
     ) -> dict[TopicPartition, Offset]:
         asked = dict.fromkeys(partitions, which)
-        found = self._run(lambda: self._core.find_offsets(asked, self._wait(timeout_ms)))
+        found = self._run(lambda: self._core.find_offsets(asked, self._wait(timeout)))
         return {place: 0 if each is None else each.offset for place, each in found.items()}
 
-    def _wait(self, timeout_ms: float | None, default_ms: float | None = None) -> float:
-        if timeout_ms is not None:
-            return timeout_ms
+    def _wait(self, timeout: float | None, default_ms: float | None = None) -> float:
+        if timeout is not None:
+            return timeout * 1000
         return self.settings.default_api_timeout_ms if default_ms is None else default_ms
 
     def _call(self, function: Callable[[], T]) -> T:
@@ -378,11 +379,3 @@ class Consumer(Generic[K, V]):
         self._call(target.result)
         if failure is not None:
             raise failure
-
-
-def _offset(given: OffsetAndMetadata | int) -> OffsetAndMetadata:
-    return OffsetAndMetadata(given) if isinstance(given, int) else given
-
-
-def _offsets(given: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
-    return None if given is None else {place: _offset(each) for place, each in given.items()}

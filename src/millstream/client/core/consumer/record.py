@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch, Offset
 from millstream.model.topic import TopicPartition
@@ -52,6 +53,20 @@ class OffsetAndMetadata(NamedTuple):
     offset: Offset
     metadata: str = ""
     leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
+
+
+Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata | Offset]
+"""What to commit: an offset alone, or with metadata and leader epoch."""
+
+
+def read_offset(given: OffsetAndMetadata | Offset) -> OffsetAndMetadata:
+    """Return what a user means by an offset."""
+    return OffsetAndMetadata(given) if isinstance(given, int) else given
+
+
+def read_offsets(given: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
+    """Return what a user means by offsets; None stays None."""
+    return None if given is None else {place: read_offset(each) for place, each in given.items()}
 
 
 class OffsetAndTimestamp(NamedTuple):

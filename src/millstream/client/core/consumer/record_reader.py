@@ -30,8 +30,8 @@ V = TypeVar("V")
 _new_record = partial(tuple.__new__, ConsumerRecord)
 """What ``ConsumerRecord(*columns)`` does, without a function of Python's in between."""
 
-Deserializer: TypeAlias = Callable[[bytes], object]
-"""Makes an object of a key or a value; it is not asked about null."""
+Deserializer: TypeAlias = Callable[[str, bytes], object]
+"""Makes an object of a topic's key or value; it is not asked about null."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,8 +77,9 @@ class RecordReader(Generic[K, V]):
             for batch in batches:
                 batch.ensure_valid()
         rows = decode_batches(batches)
-        keys, values = _apply(self._key, rows.keys), _apply(self._value, rows.values)
         place = fetched.topic_partition
+        keys = _apply(self._key, place.topic, rows.keys)
+        values = _apply(self._value, place.topic, rows.values)
         columns = zip(
             repeat(place.topic),
             repeat(place.partition),
@@ -141,10 +142,10 @@ class RecordReader(Generic[K, V]):
         part = "key"
         try:
             if self._key is not None and record.key is not None:
-                key = self._key(record.key)
+                key = self._key(place.topic, record.key)
             part = "value"
             if self._value is not None and record.value is not None:
-                value = self._value(record.value)
+                value = self._value(place.topic, record.value)
         except Exception as error:
             failure = RecordDeserializationError(place, record.offset, part, error)
             failure.__cause__ = error
@@ -163,11 +164,11 @@ class RecordReader(Generic[K, V]):
 
 
 def _apply(
-    deserializer: Deserializer | None, column: Sequence[bytes | None]
+    deserializer: Deserializer | None, topic: str, column: Sequence[bytes | None]
 ) -> Sequence[object | None]:
     if deserializer is None:
         return column
-    return [None if each is None else deserializer(each) for each in column]
+    return [None if each is None else deserializer(topic, each) for each in column]
 
 
 def _per_record(batches: Sequence[Batch], values: Sequence[int]) -> Iterable[int]:

@@ -1,0 +1,346 @@
+"""The asyncio consumer: the same core on the application's own event loop.
+
+No thread is started. Heartbeats and fetches go on while the application awaits something; a
+coroutine that computes for long holds them up, as it does everything else on its loop.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, cast
+
+from millstream.client.aio.loop import AsyncioLoop
+from millstream.client.core.consumer.core import ConsumerCore
+from millstream.client.core.consumer.delivery import Delivery
+from millstream.client.core.consumer.fetched import Fetched
+from millstream.client.core.consumer.group_commits import CommitCallback
+from millstream.client.core.consumer.metrics import lag_of
+from millstream.client.core.consumer.record import (
+    ConsumerRecord,
+    GroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    Offsets,
+    read_offset,
+    read_offsets,
+)
+from millstream.client.core.consumer.record_reader import Deserializer, RecordReader
+from millstream.client.core.consumer.reset import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from millstream.client.core.consumer.settings import ConsumerSettings, check_settings
+from millstream.client.core.consumer.user_calls import RebalanceListener, UserCall
+from millstream.client.core.settings import read_settings
+from millstream.client.errors import ClosedError
+from millstream.client.metadata import Partition
+from millstream.model.deferred import Deferred, spawn
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicPartition
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+
+_IDLE_POLL_S = 1.0
+
+
+class Consumer(Generic[K, V]):
+    """Reads topics, alone or in a group; see :class:`millstream.client.consumer.Consumer`.
+
+    Made inside a running event loop and used on it::
+
+        async with Consumer({"bootstrap.servers": "localhost:9092"}, group_id="g") as consumer:
+            await consumer.subscribe(["orders"])
+            async for record in consumer:
+                ...
+
+    The functions of a rebalance listener and of commits may be coroutines.
+    """
+
+    def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
+        chosen = read_settings(ConsumerSettings, settings, keywords)
+        check_settings(chosen)
+        self.settings = chosen
+        self._loop = AsyncioLoop(
+            send_bytes=chosen.send_buffer_bytes, receive_bytes=chosen.receive_buffer_bytes
+        )
+        self._core = ConsumerCore(self._loop, chosen)
+        self._core.fetcher.buffer.on_taken = self._core.fetcher.taken
+        reader: RecordReader[K, V] = RecordReader(
+            key_deserializer=cast("Deserializer | None", chosen.key_deserializer),
+            value_deserializer=cast("Deserializer | None", chosen.value_deserializer),
+            check_crcs=chosen.check_crcs,
+        )
+        self._delivery: Delivery[K, V] = Delivery(self._core.fetcher.buffer, reader)
+        self._iterating: Iterator[ConsumerRecord[K, V]] | None = None
+        self._closed = False
+
+    # --- what is read ----------------------------------------------------------------------------
+
+    async def subscribe(
+        self,
+        topics: Iterable[str] | str | re.Pattern[str],
+        *,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Read these topics as a member of the group; a compiled pattern stands for all that match.
+
+        Replaces an earlier subscription. No topics at all unsubscribe.
+        """
+        self._end_iteration()
+        self._core.subscribe([topics] if isinstance(topics, str) else topics, listener)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions; no group assigns them."""
+        self._end_iteration()
+        self._core.assign(partitions)
+
+    async def unsubscribe(self) -> None:
+        """Read nothing; a member leaves its group, and its listener hears of it."""
+        self._end_iteration()
+        await self._drive(self._core.unsubscribe())
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Return the partitions that this consumer has now."""
+        return frozenset(self._core.subscription.partitions)
+
+    def subscription(self) -> frozenset[str]:
+        """Return the topics subscribed to; with a pattern those that match."""
+        return self._core.subscription.topics
+
+    # --- records ---------------------------------------------------------------------------------
+
+    async def poll(
+        self, timeout: float = 0, *, max_records: int | None = None
+    ) -> list[ConsumerRecord[K, V]]:
+        """Return the next records, at most ``max_records`` (else ``max.poll.records``).
+
+        Waits up to ``timeout`` seconds for the first; the rules are those of the blocking consumer.
+        """
+        self._end_iteration()
+        core, delivery = self._core, self._delivery
+        limit = self.settings.max_poll_records if max_records is None else max_records
+        deadline = self._loop.now_ms() + timeout * 1000
+        if not core.attention:
+            core.note_poll()
+        else:
+            await self._visit(0)
+        while True:
+            records = delivery.take(limit)
+            left = deadline - self._loop.now_ms()
+            if records or left <= 0:
+                core.fetch_metrics.records_consumed += len(records)
+                return records
+            await self._visit(left)
+
+    async def poll_fetched(self, timeout: float = 0) -> Fetched | None:
+        """Return the next fetched batches of one partition as they came, and go past them.
+
+        None when nothing comes in time. What the blocking consumer says holds.
+        """
+        self._end_iteration()
+        deadline = self._loop.now_ms() + timeout * 1000
+        await self._visit(0)
+        while True:
+            fetched = self._delivery.take_fetched()
+            left = deadline - self._loop.now_ms()
+            if fetched is not None or left <= 0:
+                return fetched
+            await self._visit(left)
+
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
+        """Yield records one by one, for ever; one counts as done when the next is asked for."""
+        while not self._closed:
+            records = iter(await self.poll(_IDLE_POLL_S))
+            self._iterating = records
+            for record in records:
+                yield record
+
+    def wakeup(self) -> None:
+        """Make the poll that waits, or the next one, raise WakeupError."""
+        self._core.wakeup()
+
+    # --- positions -------------------------------------------------------------------------------
+
+    def seek(self, partition: TopicPartition, offset: Offset | OffsetAndMetadata) -> None:
+        """Read on from ``offset``; one with a leader epoch is checked against the log (KIP-320)."""
+        self._end_iteration()
+        where = read_offset(offset)
+        self._core.seek(partition, where.offset, where.leader_epoch)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Read on from the first record of these partitions, or of all that are assigned."""
+        self._end_iteration()
+        self._core.reset(partitions, to_end=False)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Read on from the end of these partitions, or of all that are assigned."""
+        self._end_iteration()
+        self._core.reset(partitions, to_end=True)
+
+    async def position(self, partition: TopicPartition, timeout: float | None = None) -> Offset:
+        """Return the offset of the next record to come; waits until that is known."""
+        self._end_iteration()
+        return await self._run(self._core.position(partition, self._wait(timeout)))
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return no records of these partitions until they are resumed; causes no rebalance."""
+        self._end_iteration()
+        self._core.pause(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Return records of these partitions again."""
+        self._end_iteration()
+        self._core.resume(partitions)
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """Return the partitions that are paused."""
+        states = self._core.subscription.partitions
+        return frozenset(place for place, state in states.items() if state.paused)
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """Return how many offsets come before the end as the last answer told; None if unknown."""
+        state = self._core.state(partition)
+        return lag_of(state, read_committed=self.settings.read_committed)
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the first record at or after a time (ms since 1970); None where there is none."""
+        asked = dict(timestamps)
+        if any(each < 0 for each in asked.values()):
+            raise ValueError("a timestamp is not negative")
+        return await self._run(self._core.find_offsets(asked, self._wait(timeout)))
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, Offset]:
+        """Return the first offset of each partition."""
+        return await self._ends(partitions, EARLIEST_TIMESTAMP, timeout)
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, Offset]:
+        """Return the offset after the last record; with read_committed the last stable offset."""
+        return await self._ends(partitions, LATEST_TIMESTAMP, timeout)
+
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> list[Partition]:
+        """Return the partitions of a topic; BrokerError when it is not there."""
+        found = await self._run(self._core.metadata.topic(topic, self._wait(timeout)))
+        return list(found.partitions)
+
+    # --- commits and the group -------------------------------------------------------------------
+
+    async def commit(self, offsets: Offsets | None = None, *, timeout: float | None = None) -> None:
+        """Commit, by default the positions, and wait until it is done."""
+        self._end_iteration()
+        await self._run(self._core.commit(read_offsets(offsets), self._wait(timeout)))
+
+    def commit_async(
+        self, offsets: Offsets | None = None, callback: CommitCallback | None = None
+    ) -> None:
+        """Commit without waiting; ``callback(offsets, error or None)`` runs in a later call."""
+        self._end_iteration()
+        self._core.commit_async(read_offsets(offsets), callback)
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return what the group has committed; None where nothing."""
+        return await self._run(self._core.committed(list(partitions), self._wait(timeout)))
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return who this consumer is in its group, for a producer's transaction."""
+        return self._core.group
+
+    def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
+        """Have the group rebalance, beginning with the next poll."""
+        self._core.enforce_rebalance(reason)
+
+    # --- the rest --------------------------------------------------------------------------------
+
+    def metrics(self) -> dict[tuple[str, str], float]:
+        """Return the metrics by (group, name), named as in Kafka's Java client."""
+        return self._core.metrics()
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Commit if that is automatic, leave the group, and hang up; harmless twice."""
+        if self._closed:
+            return
+        self._end_iteration()
+        self._closed = True
+        try:
+            await self._drive(self._core.close(30_000 if timeout is None else timeout * 1000))
+        finally:
+            await self._loop.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    async def _visit(self, timeout_ms: float) -> None:
+        """Poll the core once, and run what it has for the application."""
+        if self._closed:
+            raise ClosedError("the consumer is closed")
+        self._loop.check_process()
+        call = await self._loop.future(self._core.poll(timeout_ms))
+        if call is not None:
+            await self._serve(call)
+
+    async def _serve(self, call: UserCall) -> None:
+        try:
+            returned = call.function()
+            if inspect.isawaitable(returned):
+                await returned
+        finally:
+            call.done.complete(None)
+
+    def _end_iteration(self) -> None:
+        """Take back what the iterator fetched and the loop's body has not seen."""
+        iterating, self._iterating = self._iterating, None
+        if iterating is not None:
+            unread = deque(iterating)
+            if unread:
+                self._delivery.give_back(len(unread))
+
+    async def _ends(
+        self, partitions: Iterable[TopicPartition], which: int, timeout: float | None
+    ) -> dict[TopicPartition, Offset]:
+        asked = dict.fromkeys(partitions, which)
+        found = await self._run(self._core.find_offsets(asked, self._wait(timeout)))
+        return {place: 0 if each is None else each.offset for place, each in found.items()}
+
+    def _wait(self, timeout: float | None) -> float:
+        return self.settings.default_api_timeout_ms if timeout is None else timeout * 1000
+
+    async def _run(self, coroutine: Coroutine[Deferred[Any], None, T]) -> T:
+        """Run a coroutine of the core."""
+        return await self._loop.future(spawn(coroutine))
+
+    async def _drive(self, coroutine: Coroutine[Deferred[Any], None, None]) -> None:
+        """Run a coroutine of the core that may need functions of the application."""
+        target = spawn(coroutine)
+        failure: Exception | None = None
+        while True:
+            call = await self._loop.future(self._core.serve(target))
+            if call is None:
+                break
+            try:
+                await self._serve(call)
+            except Exception as error:
+                # A listener that fails must not keep the consumer from closing.
+                failure = failure or error
+        target.result()
+        if failure is not None:
+            raise failure
