@@ -9,7 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from time import monotonic, time
 from types import TracebackType
 from typing import Final
@@ -27,9 +27,9 @@ from millstream.client.errors import (
     BufferFullError,
     ClosedError,
     ForkedError,
-    SerializationError,
     TimedOutError,
 )
+from millstream.client.headers import GivenHeaders, header_pairs
 from millstream.client.metadata import Partition
 from millstream.client.thread_loop import ThreadLoop
 from millstream.model.deferred import Deferred, spawn
@@ -106,7 +106,7 @@ class Producer:
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Iterable[Header] | Mapping[str, bytes | None] | None = None,
+        headers: GivenHeaders | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> RecordFuture:
         """Hand a record over for sending and return its future.
@@ -270,15 +270,3 @@ class Producer:
     def _turn(self) -> None:
         self._is_woken = False
         self._core.sender.wake()
-
-
-def header_pairs(
-    headers: Iterable[Header] | Mapping[str, bytes | None],
-) -> tuple[Header, ...]:
-    """Return headers as pairs; SerializationError when they are none."""
-    pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
-    for pair in pairs:
-        name, content = pair
-        if not isinstance(name, str) or not isinstance(content, bytes | None):
-            raise SerializationError(f"a header is a str and bytes or None, not {pair!r}")
-    return pairs

@@ -158,7 +158,7 @@ class ProducerSettings(ClientSettings):
     """Settings of a producer (Kafka: ``ProducerConfig``)."""
 
     acks: int = setting(_acks, -1)
-    batch_size: int = setting(integer(), 16_384)
+    batch_size: int = setting(integer(), 131_072)
     linger_ms: float = setting(milliseconds(), 5)
     buffer_memory: int = setting(integer(1, _LONG_MAX), 33_554_432)
     max_block_ms: float = setting(milliseconds(), 60_000)

@@ -19,6 +19,7 @@ from millstream.client.core.producer.batch import (
     ProducerBatch,
 )
 from millstream.client.core.producer.partitioner import StickyChoice
+from millstream.client.core.producer.sequences import comes_after
 from millstream.client.core.settings import ProducerSettings
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import HEADER_SIZE
@@ -186,7 +187,9 @@ class RecordAccumulator:
         with self.lock:
             at = 0
             for other in queue.batches:
-                if not other.has_sequence or not _follows(batches[0], other):
+                if not other.has_sequence or not comes_after(
+                    batches[0].identity.base_sequence, other.identity.base_sequence
+                ):
                     break
                 at += 1
             for batch in reversed(batches):
@@ -236,9 +239,3 @@ def record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Heade
         # A name of n characters takes up to 4n bytes, and each length up to 5.
         size += 10 + 4 * len(name) + (0 if content is None else len(content))
     return size
-
-
-def _follows(batch: ProducerBatch, other: ProducerBatch) -> bool:
-    """Return True when ``batch`` comes after ``other``; sequences wrap around at 2³¹."""
-    distance = (batch.identity.base_sequence - other.identity.base_sequence) & 0x7FFFFFFF
-    return distance < 1 << 30

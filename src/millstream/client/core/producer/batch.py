@@ -76,6 +76,7 @@ class ProducerBatch:
         "held_bytes",
         "identity",
         "in_network",
+        "is_acknowledged",
         "is_ambiguous",
         "is_closed",
         "keys",
@@ -113,6 +114,7 @@ class ProducerBatch:
         self.identity = NO_IDENTITY
         self.attempts = 0
         self.in_network = False
+        self.is_acknowledged = False
         self.is_ambiguous = False
         """True when an attempt ended without an answer: the broker may have the batch."""
         self.retry_at_ms = 0.0

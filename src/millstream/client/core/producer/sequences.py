@@ -3,8 +3,10 @@
 Each partition counts its records from 0 in an epoch. A broker takes a batch whose sequence follows
 the last one, says "have it" to one of the last five, and refuses anything else. So:
 
-* A partition has at most five batches on the way, and until one of an epoch has been acknowledged
-  only one: a broker that has not seen the producer would take any sequence for the first.
+* A partition has at most five batches on the way, those included that were acknowledged while an
+  earlier one was not: else that one, sent again, would no longer be recognised. Until one of an
+  epoch has been acknowledged it has only one, because a broker that has not seen the producer
+  takes any sequence for the first.
 * What has to be sent again goes one by one, the lowest sequence first; nothing new overtakes it.
 * When a batch is given up, there is a *gap*: no broker will take what follows. Once everything of
   the partition has come back from the network, the producer's epoch is raised and what is left is
@@ -37,6 +39,7 @@ from millstream.model.producer import (
     MAX_PRODUCER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    NO_SEQUENCE,
     next_sequence,
 )
 from millstream.model.topic import TopicPartition
@@ -77,6 +80,8 @@ class PartitionSequences:
     has_gap: bool = False
     gap_may_fill: bool = False
     """True when what left the gap may still reach the broker."""
+    gap_sequence: int = NO_SEQUENCE
+    """The last sequence that was given up; a later one acknowledged shows that it arrived."""
 
 
 class Sequences:
@@ -120,9 +125,16 @@ class Sequences:
     def acknowledged(self, batch: ProducerBatch) -> None:
         """The broker has the batch."""
         numbers = self.of(batch.place)
-        if batch in numbers.on_the_way:
-            numbers.on_the_way.remove(batch)
-            numbers.has_begun = True
+        if batch not in numbers.on_the_way:
+            return
+        numbers.has_begun = True
+        batch.is_acknowledged = True
+        if numbers.gap_sequence >= 0 and comes_after(
+            batch.identity.base_sequence, numbers.gap_sequence
+        ):
+            numbers.has_gap = numbers.gap_may_fill = False
+            numbers.gap_sequence = NO_SEQUENCE
+        _drop_acknowledged(numbers.on_the_way)
 
     def is_first(self, batch: ProducerBatch) -> bool:
         """Return True when everything before the batch has been acknowledged."""
@@ -132,10 +144,17 @@ class Sequences:
     def given_up(self, batch: ProducerBatch) -> None:
         """The batch will not be sent again: leaves a gap if it had a number."""
         numbers = self.of(batch.place)
-        if batch in numbers.on_the_way:
-            numbers.on_the_way.remove(batch)
-            numbers.has_gap = True
-            numbers.gap_may_fill = numbers.gap_may_fill or batch.is_ambiguous
+        if batch not in numbers.on_the_way:
+            return
+        after = list(numbers.on_the_way)[numbers.on_the_way.index(batch) + 1 :]
+        numbers.on_the_way.remove(batch)
+        _drop_acknowledged(numbers.on_the_way)
+        if any(each.is_acknowledged for each in after):
+            # The broker took something behind it, so it had taken this one.
+            return
+        numbers.has_gap = True
+        numbers.gap_sequence = batch.identity.base_sequence
+        numbers.gap_may_fill = numbers.gap_may_fill or batch.is_ambiguous
 
     def refused_as_gap(self, batch: ProducerBatch) -> None:
         """The broker misses something before the first batch: its log or memory lost it."""
@@ -173,9 +192,12 @@ class Sequences:
         for numbers in ready:
             kept: list[ProducerBatch] = []
             for batch in numbers.on_the_way:
+                if batch.is_acknowledged:
+                    continue
                 unknown = numbers.gap_may_fill and batch.is_ambiguous
                 (lost if unknown else kept).append(batch)
             numbers.has_gap = numbers.gap_may_fill = False
+            numbers.gap_sequence = NO_SEQUENCE
             self._restart(numbers)
             # Without a number they are numbered when they are drained next, in their order.
             for batch in kept:
@@ -198,3 +220,13 @@ class Sequences:
         numbers.next_sequence = 0
         numbers.has_begun = False
         numbers.on_the_way.clear()
+
+
+def comes_after(sequence: int, other: int) -> bool:
+    """Return True when a sequence follows another; they wrap around at 2³¹."""
+    return 0 < (sequence - other) & 0x7FFFFFFF < 1 << 30
+
+
+def _drop_acknowledged(on_the_way: deque[ProducerBatch]) -> None:
+    while on_the_way and on_the_way[0].is_acknowledged:
+        on_the_way.popleft()

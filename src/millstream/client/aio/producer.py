@@ -1,0 +1,227 @@
+"""The producer for asyncio programs: the same core on the application's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Generator, Mapping
+from time import time
+from types import TracebackType
+from typing import Any, Final
+
+from millstream.client.aio.loop import AsyncioLoop
+from millstream.client.core.producer.accumulator import TopicBuffer
+from millstream.client.core.producer.batch import (
+    Delivery,
+    DeliveryCallback,
+    ProducerBatch,
+    RecordMetadata,
+)
+from millstream.client.core.producer.core import ProducerCore, complete_settings
+from millstream.client.core.settings import ProducerSettings, read_settings
+from millstream.client.errors import BufferFullError, ClosedError
+from millstream.client.headers import GivenHeaders, header_pairs
+from millstream.client.metadata import Partition
+from millstream.model.deferred import spawn
+from millstream.records.record import Header
+
+_NO_HEADERS: Final[tuple[Header, ...]] = ()
+_FOREVER_MS: Final = 2.0**53
+
+
+class RecordFuture(Delivery):
+    """The outcome of one ``send``: await it for where the record lies, or why it does not."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        batch = self._batch
+        if not batch.done:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            batch.watchers.append(lambda: None if future.done() else future.set_result(None))
+            yield from future
+        return self._outcome()
+
+    def exception(self) -> Exception | None:
+        """Return why a record that is done was not delivered, None for one that was."""
+        return self._batch.error_of(self._index)
+
+
+class Producer:
+    """Sends records to topics, on one event loop.
+
+    ``async with Producer(bootstrap_servers="…") as producer`` starts and closes it; settings as
+    for :class:`millstream.client.Producer`.
+    """
+
+    def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
+        read = read_settings(ProducerSettings, settings, keywords)
+        given = {name.replace(".", "_") for name in [*(settings or {}), *keywords]}
+        self._settings = complete_settings(read, given)
+        self._topics: dict[str, TopicBuffer] = {}
+        self._running: tuple[AsyncioLoop, ProducerCore] | None = None
+        self._yields = False
+
+    async def start(self) -> None:
+        """Bind to the running event loop; connections are made when they are needed."""
+        if self._running is None:
+            loop = AsyncioLoop(
+                send_bytes=self._settings.send_buffer_bytes,
+                receive_bytes=self._settings.receive_buffer_bytes,
+            )
+            core = ProducerCore(loop, self._settings, contextlib.nullcontext())
+            core.accumulator.wake = self._wake
+            self._running = loop, core
+
+    async def send(
+        self,
+        topic: str,
+        value: object = None,
+        key: object = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: GivenHeaders | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> RecordFuture:
+        """Hand a record over for sending; await what this returns for its outcome.
+
+        Arguments and errors as for :meth:`millstream.client.Producer.send`. Suspends while the
+        topic is not known or ``buffer.memory`` is full, ``max.block.ms`` at most, and lets the
+        event loop run whenever a batch is full.
+        """
+        _, core = self._started()
+        if type(value) is not bytes or core.value_serializer is not None:
+            value = core.value_bytes(topic, value)
+        if key is not None or core.key_serializer is not None:
+            key = core.key_bytes(topic, key)
+        pairs = _NO_HEADERS if headers is None else header_pairs(headers)
+        buffer = self._topics.get(topic) or await self._open(topic)
+        if timestamp_ms is None:
+            timestamp_ms = int(time() * 1000)
+
+        def append() -> tuple[ProducerBatch, int] | None:
+            return core.accumulator.append(
+                core.plan(buffer, key, value, partition),
+                timestamp_ms,
+                key,
+                value,
+                pairs,
+                on_delivery,
+            )
+
+        appended = None if core.accumulator.is_closed else append()
+        if appended is None:
+            core.check_size(key, value, pairs)
+            appended = await self._append_when_free(append)
+        if self._yields:
+            self._yields = False
+            await asyncio.sleep(0)
+        return RecordFuture(*appended)
+
+    async def send_and_wait(
+        self, topic: str, value: object = None, key: object = None, **options: Any
+    ) -> RecordMetadata:
+        """Send a record and wait for its outcome; options as for :meth:`send`."""
+        return await (await self.send(topic, value, key, **options))
+
+    async def flush(self) -> None:
+        """Send all that was handed over so far, and wait until its outcome is known."""
+        loop, core = self._started()
+        await loop.future(core.flush())
+
+    async def partitions_for(self, topic: str) -> list[Partition]:
+        """Return a topic's partitions; waits for it as :meth:`send` does."""
+        _, core = self._started()
+        await self._open(topic)
+        known = core.metadata.known(topic)
+        return list(known.partitions) if known is not None else []
+
+    def metrics(self) -> dict[tuple[str, str], float]:
+        """Return what was counted, by (group, name) as in the Java client."""
+        return self._started()[1].metrics.values()
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Send what waits, for ``timeout`` seconds at most (None: as long as it takes), and end.
+
+        What has no outcome then fails with ClosedError. Harmless twice.
+        """
+        if self._running is None:
+            return
+        loop, core = self._running
+        limit_ms = _FOREVER_MS if timeout is None else timeout * 1000
+        try:
+            await loop.future(spawn(core.close(limit_ms)))
+        finally:
+            await loop.close()
+
+    async def __aenter__(self) -> Producer:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _started(self) -> tuple[AsyncioLoop, ProducerCore]:
+        if self._running is None:
+            raise ClosedError("the producer was not started: use 'async with' or await start()")
+        return self._running
+
+    async def _open(self, topic: str) -> TopicBuffer:
+        loop, core = self._started()
+        loop.check_process()
+        if core.accumulator.is_closed:
+            raise ClosedError("the producer is closed")
+        began = loop.now_ms()
+        await loop.future(spawn(core.open_topic(topic)))
+        core.metrics.metadata_waited_ms += loop.now_ms() - began
+        self._topics[topic] = buffer = core.accumulator.topic(topic)
+        return buffer
+
+    async def _append_when_free(
+        self, append: Callable[[], tuple[ProducerBatch, int] | None]
+    ) -> tuple[ProducerBatch, int]:
+        loop, core = self._started()
+        accumulator = core.accumulator
+        deadline = loop.now_ms() + self._settings.max_block_ms
+        while True:
+            loop.check_process()
+            if accumulator.is_closed:
+                raise ClosedError("the producer is closed")
+            appended = append()
+            if appended is not None:
+                return appended
+            left_ms = deadline - loop.now_ms()
+            if left_ms <= 0:
+                core.metrics.exhausted += 1
+                raise BufferFullError(
+                    f"buffer.memory stayed full for {self._settings.max_block_ms:.0f} ms "
+                    "(max.block.ms)"
+                )
+            await self._wait_for_memory(loop, core, left_ms)
+
+    async def _wait_for_memory(self, loop: AsyncioLoop, core: ProducerCore, left_ms: float) -> None:
+        free = asyncio.Event()
+        accumulator = core.accumulator
+        accumulator.waiting += 1
+        accumulator.memory_waiters.append(free.set)
+        core.sender.wake()
+        began = loop.now_ms()
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(free.wait(), left_ms / 1000)
+        finally:
+            accumulator.waiting -= 1
+            core.metrics.blocked_ms += loop.now_ms() - began
+
+    def _wake(self) -> None:
+        self._yields = True
+        if self._running is not None:
+            self._running[1].sender.wake()

@@ -1,0 +1,22 @@
+"""Record headers as users give them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from millstream.client.errors import SerializationError
+from millstream.records.record import Header
+
+GivenHeaders: TypeAlias = Iterable[Header] | Mapping[str, bytes | None]
+"""Pairs of a name and bytes or None; a mapping where no name comes twice."""
+
+
+def header_pairs(headers: GivenHeaders) -> tuple[Header, ...]:
+    """Return headers as pairs; SerializationError when they are none."""
+    pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
+    for pair in pairs:
+        name, content = pair
+        if not isinstance(name, str) or not isinstance(content, bytes | None):
+            raise SerializationError(f"a header is a str and bytes or None, not {pair!r}")
+    return pairs
