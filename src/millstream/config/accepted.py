@@ -86,7 +86,6 @@ int fetch.purgatory.purge.interval.requests = 1000
 int producer.purgatory.purge.interval.requests = 1000
 int delete.records.purgatory.purge.interval.requests = 1
 long unclean.leader.election.interval.ms = 300000 [1,] internal
-string replica.selector.class = null
 boolean follower.fetch.last.tiered.offset.enable = false *
 list group.coordinator.rebalance.protocols = classic,consumer,streams
 int group.coordinator.threads = 4 [1,]

@@ -34,6 +34,7 @@ SECTIONS: Final[tuple[type[Config], ...]] = (
     TransactionsSettings,
 )
 DEFAULT_NODE_ID: Final = 1
+RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 class BrokerConfig(
@@ -61,6 +62,9 @@ class BrokerConfig(
                 values[key.attribute] = key.parse(text)
             else:
                 _check_without_effect(name, text)
+        if values["zookeeper_connect"] and "log.flush.policy" not in settings:
+            # Replicas keep what the page cache of one broker loses; alone it is flushed.
+            values["log_flush_policy"] = "os"
         _agree_on_node_id(values)
         _check_roles(values)
         _check_cordoned(values)
@@ -72,6 +76,11 @@ class BrokerConfig(
         """The id of this broker."""
         assert self.node_id is not None
         return BrokerId(self.node_id)
+
+    @property
+    def selects_replicas_by_rack(self) -> bool:
+        """True when consumers are sent to the replica in their rack (KIP-392)."""
+        return self.replica_selector_class == RACK_AWARE_SELECTOR
 
     @property
     def log_directories(self) -> tuple[str, ...]:

@@ -20,6 +20,12 @@ promise of at least one batch, however large, holds once per request. A fetch th
 ``min_bytes`` waits at its partitions and is run again as a whole; it is dropped when its peer goes.
 One that meets bytes that are not in memory is run again, too, when the disk has been read on a
 thread of its own: sending them would hold up everybody.
+
+A follower's fetch (``replica_id``, ``replica_state``) is the same with three differences: its
+progress is recorded before it is answered, it reads up to the log end, and it waits for the log end
+to move. A consumer that knows racks (from version 11 on) may read from a follower, up to what that
+follower knows to be committed; with ``replica.selector.class`` the leader sends it to the one in
+its rack.
 """
 
 from __future__ import annotations
@@ -30,6 +36,7 @@ from typing import Any, Final
 
 from millstream.handlers.current_leader import current_leader, live_nodes
 from millstream.handlers.request import Answer, RequestContext
+from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError, StorageError
 from millstream.model.topic import ZERO_TOPIC_ID
@@ -44,12 +51,13 @@ from millstream.protocol.messages.fetch import (
     PartitionData,
 )
 from millstream.runtime.fetch_sessions import FetchContext, PartitionFetch
-from millstream.runtime.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
+from millstream.runtime.partition import READ_ALL, READ_COMMITTED, READ_UNCOMMITTED, Partition
 from millstream.runtime.services import Services
 from millstream.runtime.waiters import FetchWaiter
 from millstream.storage.log import ReadAhead
 
 _FIRST_VERSION_WITH_SESSIONS: Final = 7
+_FIRST_VERSION_WITH_RACKS: Final = 11
 _FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 _FIRST_VERSION_WITH_LEADERS: Final = 16
 _ISOLATION_LEVELS: Final = (READ_UNCOMMITTED, READ_COMMITTED)
@@ -127,6 +135,9 @@ class _Fetch:
         "_looks_left",
         "_max_bytes",
         "_min_bytes",
+        "_rack",
+        "_recorded",
+        "_replica_epoch",
         "_replica_id",
         "_services",
         "_version",
@@ -147,8 +158,17 @@ class _Fetch:
         self._fetches = fetch_context.partitions
         self._isolation = request.isolation_level
         self._replica_id = request.replica_id
+        self._replica_epoch = NO_BROKER_EPOCH
         if self._replica_id < 0:
             self._replica_id = request.replica_state.replica_id
+            self._replica_epoch = request.replica_state.replica_epoch
+        if self._replica_id >= 0:
+            self._isolation = READ_ALL
+        self._recorded = False
+        """True once a follower's progress is noted: running again says nothing new."""
+        self._rack = ""
+        if services.config.current.selects_replicas_by_rack:
+            self._rack = request.rack_id
         self._looks_left = _MOST_LOOKS
         self._max_bytes = min(request.max_bytes, services.config.current.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
@@ -176,9 +196,7 @@ class _Fetch:
                 data, size = found
             except KafkaError as error:
                 data, size = _refused(fetch.partition, error, aborted=None), 0
-                outcome.urgent = True
-            if data.diverging_epoch.epoch != -1:
-                outcome.urgent = True
+            outcome.urgent |= _is_urgent(data)
             outcome.reads.append((fetch, data))
             if size:
                 min_one_batch = False
@@ -186,6 +204,7 @@ class _Fetch:
                 outcome.size += size
         if not outcome.partitions:
             outcome.urgent = True
+        self._recorded = True
         return outcome
 
     async def read_ahead(self, outcome: _Outcome, wait_ms: float) -> Answer:
@@ -227,6 +246,7 @@ class _Fetch:
                 missing_bytes=self._min_bytes - outcome.size,
                 wait_ms=end_ms - clock.monotonic_ms(),
                 on_woken=woken.complete,
+                of_replica=self._replica_id >= 0,
             )
             self._connection.abandon = waiter.cancel
             data_arrived = await woken
@@ -292,34 +312,39 @@ class _Fetch:
                 fetch.topic = partition.topic_partition.topic
                 return partition
         if not self._by_id:
-            return partitions.get(fetch.topic, fetch.partition)
+            return self._led_or_followed(fetch.topic, fetch.partition)
         image = self._services.metadata.topic_by_id(fetch.topic_id)
         if image is not None:
             fetch.topic = image.name
         elif not fetch.topic:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         # A session remembers the name of an id whose topic is gone since; another may have it now.
-        partition = partitions.get(fetch.topic, fetch.partition)
+        partition = self._led_or_followed(fetch.topic, fetch.partition)
         if partition.topic_id != fetch.topic_id:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         return partition
 
+    def _led_or_followed(self, topic: str, index: int) -> Partition:
+        """Return a partition that is led here, or followed where the reader may be so served."""
+        partitions = self._services.partitions
+        if self._replica_id < 0 and self._version >= _FIRST_VERSION_WITH_RACKS:
+            partition = partitions.replica(topic, index)
+            if partition is not None and partition.following is not None:
+                return partition
+        return partitions.get(topic, index)
+
     def _read(
         self, partition: Partition, fetch: PartitionFetch, left: int, min_one_batch: bool
     ) -> tuple[PartitionData, int] | ReadAhead:
-        if self._replica_id >= 0:
-            # The partition has no other replicas, whoever asks.
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if fetch.current_leader_epoch >= 0:
             partition.check_leader_epoch(fetch.current_leader_epoch)
         max_bytes = min(fetch.max_bytes, left)
         if max_bytes < 0 and fetch.fetch_offset < partition.high_watermark:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a limit of {max_bytes} bytes")
         log = partition.log
-        if fetch.last_fetched_epoch >= 0:
-            diverging = _divergence(partition, fetch)
-            if diverging is not None:
-                return diverging, 0
+        instead = self._before_reading(partition, fetch)
+        if instead is not None:
+            return instead, 0
         read = partition.read(
             fetch.fetch_offset,
             max_bytes=max_bytes,
@@ -345,6 +370,76 @@ class _Fetch:
             records=b"" if read.records is None else read.records,
         )
         return data, read.size
+
+    def _before_reading(self, partition: Partition, fetch: PartitionFetch) -> PartitionData | None:
+        """Look at what a reader has; return what it is told in place of records, if anything."""
+        of_replica = self._replica_id >= 0
+        if of_replica and fetch.fetch_offset < partition.log.log_start_offset:
+            # Before the epochs are compared: a log that ends before ours begins shares none of it.
+            return _begins_later(partition, fetch)
+        if fetch.last_fetched_epoch >= 0:
+            diverging = _divergence(partition, fetch)
+            if diverging is not None:
+                return diverging
+        if of_replica:
+            self._record(partition, fetch)
+        elif self._rack and partition.leading is not None:
+            near = partition.leading.preferred_read_replica(self._rack, fetch.fetch_offset)
+            if near is not None:
+                return _elsewhere(partition, fetch, near)
+        return None
+
+    def _record(self, partition: Partition, fetch: PartitionFetch) -> None:
+        """Take note of how far a follower has come."""
+        if self._recorded:
+            return
+        if partition.leading is None:
+            # The partition has no other replicas, whoever asks.
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if fetch.fetch_offset > partition.log.log_end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        partition.leading.on_follower_fetch(
+            BrokerId(self._replica_id),
+            fetch.fetch_offset,
+            self._replica_epoch,
+            fetch.log_start_offset,
+        )
+
+
+def _is_urgent(data: PartitionData) -> bool:
+    """Tell whether a partition has something to say that is not to wait for records."""
+    return (
+        data.error_code != 0
+        or data.diverging_epoch.epoch != -1
+        or data.preferred_read_replica != -1
+    )
+
+
+def _begins_later(partition: Partition, fetch: PartitionFetch) -> PartitionData:
+    """Tell a follower whose log ends before ours begins where to start anew."""
+    return PartitionData(
+        partition_index=fetch.partition,
+        error_code=ErrorCode.OFFSET_OUT_OF_RANGE.code,
+        high_watermark=partition.log.high_watermark,
+        log_start_offset=partition.log.log_start_offset,
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def _elsewhere(partition: Partition, fetch: PartitionFetch, near: BrokerId) -> PartitionData:
+    """Send a consumer to the replica in its rack (KIP-392)."""
+    log = partition.log
+    return PartitionData(
+        partition_index=fetch.partition,
+        error_code=0,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        preferred_read_replica=near,
+        aborted_transactions=None,
+        records=b"",
+    )
 
 
 def _divergence(partition: Partition, fetch: PartitionFetch) -> PartitionData | None:

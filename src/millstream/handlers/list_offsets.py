@@ -14,6 +14,9 @@ version  what it brings
 11       −6: the earliest offset that waits for upload (KIP-1023)
 =======  ====================================================================================
 
+Only a leader answers, and after an election only once it knows what is committed (KIP-207):
+OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE.
+
 There is no tiered storage: −4 is the log start, and −5 and −6 have no offset to tell.
 """
 
@@ -42,6 +45,7 @@ LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 
 _FIRST_VERSION_WITH_EPOCHS: Final = 4
+_FIRST_VERSION_WITH_UNAVAILABLE_OFFSETS: Final = 5
 _ISOLATION_LEVELS: Final = (READ_UNCOMMITTED, READ_COMMITTED)
 _SINCE_VERSION: Final = {
     LATEST: 1,
@@ -115,6 +119,7 @@ def _look_up(
     log = partition.log
     end = log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
     if timestamp == LATEST:
+        _refuse_unsettled(partition, version)
         return _found(wanted, NO_TIMESTAMP, end, partition.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
@@ -126,8 +131,17 @@ def _look_up(
     else:
         found = partition.offset_for_timestamp(timestamp)
     if found is None or found.offset >= end:
+        if found is not None:
+            _refuse_unsettled(partition, version)
         return _found(wanted, NO_TIMESTAMP, NO_OFFSET, -1)
     return _found(wanted, found.timestamp, found.offset, found.leader_epoch)
+
+
+def _refuse_unsettled(partition: Partition, version: int) -> None:
+    """Tell no end of a partition whose new leader does not know yet what is committed."""
+    if partition.leading is not None and not partition.leading.knows_what_is_committed:
+        new = version >= _FIRST_VERSION_WITH_UNAVAILABLE_OFFSETS
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if new else ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 def _found(

@@ -16,11 +16,12 @@ version  what it brings
 =======  ====================================================================================
 
 A batch stays opaque: its header and CRC are checked, two fields outside the CRC are rewritten, and
-the bytes go to the log. acks=1 and acks=all mean the
-same while a partition has one replica: committed, as the flush policy has it. acks=0 is never
-answered; an error there ends the connection. A request
-with a transactional id writes like any other until the transaction coordinator is there to vouch
-for it, so transactional batches are refused.
+the bytes go to the log. acks=1 is answered once the batch counts on this broker, as the flush
+policy has it; acks=all once it is committed, that is on every replica in sync, of which there must
+be ``min.insync.replicas`` before and after, or REQUEST_TIMED_OUT after the request's
+``timeout_ms``. With one replica the two are the same. acks=0 is never answered; an error there ends
+the connection. A request with a transactional id writes like any other until the transaction
+coordinator is there to vouch for it, so transactional batches are refused.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from functools import partial
 
 from millstream.handlers.current_leader import current_leader, live_nodes
 from millstream.handlers.request import Answer, RequestContext
+from millstream.model.clock import TimerHandle
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ConnectionClosedError, ErrorCode, KafkaError
 from millstream.model.topic import TopicId
@@ -46,6 +48,7 @@ from millstream.protocol.messages.produce import (
 )
 from millstream.records.limits import NotOneBatchError, RecordsRefusedError
 from millstream.records.validation import claims_transaction, validate_produced
+from millstream.runtime.leader_role import LeaderRole
 from millstream.runtime.partition import Partition
 from millstream.runtime.services import Services
 from millstream.storage.log import AppendResult
@@ -96,6 +99,8 @@ def handle(
             partition: Partition | None = None
             try:
                 partition = _partition(services, topic, data.index, context.version)
+                if acks == -1 and partition.leading is not None:
+                    partition.leading.check_min_isr()
                 answer = _append(partition, data, context.version, now_ms, unsettled)
             except KafkaError as error:
                 has_errors = True
@@ -111,7 +116,9 @@ def handle(
     response = ProduceResponse(responses=responses)
     if has_errors:
         _name_leaders(services, context, response)
-    return _Commit(response, unsettled).outcome if unsettled else response
+    if not unsettled:
+        return response
+    return _Commit(services, context, request, response, unsettled).outcome
 
 
 def failed(context: RequestContext, request: ProduceRequest, error: KafkaError) -> ProduceResponse:
@@ -237,7 +244,7 @@ def _append(
         log_append_time_ms=result.log_append_time_ms,
         log_start_offset=result.log_start_offset,
     )
-    if result.last_offset >= partition.high_watermark:
+    if partition.leading is not None or result.last_offset >= partition.high_watermark:
         unsettled.append(_Unsettled(partition, answer, result))
     return answer
 
@@ -267,31 +274,57 @@ def _refused(
 
 
 class _Commit:
-    """A produce request whose batches are written and not yet committed (``DelayedProduce``).
+    """A produce request whose batches are written and do not count yet (``DelayedProduce``).
 
-    ``timeout_ms`` of the request bounds the wait for replicas; while there is one replica, what is
-    waited for is this broker's own disk, which either writes or goes offline.
+    ``timeout_ms`` of the request bounds the wait for replicas. With one replica what is waited for
+    is this broker's own disk, which either writes or goes offline.
     """
 
-    __slots__ = ("_left", "_response", "outcome")
+    __slots__ = ("_acks", "_context", "_left", "_response", "_services", "_timer", "outcome")
 
-    def __init__(self, response: ProduceResponse, unsettled: list[_Unsettled]) -> None:
+    def __init__(
+        self,
+        services: Services,
+        context: RequestContext,
+        request: ProduceRequest,
+        response: ProduceResponse,
+        unsettled: list[_Unsettled],
+    ) -> None:
         self.outcome: Deferred[Answer] = Deferred()
+        self._services = services
+        self._context = context
+        self._acks = request.acks
         self._response = response
-        self._left = len(unsettled)
+        self._left = dict.fromkeys(id(one.answer) for one in unsettled)
+        self._timer: TimerHandle | None = None
         for one in unsettled:
             if isinstance(one.appended, Deferred):
                 one.appended.on_done(partial(self._appended, one))
             else:
                 self._wait(one, one.appended)
+        if self._left:
+            self._limit(unsettled, request.timeout_ms)
+
+    def _limit(self, unsettled: list[_Unsettled], timeout_ms: int) -> None:
+        """Wait no longer than the client does, where it is for other brokers."""
+        for one in unsettled:
+            if one.partition.leading is not None:
+                answers = [each.answer for each in unsettled]
+                self._timer = self._services.clock.call_later(
+                    max(0, timeout_ms), partial(self._expire, answers)
+                )
+                return
 
     def _appended(self, one: _Unsettled, ready: Deferred[AppendResult]) -> None:
         """A batch that had to be recompressed is written now, or refused."""
         try:
             result = ready.result()
         except KafkaError as error:
-            _take_back(one.answer, _refused(one.answer.index, error, one.partition))
-            self._settle()
+            if id(one.answer) in self._left:
+                _take_back(one.answer, _refused(one.answer.index, error, one.partition))
+            self._settle(one.answer)
+            return
+        if id(one.answer) not in self._left:
             return
         answer = one.answer
         answer.base_offset = result.base_offset
@@ -300,17 +333,40 @@ class _Commit:
         self._wait(one, result)
 
     def _wait(self, one: _Unsettled, result: AppendResult) -> None:
-        one.partition.wait_for_commit(result.last_offset, partial(self._committed, one.answer))
+        leading = one.partition.leading
+        if leading is None:
+            one.partition.wait_for_commit(result.last_offset, partial(self._counts, one.answer))
+        elif self._acks == 1:
+            leading.wait_until_local(result.last_offset, partial(self._counts, one.answer))
+        else:
+            one.partition.wait_for_commit(
+                result.last_offset, partial(self._committed, one.answer, leading)
+            )
 
-    def _committed(self, answer: PartitionProduceResponse, error: KafkaError | None) -> None:
-        if error is not None:
+    def _committed(
+        self, answer: PartitionProduceResponse, leading: LeaderRole, error: KafkaError | None
+    ) -> None:
+        self._counts(answer, error or leading.error_once_committed())
+
+    def _counts(self, answer: PartitionProduceResponse, error: KafkaError | None) -> None:
+        if error is not None and id(answer) in self._left:
             _take_back(answer, _refused(answer.index, error))
-        self._settle()
+        self._settle(answer)
 
-    def _settle(self) -> None:
-        self._left -= 1
-        if self._left == 0:
-            self.outcome.complete(self._response)
+    def _expire(self, answers: list[PartitionProduceResponse]) -> None:
+        """The replicas take too long; what they have is written, and may yet be committed."""
+        error = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+        for answer in answers:
+            self._counts(answer, error)
+
+    def _settle(self, answer: PartitionProduceResponse) -> None:
+        if self._left.pop(id(answer), self) is self or self._left:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            # A leadership may have ended meanwhile.
+            _name_leaders(self._services, self._context, self._response)
+        self.outcome.complete(self._response)
 
 
 def _take_back(answer: PartitionProduceResponse, refusal: PartitionProduceResponse) -> None:

@@ -45,6 +45,7 @@ class PartitionFetch:
         "current_leader_epoch",
         "fetch_offset",
         "last_fetched_epoch",
+        "log_start_offset",
         "max_bytes",
         "partition",
         "told_high_watermark",
@@ -57,6 +58,7 @@ class PartitionFetch:
     max_bytes: int
     current_leader_epoch: int
     last_fetched_epoch: int
+    log_start_offset: int
 
     def __init__(self, topic: str, topic_id: TopicId, partition: int) -> None:
         self.topic = topic
@@ -71,6 +73,7 @@ class PartitionFetch:
         self.max_bytes = wanted.partition_max_bytes
         self.current_leader_epoch = wanted.current_leader_epoch
         self.last_fetched_epoch = wanted.last_fetched_epoch
+        self.log_start_offset = wanted.log_start_offset
 
 
 _Key = tuple[str, TopicId, int]

@@ -230,6 +230,7 @@ class LeaderRole:
             match effect:
                 case AdvanceHighWatermark(offset):
                     self._partition.commit(offset, self._readable_below(offset))
+                    self._tell_followers()
                 case ProposeIsr():
                     self._propose(effect)
                 case RetryProposal(attempt):
@@ -238,6 +239,14 @@ class LeaderRole:
                     self._ask_for_state()
                 case _:
                     assert_never(effect)
+
+    def _tell_followers(self) -> None:
+        """Let followers know at once what is committed where consumers read from them; otherwise
+        the next fetch tells them soon enough.
+        """
+        if self._context.config.current.selects_replicas_by_rack:
+            for waiter in tuple(self._partition.replica_waiters):
+                waiter.wake()
 
     def _readable_below(self, offset: Offset) -> int:
         sizes = self._sizes

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from millstream.config.definition import CLUSTER_WIDE, Config, boolean, int32, int64
+from millstream.config.definition import CLUSTER_WIDE, Config, boolean, int32, int64, string
 from millstream.config.validators import at_least
 
 
 class ReplicationSettings(Config):
-    """Read and reported; but for `min.insync.replicas` they act once brokers form a cluster."""
+    """They act where a partition has more than one replica."""
 
     min_insync_replicas: int = int32(
         "min.insync.replicas",
@@ -70,6 +70,13 @@ class ReplicationSettings(Config):
         5_000,
         None,
         "Time in milliseconds between two writes of the high watermarks.",
+    )
+    replica_selector_class: str | None = string(
+        "replica.selector.class",
+        None,
+        None,
+        "With `org.apache.kafka.common.replica.RackAwareReplicaSelector` a consumer that tells its "
+        "rack is sent to the replica there; any other selector lets it read from the leader.",
     )
     controlled_shutdown_enable: bool = boolean(
         "controlled.shutdown.enable",
