@@ -18,10 +18,20 @@ from millstream.cli.arguments import UsageError
 from millstream.cli.failures import FAILED, INTERRUPTED, WRONG_USAGE, complain, sentence
 from millstream.model.errors import MillstreamError
 
-_GROUPS: Final = ("topic", "config", "group", "log")
+_GROUPS: Final = ("topic", "config", "group", "log", "log-dirs")
 """Groups of commands: each is a module with a typer application ``app``."""
 
-_COMMANDS: Final = ("topic", "config", "produce", "consume", "group", "ingest", "log", "demo")
+_COMMANDS: Final = (
+    "topic",
+    "config",
+    "produce",
+    "consume",
+    "group",
+    "ingest",
+    "log",
+    "log-dirs",
+    "demo",
+)
 """All commands: one that is no group is a module with a function of its own name."""
 
 
@@ -39,7 +49,7 @@ def build(words: Sequence[str]) -> typer.Typer:
     app.command("serve")(serve)
     wanted = words[:1] if words and words[0] in _COMMANDS else _COMMANDS
     for name in wanted:
-        module = import_module(f"millstream.cli.{name}")
+        module = import_module(f"millstream.cli.{name.replace('-', '_')}")
         if name in _GROUPS:
             app.add_typer(module.app, name=name)
         else:

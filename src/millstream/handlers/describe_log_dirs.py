@@ -7,11 +7,12 @@ version  what it brings
 2        flexible
 3        an error for the answer as a whole
 4        size of the volume and what is free (KIP-827)
-5        cordoned directories (KIP-1066); this broker has none
+5        whether a directory is cordoned (KIP-1066)
 =======  ====================================================================================
 
 A directory that has failed is told with KAFKA_STORAGE_ERROR and nothing in it. Partitions that are
-not here are left out. There are no future replicas: logs do not move between directories.
+not here are left out. A replica that moves between directories stands in both: in the one that it
+moves to as a future key, whose offset lag is what is still to be copied.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from millstream.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from millstream.runtime.services import Services
+from millstream.storage.log import Log
 
 
 def handle(
@@ -48,6 +50,7 @@ def handle(
                 topics=list(topics_of.get(directory, {}).values()),
                 total_bytes=space.total_bytes,
                 usable_bytes=space.usable_bytes,
+                is_cordoned=directory in services.log_manager.cordoned,
             )
         )
     results += [_offline(directory) for directory in services.log_manager.offline_directories]
@@ -73,18 +76,27 @@ def _topics_by_directory(
     services: Services, wanted: set[TopicPartition] | None
 ) -> dict[str, dict[str, DescribeLogDirsTopic]]:
     by_directory: dict[str, dict[str, DescribeLogDirsTopic]] = {}
-    for log in services.log_manager.logs():
-        name, index = log.topic_partition.topic, log.topic_partition.partition
+    log_manager = services.log_manager
+    for log in (*log_manager.logs(), *log_manager.future_logs):
+        name = log.topic_partition.topic
         if wanted is not None and log.topic_partition not in wanted:
             continue
         topics = by_directory.setdefault(log.log_directory, {})
         topic = topics.setdefault(name, DescribeLogDirsTopic(name=name, partitions=[]))
-        topic.partitions.append(
-            DescribeLogDirsPartition(
-                partition_index=index, partition_size=log.size, offset_lag=0, is_future_key=False
-            )
-        )
+        topic.partitions.append(_partition(log, log_manager.get(log.topic_partition)))
     return by_directory
+
+
+def _partition(log: Log, current: Log | None) -> DescribeLogDirsPartition:
+    is_future = log is not current
+    end = 0 if current is None else current.log_end_offset
+    behind = end - log.log_end_offset if is_future else log.high_watermark - log.log_end_offset
+    return DescribeLogDirsPartition(
+        partition_index=log.topic_partition.partition,
+        partition_size=log.size,
+        offset_lag=max(0, behind),
+        is_future_key=is_future,
+    )
 
 
 def _offline(directory: str) -> DescribeLogDirsResult:

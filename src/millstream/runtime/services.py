@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from millstream.runtime.offload import Offload
     from millstream.runtime.partitions import Partitions
     from millstream.runtime.producer_ids import ProducerIds
+    from millstream.runtime.replica_mover import ReplicaMover
     from millstream.storage.log_manager import LogManager
 
 
@@ -37,6 +38,7 @@ class Services:
     """Makes the group coordinator on first use: a broker that runs no groups starts without it."""
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
+    replica_mover: ReplicaMover
 
     @property
     def groups(self) -> GroupCoordinatorRuntime:

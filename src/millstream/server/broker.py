@@ -35,6 +35,7 @@ from millstream.runtime.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.offload import ThreadOffload
 from millstream.runtime.partitions import Partitions
 from millstream.runtime.producer_ids import ProducerIds, first_unused_id
+from millstream.runtime.replica_mover import ReplicaMover
 from millstream.runtime.services import Services
 from millstream.server.dispatch import Dispatcher
 from millstream.sqlite.metadata_store import SqliteMetadataStore
@@ -97,6 +98,13 @@ class Broker:
         self._maintenance = LogMaintenance(
             self._clock, self._offload, self._dynamic, self._log_manager, self._partitions
         )
+        self._mover = ReplicaMover(
+            self._clock,
+            self._offload,
+            self._dynamic,
+            log_manager=self._log_manager,
+            partitions=self._partitions,
+        )
         self._store: SqliteMetadataStore | None = None
 
     def start(self) -> None:
@@ -138,6 +146,7 @@ class Broker:
         if self._metadata.topic(GROUP_METADATA_TOPIC) is not None:
             self._group_runtime()
         self._maintenance.start()
+        self._mover.resume()
         self._started = True
         self._serve(
             Services(
@@ -156,10 +165,12 @@ class Broker:
                     random_id=lambda: secrets.randbelow(2**31),
                 ),
                 producer_ids=self._producer_ids(store),
+                replica_mover=self._mover,
             )
         )
 
     def _load_logs(self) -> None:
+        self._cordon(self._dynamic.current)
         threads = self._dynamic.current.num_recovery_threads_per_data_dir
         loading = LogLoading(
             self._clock, self._offload, self._log_manager, threads_per_directory=threads
@@ -174,6 +185,7 @@ class Broker:
         for listener in self._listeners:
             listener.close()
         self._maintenance.stop()
+        self._mover.stop()
         if self._groups is not None:
             self._groups.stop()
         self._partitions.stop()
@@ -286,6 +298,10 @@ class Broker:
         """Take over dynamic settings that are not read afresh at each use."""
         self._environment.producer_id_expiration_ms = after.producer_id_expiration_ms
         self._quotas.set_limits(_connection_limits(after))
+        self._cordon(after)
+
+    def _cordon(self, config: BrokerConfig) -> None:
+        self._log_manager.cordoned = frozenset(map(os.path.abspath, config.cordoned_directories))
 
     def _directory_failed(self, directory: str) -> None:
         if not self._log_manager.directories and not self.failed:

@@ -6,6 +6,7 @@ Requests and answers go through their bytes, as they do on the wire.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -28,6 +29,7 @@ from millstream.runtime.fetch_sessions import FetchSessions
 from millstream.runtime.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.partitions import Partitions
 from millstream.runtime.producer_ids import ProducerIds
+from millstream.runtime.replica_mover import ReplicaMover
 from millstream.runtime.services import Services
 from millstream.server.dispatch import Dispatcher, DispatchSession
 from millstream.sqlite.metadata_store import SqliteMetadataStore
@@ -51,6 +53,7 @@ class AdminBroker:
         directory: Path,
         settings: dict[str, str] | None = None,
         environment: LogEnvironment | None = None,
+        more_directories: Sequence[Path] = (),
     ) -> None:
         self.directory = directory
         self.clock = HandClock()
@@ -59,7 +62,9 @@ class AdminBroker:
         self.failures: list[StorageError] = []
         self.offload = HeldOffload()
         self.log_manager = LogManager(
-            [str(directory)], environment or LogEnvironment(), broker_id=1
+            [str(directory), *map(str, more_directories)],
+            environment or LogEnvironment(),
+            broker_id=1,
         )
         self.log_manager.lock()
         self.store = SqliteMetadataStore(self.offload, directory)
@@ -108,6 +113,13 @@ class AdminBroker:
                 slots=10, evict_after_ms=120_000, random_id=lambda: next(counter)
             ),
             producer_ids=ProducerIds(self.store, BrokerId(1), self.failures.append),
+            replica_mover=ReplicaMover(
+                self.clock,
+                self.offload,
+                self.config,
+                log_manager=self.log_manager,
+                partitions=self.partitions,
+            ),
         )
         self.dispatcher = Dispatcher(self.services)
 

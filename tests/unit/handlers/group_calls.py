@@ -62,6 +62,7 @@ class Calls:
             group_runtime=lambda: self.site.groups,
             fetch_sessions=unused,
             producer_ids=unused,
+            replica_mover=unused,
         )
 
     def start(
