@@ -320,6 +320,15 @@ class TopicConfig(Config, final=True):
         return self.internal_segment_bytes or self.segment_bytes
 
     @property
+    def roll_ms(self) -> int:
+        """The age in milliseconds at which a segment is closed: records that have to be compacted
+        by some time must not lie in the active segment until then.
+        """
+        return (
+            min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
+        )
+
+    @property
     def compacts(self) -> bool:
         """True when records are compacted by key."""
         return "compact" in self.cleanup_policy

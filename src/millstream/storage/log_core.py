@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from millstream.config.topic import TopicConfig
 from millstream.model.errors import ErrorCode, KafkaError, StorageError
@@ -20,8 +22,11 @@ from millstream.storage.loader import LogState
 from millstream.storage.local_log import LocalLog
 from millstream.storage.partition_metadata import format_partition_metadata
 from millstream.storage.producer_recovery import replay_log, restore_snapshot
+from millstream.storage.producer_state import ProducerEntry
 from millstream.storage.retention import RetentionRules, count_deletable
 from millstream.storage.segment import Segment
+
+NEVER_TRUNCATED: Final[Offset] = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +50,10 @@ class LogCore:
         "_offsets",
         "_producers",
         "_snapshots",
+        "local",
         "recovery_report",
         "topic_id",
+        "truncated_to",
     )
 
     def __init__(
@@ -56,7 +63,8 @@ class LogCore:
         config: TopicConfig,
         state: LogState,
     ) -> None:
-        self._local = LocalLog(environment, directory, config, state.segments)
+        self.local = self._local = LocalLog(environment, directory, config, state.segments)
+        """The segments, for compaction, which reads the closed ones and replaces them."""
         self._offsets = state.offsets
         self._producers = state.producers
         self._snapshots = state.snapshots
@@ -65,6 +73,8 @@ class LogCore:
         """Id in ``partition.metadata``; None in a directory that has none."""
         self.recovery_report = state.report
         """What recovery did when the log was opened."""
+        self.truncated_to: Offset = NEVER_TRUNCATED
+        """The lowest log end since the cleaner last looked: its checkpoint follows."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -277,6 +287,7 @@ class LogCore:
         self._cut_offsets(offset, offset)
 
     def _cut_offsets(self, log_start_offset: Offset, log_end_offset: Offset) -> None:
+        self.truncated_to = min(self.truncated_to, log_end_offset)
         high_watermark = min(self._offsets.high_watermark, log_end_offset)
         self._set_offsets(log_start_offset, max(high_watermark, log_start_offset), log_end_offset)
 
@@ -364,6 +375,14 @@ class LogCore:
             )
             for entry in sorted(self._producers.producers.values(), key=lambda e: e.producer_id)
         ]
+
+    def producer_entries(self) -> Iterable[ProducerEntry]:
+        """Return the producers remembered as they are; only to look at."""
+        return self._producers.producers.values()
+
+    def drop_snapshot(self, offset: Offset) -> None:
+        """Remove a producer snapshot whose segment is gone. Raises OSError."""
+        self._snapshots.remove(offset)
 
     def expire_producers(self, *, now_ms: int) -> None:
         """Forget producers idle for ``producer.id.expiration.ms``."""

@@ -40,6 +40,7 @@ class Segment:
         "_config",
         "_environment",
         "_first_timestamp",
+        "_head_timestamp",
         "_hints",
         "_roll_jitter_ms",
         "base_offset",
@@ -78,6 +79,7 @@ class Segment:
         )
         self.transaction_index = TransactionIndex(environment, location)
         self._first_timestamp = NO_TIMESTAMP
+        self._head_timestamp: int | None = None
         self._roll_jitter_ms = environment.roll_jitter_ms(config.segment_jitter_ms)
         self._hints: dict[Offset, int] | None = None
         self.roll_size = -1
@@ -125,7 +127,7 @@ class Segment:
             waited_ms = now_ms - self.created_ms
         return (
             self.records.size > config.roll_bytes - size
-            or (self.records.size > 0 and waited_ms > config.segment_ms - self._roll_jitter_ms)
+            or (self.records.size > 0 and waited_ms > config.roll_ms - self._roll_jitter_ms)
             or self.indexes.is_full
             or last_offset > self.roll_offset
         )
@@ -176,7 +178,7 @@ class Segment:
         elif self._first_timestamp < 0:
             self.roll_timestamp = _ALWAYS
         else:
-            self.roll_timestamp = self._first_timestamp + config.segment_ms - self._roll_jitter_ms
+            self.roll_timestamp = self._first_timestamp + config.roll_ms - self._roll_jitter_ms
 
     def become_inactive(self) -> None:
         """Finish the segment: no append follows."""
@@ -232,6 +234,16 @@ class Segment:
     def largest_timestamp(self) -> int:
         """Return the largest timestamp of the segment's records, -1 where none has any."""
         return self.indexes.largest_timestamp()[0]
+
+    def first_batch_timestamp(self) -> int:
+        """Return the largest timestamp of a closed segment's first batch, -1 where it has none.
+
+        Raises CorruptLogError.
+        """
+        if self._head_timestamp is None:
+            first = next(self.records.headers(), None)
+            self._head_timestamp = NO_TIMESTAMP if first is None else first.max_timestamp
+        return self._head_timestamp
 
     def newest_ms(self) -> int:
         """Return the largest timestamp; where no record has one, when the file was written."""
