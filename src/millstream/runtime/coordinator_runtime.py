@@ -1,9 +1,11 @@
 """The coordinators that this broker runs: one shard for each partition of their topic it leads.
 
 A group lives in the partition that its id hashes to. The shard of a partition is begun when the
-broker starts (:meth:`GroupCoordinatorRuntime.start`), when the topic is created or when it is first
-asked for; until its records are replayed it answers COORDINATOR_LOAD_IN_PROGRESS. Kafka:
-``CoordinatorRuntime``, ``GroupCoordinatorService``.
+broker starts (:meth:`GroupCoordinatorRuntime.start`), when the broker comes to lead the partition
+or when it is first asked for; until its records are replayed it answers
+COORDINATOR_LOAD_IN_PROGRESS. It ends when the partition is led elsewhere: everybody who waits hears
+NOT_COORDINATOR and finds the other broker. Kafka: ``CoordinatorRuntime``,
+``GroupCoordinatorService``.
 """
 
 from __future__ import annotations
@@ -63,7 +65,13 @@ class CoordinatorRuntime(Generic[S]):
         self._drivers: dict[int, ShardDriver[S]] = {}
 
     def start(self) -> None:
-        """Begin to load every partition of the topic that is led here and not empty."""
+        """Begin to load every partition of the topic that is led here and not empty, and end the
+        shards of those that are led here no more.
+        """
+        for index, driver in list(self._drivers.items()):
+            if self._partitions.find(self.topic, index) is not driver.partition:
+                del self._drivers[index]
+                driver.close()
         for index, partition in enumerate(self._partitions.by_name.get(self.topic, ())):
             if partition is not None and partition.log.log_end_offset > 0:
                 self._driver(index, partition)
@@ -159,7 +167,9 @@ class GroupCoordinatorRuntime:
         self._runtime.stop()
 
     def topic_changed(self, image: TopicImage, *, created: bool) -> None:
-        """Begin the shards of partitions that this broker came to lead with records in them."""
+        """Begin the shards of partitions that this broker came to lead with records in them, and
+        end those of partitions that it leads no more.
+        """
         if image.name == GROUP_METADATA_TOPIC and not created:
             self._runtime.start()
 

@@ -1,0 +1,125 @@
+"""Since when a broker has lost nothing: after a clean stop, a kill, a power loss, damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millstream.config.topic import TopicConfig
+from millstream.model.topic import TopicId, TopicPartition
+from millstream.records.batch import Batch
+from millstream.records.builder import BatchBuilder
+from millstream.storage import trust
+from millstream.storage.environment import LogEnvironment
+from millstream.storage.files import LocalFileSystem
+from millstream.storage.log_manager import LogManager
+from millstream.storage.trust import continuity_found, read_trust, write_trust
+
+FILES = LocalFileSystem()
+PLACE = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def boot_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "boot_id"
+    path.write_text("first\n")
+    monkeypatch.setattr(trust, "BOOT_ID", str(path))
+    return path
+
+
+def opened(tmp_path: Path) -> LogManager:
+    manager = LogManager([str(tmp_path / "logs")], LogEnvironment(), broker_id=1)
+    manager.lock()
+    manager.start(config_of=lambda _, __: TopicConfig(), now_ms=0)
+    manager.assign_cluster_id("cluster")
+    return manager
+
+
+def killed(manager: LogManager) -> None:
+    for log in manager.logs():
+        log.abandon()
+    manager._release()
+
+
+def test_a_new_broker_has_no_continuity(tmp_path: Path, boot_id: Path) -> None:
+    manager = opened(tmp_path)
+    assert continuity_found(FILES, manager) is None
+    manager.close()
+
+
+def test_a_clean_stop_keeps_it_also_over_a_boot(tmp_path: Path, boot_id: Path) -> None:
+    manager = opened(tmp_path)
+    write_trust(FILES, manager, 17)
+    manager.close()
+    boot_id.write_text("second")
+    manager = opened(tmp_path)
+    assert continuity_found(FILES, manager) == 17
+    manager.close()
+
+
+def test_a_kill_keeps_it_while_the_machine_is_up(tmp_path: Path, boot_id: Path) -> None:
+    manager = opened(tmp_path)
+    write_trust(FILES, manager, 17)
+    killed(manager)
+    manager = opened(tmp_path)
+    assert continuity_found(FILES, manager) == 17
+    killed(manager)
+
+
+def test_a_power_loss_ends_it(tmp_path: Path, boot_id: Path) -> None:
+    manager = opened(tmp_path)
+    write_trust(FILES, manager, 17)
+    killed(manager)
+    boot_id.write_text("second")
+    manager = opened(tmp_path)
+    assert continuity_found(FILES, manager) is None
+    killed(manager)
+
+
+def test_without_a_boot_id_every_start_counts_as_one(tmp_path: Path, boot_id: Path) -> None:
+    boot_id.unlink()
+    manager = opened(tmp_path)
+    write_trust(FILES, manager, 17)
+    killed(manager)
+    manager = opened(tmp_path)
+    assert continuity_found(FILES, manager) is None
+    killed(manager)
+
+
+def test_damage_in_the_middle_ends_it(tmp_path: Path, boot_id: Path) -> None:
+    manager = opened(tmp_path)
+    log = manager.get_or_create(PLACE, TopicId(bytes(range(16))), TopicConfig(), now_ms=0)
+    for value in (b"one", b"two", b"three"):
+        builder = BatchBuilder()
+        builder.append(0, None, value)
+        batch = Batch(memoryview(bytearray(builder.build())))
+        log.append_as_leader(batch, leader_epoch=0, now_ms=0)
+    write_trust(FILES, manager, 17)
+    killed(manager)
+    path = tmp_path / "logs" / "t-0" / f"{0:020}.log"
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    manager = opened(tmp_path)
+    assert continuity_found(FILES, manager) is None
+    killed(manager)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"boot_id":1}', "nonsense"])
+def test_a_file_that_says_nothing_is_no_trust(tmp_path: Path, text: str) -> None:
+    (tmp_path / "trust").write_text(text)
+    assert read_trust(FILES, str(tmp_path)) is None
+
+
+def test_a_file_from_another_directory_is_no_trust(tmp_path: Path, boot_id: Path) -> None:
+    manager = opened(tmp_path)
+    write_trust(FILES, manager, 17)
+    path = tmp_path / "logs" / "trust"
+    directory_id = manager.directory_id(str(tmp_path / "logs"))
+    assert directory_id is not None
+    path.write_text(path.read_text().replace(directory_id, "x" * 22))
+    killed(manager)
+    manager = opened(tmp_path)
+    assert continuity_found(FILES, manager) is None
+    killed(manager)
