@@ -18,7 +18,7 @@ from millstream.cli.arguments import UsageError
 from millstream.cli.failures import FAILED, INTERRUPTED, WRONG_USAGE, complain, sentence
 from millstream.model.errors import MillstreamError
 
-_GROUPS: Final = ("topic", "config", "group", "log", "log-dirs")
+_GROUPS: Final = ("topic", "config", "group", "log", "log-dirs", "dlq", "pipeline")
 """Groups of commands: each is a module with a typer application ``app``."""
 
 _COMMANDS: Final = (
@@ -31,6 +31,14 @@ _COMMANDS: Final = (
     "log",
     "log-dirs",
     "demo",
+    "load",
+    "audit",
+    "repair",
+    "maintain",
+    "lag",
+    "dlq",
+    "pipeline",
+    "report",
 )
 """All commands: one that is no group is a module with a function of its own name."""
 

@@ -180,9 +180,11 @@ def _file_offsets(path: str) -> dict[TopicPartition, OffsetSet]:
     columns = [f"{prefix}topic", f"{prefix}partition", offset_column]
     found: dict[TopicPartition, list[OffsetSet]] = {}
     for batch in file.iter_batches(batch_size=1 << 20, columns=columns):
-        topics = batch.column(columns[0]).dictionary_encode()
+        # Files that other libraries wrote may hold views, which Arrow's kernels do not take.
+        topics = batch.column(columns[0]).cast(pa.string()).dictionary_encode()
+        places = batch.drop_columns([columns[0]])
         for index, topic in enumerate(topics.dictionary.to_pylist()):
-            of_topic = batch.filter(pc.equal(topics.indices, index))
+            of_topic = places.filter(pc.equal(topics.indices, index))
             partitions = of_topic.column(columns[1])
             for partition in pc.unique(partitions).to_pylist():
                 rows = of_topic.filter(pc.equal(partitions, partition))

@@ -26,7 +26,7 @@ class SizeEstimate:
 
     def learn(self, topic: str, *, offsets: int, size_bytes: int) -> None:
         """Take note of what a part of a topic came to."""
-        if offsets <= 0:
+        if offsets <= 0 or size_bytes <= 0:
             return
         seen = max(size_bytes / offsets, 0.01)
         known = self._bytes_per_offset.get(topic)

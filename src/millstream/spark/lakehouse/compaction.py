@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicPartition
 
 _COMPRESSION: Final = "zstd"
 COMPACTED_PREFIX: Final = "millstream-compacted-"
 
 
 def rewrite_small_files(
-    root: Path, paths: Iterable[str], output_root: Path, *, target_bytes: int
+    root: Path,
+    paths: Iterable[str],
+    output_root: Path,
+    *,
+    target_bytes: int,
+    part_of: Callable[[str], str] = lambda path: path.rpartition("/")[0],
 ) -> tuple[list[str], list[str]]:
     """Write the rows of small files anew under ``output_root``; return the old and the new paths.
 
-    A file is small below half of ``target_bytes``. Files of different directories are never joined,
-    and a group is left alone unless it has two files at least.
+    A file is small below half of ``target_bytes``. Files of different parts of the table
+    (directories, unless ``part_of`` says otherwise) are never joined, and a group is left alone
+    unless it has two files at least.
     """
     old: list[str] = []
     new: list[str] = []
-    for group in _groups(root, paths, target_bytes):
+    for group in _groups(root, paths, target_bytes, part_of):
         directory = group[0].rpartition("/")[0]
         name = f"{COMPACTED_PREFIX}{uuid.uuid4().hex[:16]}.parquet"
         target = f"{directory}/{name}" if directory else name
@@ -35,11 +45,13 @@ def rewrite_small_files(
     return old, new
 
 
-def _groups(root: Path, paths: Iterable[str], target_bytes: int) -> Iterator[list[str]]:
-    by_directory: dict[str, list[str]] = {}
+def _groups(
+    root: Path, paths: Iterable[str], target_bytes: int, part_of: Callable[[str], str]
+) -> Iterator[list[str]]:
+    by_part: dict[str, list[str]] = {}
     for path in sorted(set(paths)):
-        by_directory.setdefault(path.rpartition("/")[0], []).append(path)
-    for directory_paths in by_directory.values():
+        by_part.setdefault(part_of(path), []).append(path)
+    for directory_paths in by_part.values():
         group: list[str] = []
         size = 0
         for path in directory_paths:
@@ -76,6 +88,41 @@ def rewrite_file(source: Path, target: Path, columns: Sequence[pa.Field]) -> Non
         index = table.schema.get_field_index(column.name)
         if index >= 0:
             table = table.set_column(index, column, table.column(index).cast(column.type))
+    _write(table, target)
+
+
+def rewrite_without(
+    root: Path,
+    paths: Iterable[str],
+    output_root: Path,
+    *,
+    offsets: Mapping[TopicPartition, Sequence[Offset]],
+) -> tuple[list[str], list[str]]:
+    """Write the files that hold these records anew without them; return old and new paths."""
+    old: list[str] = []
+    new: list[str] = []
+    for path in paths:
+        table = pq.ParquetFile(root / path).read()
+        gone = pa.chunked_array([pa.repeat(pa.scalar(False), table.num_rows)])
+        for place, numbers in offsets.items():
+            of_place = pc.and_(
+                pc.equal(table["topic"], place.topic), pc.equal(table["partition"], place.partition)
+            )
+            named = pc.is_in(table["offset"], value_set=pa.array(numbers, pa.int64()))
+            gone = pc.or_(gone, pc.and_(of_place, named))
+        kept = table.filter(pc.invert(gone))
+        if kept.num_rows == table.num_rows:
+            continue
+        old.append(path)
+        if kept.num_rows:
+            target = f"{COMPACTED_PREFIX}{uuid.uuid4().hex[:16]}.parquet"
+            _write(kept, output_root / target)
+            new.append(target)
+    return old, new
+
+
+def _write(table: pa.Table, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("xb") as file:
         pq.write_table(table, file, compression=_COMPRESSION)
         file.flush()

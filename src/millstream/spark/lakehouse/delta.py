@@ -19,6 +19,8 @@ from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_de
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.data_files import DataFile
 from millstream.spark.lakehouse.table import (
     Compaction,
@@ -162,6 +164,15 @@ class DeltaTableFiles:
         """See :class:`Table`. delta-rs chooses the files and writes the new ones."""
         metrics = DeltaTable(self._uri).optimize.compact(target_size=target_bytes)
         return Compaction(metrics["numFilesRemoved"], metrics["numFilesAdded"])
+
+    def delete_rows(self, offsets: Mapping[TopicPartition, Sequence[Offset]]) -> None:
+        """See :class:`Table`."""
+        for place, gone in offsets.items():
+            numbers = ", ".join(map(str, gone))
+            DeltaTable(self._uri).delete(
+                f"topic = '{place.topic}' AND \"partition\" = {place.partition} "
+                f'AND "offset" IN ({numbers})'
+            )
 
     def expire(self, *, keep_ms: int) -> int:
         """See :class:`Table`; what the log forgets follows ``delta.logRetentionDuration``."""

@@ -33,6 +33,8 @@ from pyiceberg.transforms import DayTransform
 from pyiceberg.types import DoubleType, LongType, TimestamptzType
 
 from millstream.model.errors import ConfigError
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.compaction import rewrite_file, rewrite_small_files
 from millstream.spark.lakehouse.data_files import DataFile
 from millstream.spark.lakehouse.table import Compaction, ConcurrentLoadError, Layout, TableName
@@ -194,16 +196,29 @@ class IcebergTableFiles:
     def compact(self, *, target_bytes: int) -> Compaction:
         """See :class:`Table`. The old files stay until :meth:`expire`."""
         table = self._load()
-        paths = [self._relative(uri) for uri in self._tasks(table)]
+        days = {
+            self._relative(task.file.file_path): repr(task.file.partition)
+            for task in table.scan().plan_files()
+        }
         old, new = rewrite_small_files(
             self.data_directory,
-            paths,
+            days,
             self.data_directory,
             target_bytes=target_bytes,
+            part_of=days.__getitem__,
         )
         if old:
             self._replace(table, [self._uri(p) for p in old], [self._uri(p) for p in new])
         return Compaction(len(old), len(new))
+
+    def delete_rows(self, offsets: Mapping[TopicPartition, Sequence[Offset]]) -> None:
+        """See :class:`Table`."""
+        for place, gone in offsets.items():
+            numbers = ", ".join(map(str, gone))
+            self._load().delete(
+                f"topic == '{place.topic}' and partition == {place.partition} "
+                f"and offset in ({numbers})"
+            )
 
     def expire(self, *, keep_ms: int) -> int:
         """See :class:`Table`."""

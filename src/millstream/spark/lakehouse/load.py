@@ -32,6 +32,7 @@ from millstream.spark.lakehouse.columns import format_spec, schema_file_of
 from millstream.spark.lakehouse.data_files import SUFFIX, DataFile, orphans
 from millstream.spark.lakehouse.file_writer import FileRules
 from millstream.spark.lakehouse.formats import FormatSpec, make_format
+from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
 from millstream.spark.lakehouse.landing import DEAD_LETTER_COLUMNS, Landed, Landing, land
 from millstream.spark.lakehouse.ledger import Ledger
 from millstream.spark.lakehouse.schema_file import write_schema_file
@@ -44,6 +45,7 @@ from millstream.spark.lakehouse.table import (
     open_table,
 )
 from millstream.spark.lakehouse.topic_reader import TopicEnds, TopicReader
+from millstream.spark.lakehouse.transform import Transform
 from millstream.spark.lakehouse.widening import changed_columns, merge
 from millstream.spark.options import SourceOptions, parse_options
 from millstream.spark.plan import connect
@@ -90,6 +92,7 @@ class Loader:
         runner: Runner,
         *,
         on_batch: Callable[[BatchReport], None] = lambda report: None,
+        transform: Transform | None = None,
     ) -> None:
         self._settings = settings
         self._runner = runner
@@ -104,7 +107,9 @@ class Loader:
             task_bytes=settings.file_bytes * 2,  # a Parquet file is less than half of its log
             parallelism=settings.parallelism,
         )
-        self._spec: FormatSpec | None = None
+        self._transform = transform
+        self._spec = FormatSpec()
+        self._schema = RAW_COLUMNS
         self._orphans_removed = False
 
     def run(self, should_stop: Callable[[], bool] = lambda: False) -> None:
@@ -127,12 +132,16 @@ class Loader:
     def _prepare(self, cluster: Cluster, reader: TopicReader) -> None:
         """Make the table if need be, with the columns that its format has."""
         settings = self._settings
-        self._spec = format_spec(settings, cluster, self._options)
-        schema = make_format(self._spec).table_schema()
-        _check_event_time(settings, schema)
+        if self._transform is None:
+            self._spec = format_spec(settings, cluster, self._options)
+            self._schema = make_format(self._spec).table_schema()
+        else:
+            ends = reader.ends().latest
+            self._schema = self._transform.schema([OffsetRange(p, e, e) for p, e in ends.items()])
+        _check_event_time(settings, self._schema)
         self._table.create(
             Layout(
-                schema=schema,
+                schema=self._schema,
                 event_time=settings.event_time,
                 partition_column=settings.partition_column,
             )
@@ -216,9 +225,12 @@ class Loader:
 
     def _land(self, ledger: Ledger, ranges: Sequence[OffsetRange]) -> list[Landed]:
         """Run the batch's tasks, again with more columns where values need them."""
+        batch = ledger.batch + 1
+        if self._transform is not None:
+            return [self._transform.land(ranges, self._file_rules(batch), self._schema)]
         for _ in range(_EVOLUTIONS):
             tasks = deal(ranges, self._sizes, self._limits)
-            landing = self._landing(ledger.batch + 1)
+            landing = self._landing(batch)
             if len(tasks) == 1 and sum(map(self._sizes.size, ranges)) <= _LOCAL_BYTES:
                 landed = [land(tasks[0], landing, 0)]
             else:
@@ -240,7 +252,6 @@ class Loader:
     def _evolve(self, wider: Sequence[pa.Schema]) -> None:
         """Give the table the columns that its values need, and the schema file too."""
         spec = self._spec
-        assert spec is not None
         columns = spec.columns
         for each in wider:
             columns = merge(columns, each)
@@ -252,23 +263,25 @@ class Loader:
             ", ".join(f"{field.name} {field.type}" for field in widened) or "none",
         )
         self._spec = replace(spec, columns=columns)
-        self._table.add_columns(make_format(self._spec).table_schema())
+        self._schema = make_format(self._spec).table_schema()
+        self._table.add_columns(self._schema)
         write_schema_file(schema_file_of(self._settings), columns, form=spec.kind)
 
-    def _landing(self, batch: int) -> Landing:
-        settings, options = self._settings, self._options
-        assert self._spec is not None
+    def _file_rules(self, batch: int) -> FileRules:
+        settings = self._settings
         partitioned = settings.event_time is not None and self._table.keeps_partition_column
-        schema = make_format(self._spec).table_schema()
-        files = FileRules(
+        return FileRules(
             app_id=self._app_id,
             batch=batch,
             directory=str(self._table.staging_directory),
             target_bytes=settings.file_bytes,
-            offset_column=offset_column_of(schema),
+            offset_column=offset_column_of(self._schema),
             event_time=settings.event_time,
             partition_column=settings.partition_column if partitioned else None,
         )
+
+    def _landing(self, batch: int) -> Landing:
+        settings, options = self._settings, self._options
         letters = FileRules(
             app_id=self._app_id,
             batch=batch,
@@ -279,7 +292,7 @@ class Loader:
         return Landing(
             read=ReadRules(options.kafka, options.fail_on_data_loss, options.poll_timeout_ms),
             format=self._spec,
-            files=files,
+            files=self._file_rules(batch),
             dead_letters=letters if settings.dead_letters and settings.format != "raw" else None,
         )
 

@@ -31,7 +31,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from millstream.model.errors import ConfigError, MillstreamError
-from millstream.spark.lakehouse.compaction import rewrite_small_files
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicPartition
+from millstream.spark.lakehouse.compaction import rewrite_small_files, rewrite_without
 from millstream.spark.lakehouse.data_files import DataFile
 from millstream.spark.lakehouse.table import Compaction, ConcurrentLoadError, Layout, TableName
 from millstream.spark.lakehouse.widening import changed_columns, check_same_columns, merge
@@ -188,6 +190,18 @@ class ParquetTableFiles:
                 self._write(current, {"add": new, "remove": old})
                 return Compaction(len(old), len(new))
         return Compaction()
+
+    def delete_rows(self, offsets: Mapping[TopicPartition, Sequence[Offset]]) -> None:
+        """See :class:`Table`."""
+        for state in self._attempts():
+            old, new = rewrite_without(
+                self.name.path, state.files, self.staging_directory, offsets=offsets
+            )
+            if not old:
+                return
+            with contextlib.suppress(_TakenError):
+                self._write(state, {"add": new, "remove": old})
+                return
 
     def expire(self, *, keep_ms: int) -> int:
         """See :class:`Table`."""

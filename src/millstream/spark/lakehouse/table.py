@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.model.errors import ConfigError, MillstreamError
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.data_files import DataFile
 
 if TYPE_CHECKING:
@@ -124,6 +126,9 @@ class Table(Protocol):
 
     def compact(self, *, target_bytes: int) -> Compaction:
         """Write small files anew as fewer ones of about ``target_bytes``; the rows stay."""
+
+    def delete_rows(self, offsets: Mapping[TopicPartition, Sequence[Offset]]) -> None:
+        """Take the rows of these records out of the table (raw columns only: dead letters)."""
 
     def expire(self, *, keep_ms: int) -> int:
         """Forget older states of the table and files that only those name; return how many files

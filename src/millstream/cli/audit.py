@@ -1,0 +1,110 @@
+"""`millstream audit`: does a table hold its topic, each record once?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from millstream.cli.arguments import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from millstream.cli.failures import FAILED
+from millstream.cli.output import print_json, print_rows
+from millstream.cli.table_arguments import (
+    AppId,
+    SourceOptions,
+    TableArgument,
+    TopicArgument,
+    existing_table,
+    load_id,
+    source_options,
+)
+
+if TYPE_CHECKING:
+    from millstream.spark.lakehouse.audit import Audit
+
+
+def audit(
+    topic: TopicArgument,
+    table: TableArgument,
+    app_id: AppId = "",
+    option: SourceOptions = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Compare a table with its topic: ranges, gaps, doubles, and offsets without a record.
+
+    The exit code is 0 when the table holds every record up to its offsets once, and 1 otherwise.
+    """
+    from millstream.spark.lakehouse.audit import audit as run_audit
+    from millstream.spark.lakehouse.audit import sentences
+    from millstream.spark.options import parse_options
+
+    found_table = existing_table(table)
+    options = parse_options(source_options(bootstrap, topic, option), streaming=True)
+    found = run_audit(options, found_table, load_id(topic, app_id))
+    problems = sentences(found)
+    if as_json:
+        print_json(_json(found, problems))
+    else:
+        _print(found, problems)
+    if problems:
+        raise typer.Exit(FAILED)
+
+
+def _print(found: Audit, problems: list[str]) -> None:
+    from millstream.spark.lakehouse.intervals import size
+
+    print_rows(
+        [
+            {
+                "partition": str(each.topic_partition),
+                "start": each.start,
+                "end": each.end,
+                "rows": each.rows,
+                "letters": each.dead_letters,
+                "empty": each.empty_offsets,
+                "gaps": size(each.missing) + size(each.unverifiable),
+                "doubles": size(each.doubled),
+            }
+            for each in found.partitions
+        ],
+        {
+            "partition": "PARTITION",
+            "start": "FROM",
+            "end": "TO",
+            "rows": "ROWS",
+            "letters": "DEAD LETTERS",
+            "empty": "NO RECORD",
+            "gaps": "GAPS",
+            "doubles": "DOUBLES",
+        },
+        title=found.table,
+    )
+    for line in problems:
+        print(line)
+    if not problems:
+        print(f"{found.table}: contiguous, {found.rows:,} rows, 0 gaps, 0 duplicates")
+
+
+def _json(found: Audit, problems: list[str]) -> dict[str, object]:
+    return {
+        "table": found.table,
+        "clean": found.is_clean,
+        "rows": found.rows,
+        "problems": problems,
+        "partitions": [
+            {
+                "topic": each.topic_partition.topic,
+                "partition": each.topic_partition.partition,
+                "start": each.start,
+                "end": each.end,
+                "rows": each.rows,
+                "deadLetters": each.dead_letters,
+                "offsetsWithoutRecord": each.empty_offsets,
+                "gaps": [list(interval) for interval in (*each.missing, *each.unverifiable)],
+                "duplicates": [list(interval) for interval in each.doubled],
+                "beyond": [list(interval) for interval in each.beyond],
+            }
+            for each in found.partitions
+        ],
+    }

@@ -1,0 +1,99 @@
+"""`millstream dlq`: records that a table's format could not read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from millstream.cli.arguments import AsJson, key_values
+from millstream.cli.load import FormatName
+from millstream.cli.output import Row, print_json, print_rows
+from millstream.cli.table_arguments import AppId, TableArgument, existing_table, load_id, table_name
+
+app = typer.Typer(help="Records that a table's format could not read.", no_args_is_help=True)
+
+
+@app.command()
+def show(
+    table: TableArgument,
+    limit: Annotated[int, typer.Option(min=1, help="How many records to show.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show the dead letters of a table and how many there are for each reason."""
+    import pyarrow.parquet as pq
+
+    from millstream.spark.lakehouse.table import dead_letters_of, open_table
+
+    letters = open_table(dead_letters_of(existing_table(table).name))
+    rows: list[Row] = []
+    reasons: Counter[str] = Counter()
+    for path in letters.files() if letters.exists() else ():
+        for row in pq.ParquetFile(letters.data_directory / path).read().to_pylist():
+            reasons[row["reason"]] += 1
+            if len(rows) < limit:
+                rows.append(
+                    {
+                        "partition": f"{row['topic']}-{row['partition']}",
+                        "offset": row["offset"],
+                        "reason": row["reason"],
+                        "value": (row["value"] or b"")[:80].decode("utf-8", "backslashreplace"),
+                    }
+                )
+    if as_json:
+        print_json({"count": reasons.total(), "reasons": dict(reasons), "records": rows})
+        return
+    columns = {"partition": "PARTITION", "offset": "OFFSET", "reason": "REASON", "value": "VALUE"}
+    print_rows(rows, columns)
+    print(f"{reasons.total():,} dead letters, {len(reasons)} reasons")
+
+
+@app.command()
+def replay(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="As given to the load.")],
+    table: TableArgument,
+    form: Annotated[FormatName, typer.Option("--format", help="What the values are.")],
+    format_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Of the format, as in `load`; may be repeated."),
+    ] = None,
+    schema: Annotated[Path | None, typer.Option(help="The file that pins the columns.")] = None,
+    event_time: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="As given to the load.")
+    ] = None,
+    app_id: AppId = "",
+    as_json: AsJson = False,
+) -> None:
+    """Try every dead letter again, after the schema file or an option has changed.
+
+    What can be read now goes into the table, once, and leaves the dead letters.
+    """
+    from millstream.spark.lakehouse.dead_letters import replay as run_replay
+    from millstream.spark.lakehouse.settings import LoadSettings
+
+    done = run_replay(
+        LoadSettings(
+            source={"subscribe": topic},
+            table=table_name(table),
+            app_id=load_id(topic, app_id),
+            format=form.value,
+            format_options=key_values(format_option, "--format-option"),
+            schema_file=schema,
+            event_time=event_time,
+        )
+    )
+    if as_json:
+        print_json(
+            {
+                "tried": done.tried,
+                "written": done.written,
+                "stillUnreadable": done.still_unreadable,
+            }
+        )
+    else:
+        print(
+            f"{done.tried:,} dead letters tried, {done.written:,} rows written, "
+            f"{done.still_unreadable:,} still unreadable"
+        )

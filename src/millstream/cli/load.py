@@ -1,0 +1,208 @@
+"""`millstream load`: a topic into a table, its past and then its tail."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millstream.cli.arguments import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    duration_ms,
+    key_values,
+)
+from millstream.cli.load_progress import LoadProgress
+from millstream.cli.output import human_bytes, print_json
+from millstream.cli.table_arguments import (
+    AppId,
+    SourceOptions,
+    TopicArgument,
+    size_bytes,
+    source_options,
+    table_name,
+)
+from millstream.spark.lakehouse.settings import LoadSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class FormatName(StrEnum):
+    """What the values are."""
+
+    RAW = "raw"
+    TEXT = "text"
+    JSON = "json"
+    CSV = "csv"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+
+
+class Engine(StrEnum):
+    """Where tasks run."""
+
+    SPARK = "spark"
+    LOCAL = "local"
+
+
+def load(
+    topic: TopicArgument,
+    to: Annotated[
+        str, typer.Option("--to", metavar="TABLE", help="delta:PATH, iceberg:PATH or parquet:PATH.")
+    ],
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Keep up with the topic until Ctrl-C.")
+    ] = False,
+    form: Annotated[
+        FormatName, typer.Option("--format", help="What the values are.")
+    ] = FormatName.RAW,
+    format_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Of the format: pattern (text; access_log for web servers), delimiter, header "
+            "(csv), definition (avro, protobuf: a file), message (protobuf), framing (avro), "
+            "evolve (json); may be repeated.",
+        ),
+    ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(help="The file that pins the columns; written when it is not there."),
+    ] = None,
+    query: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SQL",
+            help="Rows go through this instead of a format: SELECT … FROM source. It has to keep "
+            "topic, partition and offset.",
+        ),
+    ] = None,
+    event_time: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Split the table by the day of this time.")
+    ] = None,
+    app_id: AppId = "",
+    group: Annotated[
+        str | None,
+        typer.Option(help='Group that shows the progress; "" for none. [millstream-<table>]'),
+    ] = None,
+    freshness: Annotated[
+        str, typer.Option(help="With --follow: how long a record may wait for its batch.")
+    ] = "10s",
+    file_size: Annotated[str, typer.Option(help="Target size of a data file.")] = "128MB",
+    batch_size: Annotated[str, typer.Option(help="Bytes of log in one commit, at most.")] = "2G",
+    dead_letters: Annotated[
+        bool,
+        typer.Option(help="Put records that cannot be read into TABLE_dead_letters, or fail."),
+    ] = True,
+    engine: Annotated[Engine, typer.Option(help="Where tasks run.")] = Engine.SPARK,
+    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+    option: SourceOptions = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Load a topic into a table, each record once.
+
+    The table keeps the offsets beside the data, so a load that is interrupted, or run again, goes
+    on where the table ends. Ctrl-C stops between two batches. `millstream audit` proves the result.
+    """
+    settings = LoadSettings(
+        source=source_options(bootstrap, topic, option),
+        table=table_name(to, "--to"),
+        app_id=app_id,
+        format=form.value,
+        format_options=key_values(format_option, "--format-option"),
+        schema_file=schema,
+        event_time=event_time,
+        follow=follow,
+        freshness_ms=duration_ms(freshness, "--freshness"),
+        file_bytes=size_bytes(file_size, "--file-size"),
+        batch_bytes=size_bytes(batch_size, "--batch-size"),
+        dead_letters=dead_letters,
+        group_id=group,
+        query=None if query is None else _sql(query),
+    )
+    run(settings, engine=engine, master=master, as_json=as_json)
+
+
+def run(settings: LoadSettings, *, engine: Engine, master: str, as_json: bool) -> None:
+    """Run a load with progress on the terminal and a summary at the end."""
+    from millstream.spark.lakehouse.jobs import run_load
+
+    should_stop = stop_on_signals()
+    started = time.monotonic()
+    with LoadProgress(str(settings.table), follow=settings.follow, as_json=as_json) as progress:
+        run_load(
+            settings,
+            make_session=None if engine is Engine.LOCAL else lambda: open_session(master),
+            on_batch=progress.add,
+            should_stop=should_stop,
+        )
+    seconds = max(time.monotonic() - started, 1e-9)
+    if as_json:
+        print_json(
+            {
+                "table": str(settings.table),
+                "batches": progress.batches,
+                "rows": progress.rows,
+                "deadLetters": progress.dead_letters,
+                "bytes": progress.bytes,
+                "seconds": round(seconds, 3),
+            }
+        )
+    else:
+        letters = f", {progress.dead_letters:,} dead letters" if progress.dead_letters else ""
+        print(
+            f"{progress.rows:,} rows{letters} into {settings.table} in {seconds:.2f} s "
+            f"({human_bytes(progress.bytes / seconds)}/s, {progress.batches} batches)"
+        )
+
+
+def stop_on_signals() -> Callable[[], bool]:
+    """Let the first Ctrl-C or SIGTERM stop between two batches, and the second at once."""
+    asked = False
+
+    def stop(number: int, frame: object) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        print("stopping after this batch; again to stop now", file=sys.stderr, flush=True)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    return lambda: asked
+
+
+def open_session(master: str) -> SparkSession:
+    """Start Spark for a load; it leaves Ctrl-C to us."""
+    from millstream.spark import session
+
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    made = session(
+        "millstream load",
+        master=master,
+        settings={"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"},
+    )
+    made.sparkContext.setLogLevel("ERROR")
+    if in_main_thread:  # Spark takes Ctrl-C for itself there
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    return made
+
+
+def _sql(text: str) -> Callable[[DataFrame], DataFrame]:
+    def query(rows: DataFrame) -> DataFrame:
+        rows.createOrReplaceTempView("source")
+        return rows.sparkSession.sql(text)
+
+    return query

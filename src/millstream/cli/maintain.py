@@ -1,0 +1,52 @@
+"""`millstream maintain`: small files joined, old states forgotten, orphans removed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from millstream.cli.arguments import AsJson, duration_ms
+from millstream.cli.output import counted, print_json
+from millstream.cli.table_arguments import AppId, TableArgument, existing_table, size_bytes
+
+
+def maintain(
+    table: TableArgument,
+    app_id: AppId = "",
+    file_size: Annotated[str, typer.Option(help="Files below half of it are joined.")] = "128MB",
+    keep: Annotated[
+        str, typer.Option(help="States of the table that readers may still use.")
+    ] = "7d",
+    as_json: AsJson = False,
+) -> None:
+    """Join small files, forget states older than --keep, and remove what no state names.
+
+    Loads may go on meanwhile. With --app-id the orphans of that load are removed too.
+    """
+    from millstream.spark.lakehouse.maintain import maintain as run_maintenance
+
+    done = run_maintenance(
+        existing_table(table),
+        app_id,
+        target_bytes=size_bytes(file_size, "--file-size"),
+        keep_ms=duration_ms(keep, "--keep"),
+    )
+    if as_json:
+        print_json(
+            {
+                "compacted": done.compaction.removed,
+                "written": done.compaction.added,
+                "expired": done.expired_files,
+                "orphans": done.orphans,
+                "files": dict(done.histogram),
+            }
+        )
+        return
+    print(
+        f"{counted(done.compaction.removed, 'file')} joined into {done.compaction.added}, "
+        f"{counted(done.expired_files, 'old file')} and {counted(done.orphans, 'orphan')} removed"
+    )
+    largest = max((count for _, count in done.histogram), default=0) or 1
+    for name, count in done.histogram:
+        print(f"{name:>10}  {'#' * (40 * count // largest):<40} {count}")

@@ -1,0 +1,177 @@
+"""`millstream pipeline`: several loads from one file."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millstream.cli.arguments import AsJson
+from millstream.cli.failures import FAILED, sentence
+from millstream.cli.load import Engine, stop_on_signals
+from millstream.cli.output import print_json, print_rows
+from millstream.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from millstream.spark.lakehouse.load import BatchReport
+    from millstream.spark.lakehouse.settings import LoadSettings
+
+app = typer.Typer(help="Several loads from one pipeline.toml.", no_args_is_help=True)
+
+PipelineFile = Annotated[Path, typer.Argument(metavar="PIPELINE.TOML", help="The loads.")]
+
+
+@app.command()
+def check(file: PipelineFile = Path("pipeline.toml")) -> None:
+    """Read the file and show what it would do."""
+    from millstream.spark.lakehouse.pipeline_file import read_pipeline
+
+    print_rows(
+        [
+            {
+                "load": name,
+                "topics": each.source.get("subscribe") or each.source.get("subscribePattern", ""),
+                "table": str(each.table),
+                "format": each.format,
+                "follow": each.follow,
+            }
+            for name, each in read_pipeline(file).items()
+        ],
+        {
+            "load": "LOAD",
+            "topics": "TOPICS",
+            "table": "TABLE",
+            "format": "FORMAT",
+            "follow": "FOLLOW",
+        },
+    )
+
+
+@app.command()
+def run(
+    file: PipelineFile = Path("pipeline.toml"),
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this load; may be repeated.")
+    ] = None,
+    engine: Annotated[Engine, typer.Option(help="Where tasks run.")] = Engine.SPARK,
+    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+    as_json: AsJson = False,
+) -> None:
+    """Run every load of the file side by side, in one Spark session.
+
+    Loads with follow = true run until Ctrl-C. A load that fails does not stop the others; the exit
+    code tells.
+    """
+    from millstream.spark.lakehouse.pipeline_file import read_pipeline
+
+    loads = read_pipeline(file)
+    for name in only or ():
+        if name not in loads:
+            raise ConfigError(f"{file}: no load {name}; there are {', '.join(loads)}")
+    chosen = {name: loads[name] for name in only} if only else loads
+    pipeline = _Pipeline(chosen, engine, master)
+    pipeline.run()
+    if as_json:
+        print_json(pipeline.summary())
+    else:
+        print_rows(
+            pipeline.summary(),
+            {
+                "load": "LOAD",
+                "batches": "BATCHES",
+                "rows": "ROWS",
+                "deadLetters": "DEAD LETTERS",
+                "error": "ERROR",
+            },
+        )
+    if pipeline.errors:
+        raise typer.Exit(FAILED)
+
+
+class _Pipeline:
+    """A thread for each load; one Spark session for all."""
+
+    def __init__(self, loads: dict[str, LoadSettings], engine: Engine, master: str) -> None:
+        self._loads = loads
+        self._engine = engine
+        self._master = master
+        self._lock = threading.Lock()
+        self._session: SparkSession | None = None
+        self._reports: dict[str, list[BatchReport]] = {name: [] for name in loads}
+        self.errors: dict[str, str] = {}
+
+    def run(self) -> None:
+        should_stop = stop_on_signals()
+        threads = [
+            threading.Thread(target=self._load, args=(name, settings, should_stop), name=name)
+            for name, settings in self._loads.items()
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.2)
+        if self._session is not None:
+            self._session.stop()
+
+    def summary(self) -> list[dict[str, str | int | None]]:
+        return [
+            {
+                "load": name,
+                "batches": len(reports),
+                "rows": sum(each.rows for each in reports),
+                "deadLetters": sum(each.dead_letters for each in reports),
+                "error": self.errors.get(name),
+            }
+            for name, reports in self._reports.items()
+        ]
+
+    def _load(self, name: str, settings: LoadSettings, should_stop: object) -> None:
+        from millstream.spark.lakehouse.jobs import run_load
+
+        assert callable(should_stop)
+        try:
+            run_load(
+                settings,
+                make_session=None if self._engine is Engine.LOCAL else self._shared_session,
+                give_back=self._give_back,
+                on_batch=lambda report: self._progressed(name, report),
+                should_stop=should_stop,
+            )
+        except Exception as error:  # one load's end is not the others'
+            self.errors[name] = sentence(error)
+            print(f"{name}: {self.errors[name]}", file=sys.stderr, flush=True)
+
+    def _progressed(self, name: str, report: BatchReport) -> None:
+        self._reports[name].append(report)
+        print(
+            f"{name}: batch {report.batch}, {report.rows:,} rows, {report.behind:,} behind",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def _shared_session(self) -> SparkSession:
+        from millstream.cli.load import open_session
+
+        with self._lock:
+            if self._session is None:
+                self._session = open_session(self._master)
+            return self._session
+
+    def _give_back(self, session: SparkSession) -> None:
+        """Let go of the session only when it is dead: the others use it too."""
+        from millstream.spark.lakehouse.jobs import stop_session
+
+        with self._lock:
+            if session is not self._session:
+                return
+            try:
+                session.range(1).count()
+            except Exception:  # a dead JVM answers with whatever its gateway raises
+                self._session = None
+                stop_session(session)

@@ -1,0 +1,48 @@
+"""`millstream report`: a loaded access log as a page of charts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from millstream.cli.load import open_session
+from millstream.cli.output import print_rows
+from millstream.cli.table_arguments import TableArgument, existing_table
+
+
+def report(
+    table: TableArgument,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with charts.")
+    ] = None,
+    title: Annotated[str, typer.Option(help="The page's heading.")] = "Access log",
+    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+) -> None:
+    """Show what an access log says: hits by hour, status, top pages, sessions. Computed on Spark.
+
+    The table is one that was loaded with --format text --format-option pattern=access_log.
+    """
+    from millstream.spark.lakehouse.reading import read_table
+    from millstream.spark.lakehouse.report import compute
+    from millstream.spark.lakehouse.report_page import page
+
+    found = existing_table(table)
+    spark = open_session(master)
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    try:
+        figures = compute(read_table(spark, found))
+    finally:
+        spark.stop()
+    print_rows(
+        [{"status": each.name, "hits": each.count} for each in figures.statuses],
+        {"status": "STATUS", "hits": "HITS"},
+    )
+    print(
+        f"{figures.hits:,} hits of {figures.clients:,} clients in {figures.sessions:,} sessions, "
+        f"median {figures.median_session_hits:g} hits"
+    )
+    if html is not None:
+        html.write_text(page(figures, title), encoding="utf-8")
+        print(f"written to {html}")

@@ -1,0 +1,79 @@
+"""Options that the commands on tables share, and what they become."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final, TypeAlias
+
+import typer
+
+from millstream.cli.arguments import key_values
+from millstream.cli.failures import CommandFailedError
+from millstream.model.errors import ConfigError
+from millstream.spark.lakehouse.table import Table, TableName, open_table, parse_table_name
+
+TableArgument: TypeAlias = Annotated[
+    str, typer.Argument(metavar="TABLE", help="delta:PATH, iceberg:PATH or parquet:PATH.")
+]
+TopicArgument: TypeAlias = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="The topic; several with commas between them.")
+]
+AppId: TypeAlias = Annotated[
+    str,
+    typer.Option("--app-id", help="The load's name in the table; load:TOPIC unless given."),
+]
+SourceOptions: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        "-o",
+        metavar="KEY=VALUE",
+        help='An option of format("millstream"), such as failOnDataLoss=false or '
+        "kafka.isolation.level=read_committed; may be repeated.",
+    ),
+]
+
+_SIZE = re.compile(r"(\d+)\s*([KMG]?)B?", re.IGNORECASE)
+_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def table_name(text: str, option: str = "TABLE") -> TableName:
+    """Read a table's name."""
+    try:
+        return parse_table_name(text)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def existing_table(text: str) -> Table:
+    """Return a table that is there."""
+    table = open_table(table_name(text))
+    if not table.exists():
+        raise CommandFailedError(f"there is no table {text}")
+    return table
+
+
+def size_bytes(text: str, option: str) -> int:
+    """Read ``128MB``, ``512K`` or ``1G``."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or int(match[1]) == 0:
+        raise typer.BadParameter(f"{text!r} is no size like 128MB or 1G", param_hint=option)
+    return int(match[1]) * _UNITS[match[2].upper()]
+
+
+def source_options(
+    bootstrap: str, topic: str, options: Sequence[str] | None, more: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the options of the source for these topics."""
+    return {
+        "kafka.bootstrap.servers": bootstrap,
+        "subscribe": topic,
+        **(more or {}),
+        **key_values(options, "--option"),
+    }
+
+
+def load_id(topic: str, app_id: str) -> str:
+    """Return the name under which a table keeps a load's offsets."""
+    return app_id or f"load:{topic}"

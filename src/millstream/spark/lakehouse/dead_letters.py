@@ -1,0 +1,128 @@
+"""Records that could not be read, and a second try at them after the schema or the code changed.
+
+A replay writes the rows that can be read now into the table, and then takes them out of the dead
+letters. When it dies in between, a record is in both; the next replay sees that by its offset,
+writes it no second time and takes it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from millstream.model.errors import ConfigError, MillstreamError
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicPartition
+from millstream.spark.lakehouse.audit import table_offsets
+from millstream.spark.lakehouse.columns import DEFINITION_OPTION, schema_file_of
+from millstream.spark.lakehouse.file_writer import FileRules, FileWriter
+from millstream.spark.lakehouse.formats import FormatSpec, make_format
+from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
+from millstream.spark.lakehouse.intervals import OffsetSet
+from millstream.spark.lakehouse.ledger import BATCH
+from millstream.spark.lakehouse.schema_file import read_schema_file
+from millstream.spark.lakehouse.settings import DEFAULT_FILE_BYTES, LoadSettings
+from millstream.spark.lakehouse.table import (
+    Table,
+    dead_letters_of,
+    offset_column_of,
+    open_table,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What a replay did, in records."""
+
+    tried: int = 0
+    written: int = 0
+    still_unreadable: int = 0
+
+
+def replay(settings: LoadSettings) -> Replay:
+    """Try every dead letter of a table again. ConfigError when the format has no schema file."""
+    table = open_table(settings.table)
+    letters = open_table(dead_letters_of(settings.table))
+    if not letters.exists():
+        return Replay()
+    app_id = f"{settings.load_id}:replay"
+    batch = table.ledger(app_id, [BATCH]).get(BATCH, 0)
+    form = make_format(_spec(settings))
+    schema = form.table_schema()
+    partitioned = settings.event_time is not None and table.keeps_partition_column
+    writer = FileWriter(
+        FileRules(
+            app_id=app_id,
+            batch=batch + 1,
+            directory=str(table.staging_directory),
+            target_bytes=DEFAULT_FILE_BYTES,
+            offset_column=offset_column_of(schema),
+            event_time=settings.event_time,
+            partition_column=settings.partition_column if partitioned else None,
+        ),
+        schema,
+        0,
+    )
+    present = table_offsets(table)
+    tried = rejected = 0
+    readable: dict[TopicPartition, list[Offset]] = {}
+    for rows in _dead_letters(letters):
+        tried += rows.num_rows
+        decoded = form.decode(rows)
+        rejected += len(decoded.rejected)
+        for place, offset in _places(decoded.rows):
+            readable.setdefault(place, []).append(offset)
+        writer.write(_without(decoded.rows, present))
+    files = writer.finish()
+    if files:
+        expected = {BATCH: batch} if batch else {}
+        table.commit(app_id, {BATCH: batch + 1}, files, expected=expected)
+    if readable:
+        letters.delete_rows(readable)
+    return Replay(tried, sum(file.rows for file in files), rejected)
+
+
+def _spec(settings: LoadSettings) -> FormatSpec:
+    path = schema_file_of(settings)
+    if settings.format == "raw":
+        raise ConfigError("a table of raw records has no dead letters")
+    if not path.exists():
+        raise MillstreamError(f"{path} is not there: give the schema file of the load")
+    options = dict(settings.format_options)
+    definition = options.pop(DEFINITION_OPTION, None)
+    return FormatSpec(
+        kind=settings.format,
+        columns=read_schema_file(path, form=settings.format),
+        options=options,
+        definition=b"" if definition is None else Path(definition).read_bytes(),
+    )
+
+
+def _dead_letters(letters: Table) -> list[pa.RecordBatch]:
+    batches = []
+    for path in letters.files():
+        table = pq.ParquetFile(letters.data_directory / path).read(columns=RAW_COLUMNS.names)
+        plain = pa.Table.from_arrays(
+            [table[each.name].cast(each.type) for each in RAW_COLUMNS], schema=RAW_COLUMNS
+        )
+        batches += plain.to_batches(max_chunksize=10_000)
+    return batches
+
+
+def _places(rows: pa.RecordBatch) -> list[tuple[TopicPartition, Offset]]:
+    columns = (rows.column(name).to_pylist() for name in ("_topic", "_partition", "_offset"))
+    return [(TopicPartition(t, p), offset) for t, p, offset in zip(*columns, strict=True)]
+
+
+def _without(rows: pa.RecordBatch, present: Mapping[TopicPartition, OffsetSet]) -> pa.RecordBatch:
+    """Leave out the rows whose records are in the table already."""
+
+    def is_there(place: TopicPartition, offset: Offset) -> bool:
+        held = present.get(place)
+        return held is not None and any(low <= offset < high for low, high in held.intervals)
+
+    return rows.filter(pa.array([not is_there(*place) for place in _places(rows)], pa.bool_()))

@@ -1,0 +1,145 @@
+"""Loads as people start them: with Spark where it pays, restarted where that helps.
+
+A Spark session takes seconds to start, so it is made when the first batch needs it; a load that
+keeps up with a tail of small batches never does.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from millstream.model.errors import ConfigError
+from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecordError, land_on_spark
+from millstream.spark.lakehouse.ledger import RecreatedTopicError
+from millstream.spark.lakehouse.load import BatchReport, Loader, local_runner
+from millstream.spark.lakehouse.settings import LoadSettings
+from millstream.spark.plan import DataLossError
+from millstream.spark.ranges import OffsetRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+FATAL: Final = (ConfigError, DataLossError, RecreatedTopicError, UnreadableRecordError)
+"""What trying again does not mend."""
+
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 60.0
+_ATTEMPTS_WITHOUT_PROGRESS: Final = 5
+
+
+class SparkRunner:
+    """Gives tasks to a Spark session, which is made when it is first needed."""
+
+    def __init__(
+        self,
+        make_session: Callable[[], SparkSession],
+        give_back: Callable[[SparkSession], None],
+    ) -> None:
+        self._make_session = make_session
+        self._give_back = give_back
+        self._session: SparkSession | None = None
+
+    @property
+    def session(self) -> SparkSession:
+        """The session; made anew when the one there has died."""
+        if self._session is None:
+            self._session = self._make_session()
+        return self._session
+
+    def __call__(self, tasks: Sequence[Sequence[OffsetRange]], landing: Landing) -> list[Landed]:
+        """Run the tasks of one batch."""
+        return land_on_spark(self.session, tasks, landing)
+
+    def reset(self) -> None:
+        """Let go of a session that may have died; the next batch starts another."""
+        session, self._session = self._session, None
+        if session is not None:
+            self._give_back(session)
+
+
+def stop_session(session: SparkSession) -> None:
+    """End a session that may have died."""
+    try:
+        session.stop()
+    except Exception as error:  # a dead JVM answers with whatever its gateway raises
+        log.debug("the Spark session was gone already: %s", error)
+
+
+def run_load(
+    settings: LoadSettings,
+    *,
+    make_session: Callable[[], SparkSession] | None = None,
+    give_back: Callable[[SparkSession], None] = stop_session,
+    on_batch: Callable[[BatchReport], None] = lambda report: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """Load, and start over from the table's ledger whenever something dies that may come back.
+
+    Without ``make_session`` everything runs in this process; ``give_back`` gets a session that is
+    not needed any more or may be dead. Raises what is FATAL at once, and the last error when there
+    is no progress in five attempts.
+    """
+    runner = None if make_session is None else SparkRunner(make_session, give_back)
+    failures = 0
+
+    def progressed(report: BatchReport) -> None:
+        nonlocal failures
+        failures = 0
+        on_batch(report)
+
+    try:
+        while True:
+            try:
+                _loader(settings, runner, progressed).run(should_stop)
+            except FATAL:
+                raise
+            except Exception as error:  # Spark, its gateway and the network each have their own
+                failures += 1
+                if failures >= _ATTEMPTS_WITHOUT_PROGRESS or should_stop() or _is_fatal(error):
+                    raise
+                pause = min(_FIRST_PAUSE_S * 2 ** (failures - 1), _LONGEST_PAUSE_S)
+                log.warning("the load starts over in %.0f s: %s", pause, _first_line(error))
+                if runner is not None:
+                    runner.reset()
+                _sleep(pause, should_stop)
+            else:
+                return
+    finally:
+        if runner is not None:
+            runner.reset()
+
+
+def _loader(
+    settings: LoadSettings, runner: SparkRunner | None, on_batch: Callable[[BatchReport], None]
+) -> Loader:
+    if settings.query is None:
+        return Loader(settings, runner or local_runner, on_batch=on_batch)
+    if runner is None:
+        raise ConfigError("a query needs Spark")
+    from millstream.spark.lakehouse.transform import Transform
+
+    transform = Transform(
+        runner.session, settings.source, settings.query, parallelism=settings.parallelism
+    )
+    return Loader(settings, runner, on_batch=on_batch, transform=transform)
+
+
+def _is_fatal(error: Exception) -> bool:
+    """Tell whether a worker of Spark's met something fatal: Spark hands on its text alone."""
+    return any(f"{kind.__name__}:" in str(error) for kind in FATAL)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _sleep(seconds: float, should_stop: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and not should_stop():
+        time.sleep(0.1)

@@ -1,0 +1,85 @@
+"""How far a table is behind its topics: in offsets, in rows, in seconds."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from millstream.client.offsets import EARLIEST, LATEST, end_offsets
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicPartition
+from millstream.spark.lakehouse import ledger as ledgers
+from millstream.spark.lakehouse.formats.format import TIMESTAMP
+from millstream.spark.lakehouse.ledger import Ledger
+from millstream.spark.lakehouse.table import Table
+from millstream.spark.options import SourceOptions
+from millstream.spark.plan import connect, places_of
+from millstream.spark.ranges import OffsetRange
+from millstream.spark.reader import ReadRules, read_range
+
+_COUNTED_OFFSETS: Final = 50_000
+"""Up to so many offsets rows are counted; beyond, an offset is taken for a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLag:
+    """One partition's distance."""
+
+    topic_partition: TopicPartition
+    position: Offset
+    end: Offset
+    rows: int
+    is_exact: bool
+    """False where the rows were not counted, because they are many."""
+    seconds: float
+    """Age of the oldest record that is not in the table; 0 when all are."""
+
+    @property
+    def offsets(self) -> int:
+        """Offsets that the table lacks."""
+        return max(self.end - self.position, 0)
+
+
+def table_lag(options: SourceOptions, table: Table, app_id: str) -> list[PartitionLag]:
+    """Return the lag of every partition."""
+    with connect(options.kafka) as cluster:
+        places = places_of(cluster, options.subscription)
+        ledger = Ledger(table.ledger(app_id, ledgers.keys(places)))
+        starts = end_offsets(cluster, places, which=EARLIEST)
+        committed = options.kafka.read_committed
+        ends = end_offsets(cluster, places, which=LATEST, read_committed=committed)
+        return [
+            _lag(
+                options,
+                place,
+                max(ledger.position(place) or 0, starts[place]),
+                ends[place],
+            )
+            for place in places
+        ]
+
+
+def _lag(
+    options: SourceOptions, place: TopicPartition, position: Offset, end: Offset
+) -> PartitionLag:
+    rows = 0
+    oldest_ms: int | None = None
+    counted_end = min(end, position + _COUNTED_OFFSETS)
+    if counted_end > position:
+        rules = ReadRules(options.kafka, False, options.poll_timeout_ms)
+        schema = pa.schema([("timestamp", TIMESTAMP)])
+        for batch in read_range(OffsetRange(place, position, counted_end), rules, schema):
+            if oldest_ms is None and batch.num_rows:
+                oldest_ms = batch.column(0).cast(pa.int64())[0].as_py() // 1000
+            rows += batch.num_rows
+    return PartitionLag(
+        topic_partition=place,
+        position=position,
+        end=end,
+        rows=rows + max(end - counted_end, 0),
+        is_exact=counted_end >= end,
+        seconds=0.0 if oldest_ms is None else max(time.time() - oldest_ms / 1000, 0.0),
+    )

@@ -1,0 +1,67 @@
+"""Upkeep of a table: small files joined, old states forgotten, orphans removed, sizes told."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from millstream.spark.lakehouse.compaction import COMPACTED_PREFIX
+from millstream.spark.lakehouse.ledger import BATCH
+from millstream.spark.lakehouse.load import remove_orphans
+from millstream.spark.lakehouse.table import Compaction, Table
+
+DEFAULT_KEEP_MS: Final = 7 * 24 * 3_600_000
+_SIZES: Final = ((1 << 20, "< 1 MB"), (16 << 20, "1-16 MB"), (128 << 20, "16-128 MB"))
+_LARGEST: Final = ">= 128 MB"
+_STALE_COMPACTION_S: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maintenance:
+    """What was done."""
+
+    compaction: Compaction
+    expired_files: int
+    orphans: int
+    histogram: Sequence[tuple[str, int]]
+    """Files by size, after it."""
+
+
+def maintain(
+    table: Table, app_id: str, *, target_bytes: int, keep_ms: int = DEFAULT_KEEP_MS
+) -> Maintenance:
+    """Do all of it. Loads may go on meanwhile; readers of states older than ``keep_ms`` may not."""
+    compaction = table.compact(target_bytes=target_bytes)
+    batch = table.ledger(app_id, [BATCH]).get(BATCH, 0)
+    removed = len(remove_orphans(table, app_id, batch=batch)) + _remove_dead_compactions(table)
+    expired = table.expire(keep_ms=keep_ms)
+    return Maintenance(
+        compaction=compaction,
+        expired_files=expired,
+        orphans=removed,
+        histogram=histogram(table),
+    )
+
+
+def _remove_dead_compactions(table: Table) -> int:
+    """Remove outputs of compactions that died a day ago or longer."""
+    named = set(table.files())
+    removed = 0
+    for path in table.staging_directory.rglob(f"{COMPACTED_PREFIX}*.parquet"):
+        is_old = path.stat().st_mtime < time.time() - _STALE_COMPACTION_S
+        if is_old and str(path.relative_to(table.staging_directory)) not in named:
+            path.unlink(missing_ok=True)
+            removed += 1
+    return removed
+
+
+def histogram(table: Table) -> list[tuple[str, int]]:
+    """Return how many files of the table fall into each class of sizes."""
+    counts: Counter[str] = Counter()
+    for path in set(table.files()):
+        size = (table.data_directory / path).stat().st_size
+        counts[next((name for limit, name in _SIZES if size < limit), _LARGEST)] += 1
+    return [(name, counts[name]) for name in (*(name for _, name in _SIZES), _LARGEST)]

@@ -1,0 +1,157 @@
+"""``pipeline.toml``: several loads in one file. Pure.
+
+::
+
+    [source]                              # for every load that does not say otherwise
+    "kafka.bootstrap.servers" = "127.0.0.1:9092"
+
+    [load.access]                         # the name is the app id
+    topic = "access"
+    to = "delta:lake/access"
+    format = "text"
+    format_options = { pattern = "access_log" }
+    event_time = "time"
+    follow = true
+    freshness = "5s"
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from millstream.model.errors import ConfigError
+from millstream.spark.lakehouse.settings import LoadSettings
+from millstream.spark.lakehouse.table import TableName, parse_table_name
+
+_DURATION: Final = re.compile(r"(\d+)(ms|s|m|h)")
+_MILLISECONDS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+_SIZE: Final = re.compile(r"(\d+)\s*([KMG]?)B?", re.IGNORECASE)
+_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_KEYS: Final = frozenset(
+    (
+        "topic",
+        "pattern",
+        "to",
+        "format",
+        "format_options",
+        "schema",
+        "event_time",
+        "follow",
+        "freshness",
+        "file_size",
+        "batch_size",
+        "dead_letters",
+        "group",
+        "source",
+    )
+)
+
+
+def read_pipeline(path: Path) -> dict[str, LoadSettings]:
+    """Return the loads of a file by name; ConfigError names the file, the load and the key.
+
+    Paths in it are relative to the file.
+    """
+    try:
+        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    loads = content.get("load")
+    unknown = set(content) - {"load", "source"}
+    if unknown:
+        raise ConfigError(f"{path}: unknown table [{sorted(unknown)[0]}]; there are source, load.*")
+    if not isinstance(loads, dict) or not loads:
+        raise ConfigError(f"{path}: no [load.NAME]")
+    common = content.get("source", {})
+    found = {}
+    for name, value in loads.items():
+        try:
+            found[name] = _load(name, value, common, path.parent)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: load.{name}: {error}") from None
+    _check_tables(path, found)
+    return found
+
+
+def _load(
+    name: str, value: Mapping[str, Any], common: Mapping[str, Any], base: Path
+) -> LoadSettings:
+    unknown = sorted(set(value) - _KEYS)
+    if unknown:
+        raise ConfigError(f"unknown key {unknown[0]}; keys are {', '.join(sorted(_KEYS))}")
+    if ("topic" in value) == ("pattern" in value):
+        raise ConfigError("exactly one of topic and pattern is needed")
+    if "to" not in value:
+        raise ConfigError("to is missing: the table, such as delta:PATH")
+    subscribed = (
+        {"subscribe": value["topic"]}
+        if "topic" in value
+        else {"subscribePattern": value["pattern"]}
+    )
+    source = {**_texts(common), **_texts(value.get("source", {})), **subscribed}
+    settings = LoadSettings(
+        source=source,
+        table=_table(value["to"], base),
+        app_id=name,
+        format=value.get("format", "raw"),
+        format_options=_paths(_texts(value.get("format_options", {})), base),
+        schema_file=base / value["schema"] if "schema" in value else None,
+        event_time=value.get("event_time"),
+        follow=value.get("follow", False),
+        dead_letters=value.get("dead_letters", True),
+        group_id=value.get("group"),
+    )
+    if "freshness" in value:
+        settings = replace(settings, freshness_ms=_duration("freshness", value["freshness"]))
+    if "file_size" in value:
+        settings = replace(settings, file_bytes=_size("file_size", value["file_size"]))
+    if "batch_size" in value:
+        settings = replace(settings, batch_bytes=_size("batch_size", value["batch_size"]))
+    return settings
+
+
+def _texts(value: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        name: str(each).lower() if isinstance(each, bool) else str(each)
+        for name, each in value.items()
+    }
+
+
+def _paths(options: dict[str, str], base: Path) -> dict[str, str]:
+    if "definition" in options:
+        options["definition"] = str(base / options["definition"])
+    return options
+
+
+def _table(text: str, base: Path) -> TableName:
+    name = parse_table_name(text)
+    relative = text.partition(":")[2]
+    return TableName(name.kind, (base / relative).absolute())
+
+
+def _duration(key: str, text: str) -> int:
+    match = _DURATION.fullmatch(str(text))
+    if match is None:
+        raise ConfigError(f"{key} takes a duration such as 500ms, 10s or 5m, not {text!r}")
+    return int(match[1]) * _MILLISECONDS[match[2]]
+
+
+def _size(key: str, text: str) -> int:
+    match = _SIZE.fullmatch(str(text))
+    if match is None:
+        raise ConfigError(f"{key} takes a size such as 128MB or 1G, not {text!r}")
+    return int(match[1]) * _UNITS[match[2].upper()]
+
+
+def _check_tables(path: Path, loads: Mapping[str, LoadSettings]) -> None:
+    """Refuse two loads of different kinds or columns into one directory."""
+    seen: dict[Path, str] = {}
+    for name, settings in loads.items():
+        other = seen.setdefault(settings.table.path, name)
+        if other != name and loads[other].table.kind != settings.table.kind:
+            raise ConfigError(f"{path}: load.{name} and load.{other} name one directory")

@@ -1,0 +1,108 @@
+"""Dead letters are tried again; tables are maintained and measured while nothing is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.broker_process import BrokerProcess
+from tests.system.lakehouse.topic_site import TopicSite, read_rows
+
+from millstream.spark.lakehouse.dead_letters import Replay, replay
+from millstream.spark.lakehouse.lag import table_lag
+from millstream.spark.lakehouse.maintain import maintain
+from millstream.spark.lakehouse.table import KINDS
+from millstream.spark.options import parse_options
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture(params=KINDS)
+def site(
+    request: pytest.FixtureRequest,
+    broker: BrokerProcess,
+    new_topic: Callable[[], str],
+    tmp_path: Path,
+) -> TopicSite:
+    made = TopicSite(broker.bootstrap, new_topic(), tmp_path).kind(request.param)
+    made.create(1)
+    return made
+
+
+def edit_schema(site: TopicSite, kind: str) -> None:
+    """Do by hand what evolution does not: turn the column into text."""
+    path = site.settings.table.path / "_millstream" / "schema.json"
+    value = json.loads(path.read_text())
+    value["columns"].append({"name": "t", "type": kind})
+    path.write_text(json.dumps(value))
+
+
+def test_dead_letters_are_replayed_once(site: TopicSite) -> None:
+    site = site.using(format="json", format_options={"evolve": "false"})
+    site.write(0, [b'{"n":1}', b'{"n":"x"}', b"hopeless", b'{"n":2}'])
+    site.load()
+    assert len(read_rows(site.letters, ["offset"])) == 2
+    assert replay(site.settings) == Replay(tried=2, written=0, still_unreadable=2)
+
+    path = site.settings.table.path / "_millstream" / "schema.json"
+    path.write_text(path.read_text().replace("int64", "string"))
+    rewritten = site.using(
+        table=site.settings.table.__class__(site.settings.table.kind, site.directory / "second"),
+        format="json",
+        schema_file=path,
+    )
+    rewritten.write(0, [])
+    rewritten.load()
+    assert rewritten.rows("_offset", "n") == [(1, "x")]
+    path.write_text(path.read_text().replace('"string"', '"int64"'))
+
+
+def test_a_replay_that_died_between_its_two_commits(
+    site: TopicSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = site.using(format="text", format_options={"pattern": r"n=(?P<n>\d+)"})
+    site.write(0, [b"n=1", b"m=2", b"m=3", b"x"])
+    site.load()
+    fixed = site.using(format="text", format_options={"pattern": r"[nm]=(?P<n>\d+)"})
+    with monkeypatch.context() as patch:
+
+        def crash(self: object, offsets: object) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr(type(site.letters), "delete_rows", crash)
+        with pytest.raises(KeyboardInterrupt):
+            replay(fixed.settings)
+    assert site.audit().partitions[0].doubled
+    assert replay(fixed.settings) == Replay(tried=3, written=0, still_unreadable=1)
+    assert site.rows("_offset", "n") == [(0, "1"), (1, "2"), (2, "3")]
+    assert read_rows(site.letters, ["offset"]) == [(3,)]
+    assert site.audit().is_clean
+    assert replay(fixed.settings) == Replay(tried=1, written=0, still_unreadable=1)
+
+
+def test_maintenance_keeps_every_record(site: TopicSite) -> None:
+    for number in range(5):
+        site.write(0, [b"%d" % number])
+        site.load()
+    assert len(site.table.files()) == 5
+    done = maintain(site.table, site.settings.load_id, target_bytes=1 << 20, keep_ms=0)
+    assert (done.compaction.removed, done.compaction.added) == (5, 1)
+    assert done.histogram[0] == ("< 1 MB", 1)
+    site.write(0, [b"5"])
+    site.load()
+    assert [row[0] for row in site.rows("offset")] == list(range(6))
+    assert site.audit().is_clean
+
+
+def test_lag(site: TopicSite) -> None:
+    site.write(0, [b"a", b"b"])
+    site.load()
+    options = parse_options(site.settings.source, streaming=True)
+    (now,) = table_lag(options, site.table, site.settings.load_id)
+    assert (now.offsets, now.rows, now.seconds, now.is_exact) == (0, 0, 0.0, True)
+    site.write(0, [b"c", b"d", b"e"])
+    (behind,) = table_lag(options, site.table, site.settings.load_id)
+    assert (behind.position, behind.offsets, behind.rows) == (2, 3, 3)
+    assert behind.seconds > 0
