@@ -1,0 +1,433 @@
+"""Replication over three brokers in one process: what is acknowledged, who is in sync, what comes
+back after a fault. The controller is scripted, time moves by hand.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.runtime.cluster_site import LAG_MS, TOPIC, TOPIC_ID, ClusterSite
+
+from millstream.model.errors import ErrorCode
+from millstream.protocol.api import ApiKey
+from millstream.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from millstream.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+
+def fetched(
+    site: ClusterSite, broker: int, offset: int = 0, *, rack: str = "", version: int = 16
+) -> PartitionData:
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        rack_id=rack,
+        session_epoch=-1,
+        topics=[
+            FetchTopic(
+                topic=TOPIC if version < 13 else "",
+                topic_id=TOPIC_ID,
+                partitions=[
+                    FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+                ],
+            )
+        ],
+    )
+    response = site[broker].ask(ApiKey.FETCH, version, request).result()
+    assert isinstance(response, FetchResponse)
+    return response.responses[0].partitions[0]
+
+
+def bytes_of(data: PartitionData) -> bytes:
+    records = data.records
+    if not records:
+        return b""
+    return bytes(records) if isinstance(records, bytes | memoryview) else records.read()  # type: ignore[union-attr]
+
+
+def ends(site: ClusterSite) -> list[int]:
+    return [site[each].end for each in (1, 2, 3)]
+
+
+# Acknowledgements
+
+
+def test_acks_all_waits_for_every_replica_in_sync() -> None:
+    site = ClusterSite()
+    produced = site[1].produce(b"one")
+    assert not produced.done
+    site.settle()
+    assert produced.error is ErrorCode.NONE
+    assert ends(site) == [1, 1, 1]
+    assert site[1].high_watermark == 1
+    assert site[1].values() == site[2].values() == site[3].values()
+
+
+def test_acks_one_does_not_wait_for_followers() -> None:
+    site = ClusterSite()
+    site.cut_off(1)
+    produced = site[1].produce(b"one", acks=1)
+    assert produced.error is ErrorCode.NONE
+    assert site[1].high_watermark == 0
+    assert bytes_of(fetched(site, 1)) == b""
+
+
+def test_acks_one_under_the_policy_ack_waits_for_the_own_disk() -> None:
+    site = ClusterSite(log_flush_policy="ack")
+    site[1].offload.held = True
+    produced = site[1].produce(b"one", acks=1)
+    site.settle()
+    assert not produced.done
+    site[1].offload.let_go("flush")
+    assert produced.error is ErrorCode.NONE
+
+
+def test_under_the_policy_ack_a_follower_tells_what_it_has_flushed() -> None:
+    site = ClusterSite(log_flush_policy="ack")
+    site[2].offload.held = True
+    produced = site[1].produce(b"one")
+    site.settle()
+    assert site[2].end == 1
+    assert not produced.done
+    site[2].offload.let_go("flush")
+    site.settle()
+    assert produced.error is ErrorCode.NONE
+
+
+def test_writes_of_one_connection_are_committed_in_order() -> None:
+    site = ClusterSite()
+    produced = [site[1].produce(b"%d" % each) for each in range(5)]
+    site.settle()
+    assert [each.answer.base_offset for each in produced] == [0, 1, 2, 3, 4]
+    assert ends(site) == [5, 5, 5]
+
+
+def test_too_few_in_sync_refuses_acks_all_before_it_is_written() -> None:
+    site = ClusterSite(min_isr=2)
+    site.controller.elect(1, 1)
+    site.controller.refusal = ErrorCode.INELIGIBLE_REPLICA
+    assert site[1].produce(b"one").error is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert site[1].end == 0
+    assert site[1].produce(b"one", acks=1).error is ErrorCode.NONE
+    assert site[1].end == 1
+    assert site[1].high_watermark == 0
+
+
+def test_a_write_that_is_not_committed_in_time_says_so() -> None:
+    site = ClusterSite()
+    site.cut_off(1)
+    produced = site[1].produce(b"one", timeout_ms=1000)
+    site.advance(999)
+    assert not produced.done
+    site.advance(1)
+    assert produced.error is ErrorCode.REQUEST_TIMED_OUT
+
+
+# Followers come and go
+
+
+def test_a_follower_that_is_cut_off_leaves_the_isr_and_comes_back() -> None:
+    site = ClusterSite()
+    site.cut_off(3)
+    produced = site[1].produce(b"one", timeout_ms=60_000)
+    site.advance(LAG_MS)
+    assert not produced.done
+    site.advance(LAG_MS)
+    assert site.isr == (1, 2)
+    assert produced.error is ErrorCode.NONE
+    site.heal()
+    site.advance(35_000)  # the fetch that was lost is given up
+    assert site.isr == (1, 2, 3)
+    assert ends(site) == [1, 1, 1]
+
+
+def test_a_follower_that_was_killed_catches_up_and_rejoins() -> None:
+    site = ClusterSite()
+    site[1].produce(b"one")
+    site.settle()
+    site.kill(3)
+    site[1].produce(b"two")
+    site.advance(2 * LAG_MS)
+    assert site.isr == (1, 2)
+    site.restart(3)
+    site.advance(1000)
+    assert site.isr == (1, 2, 3)
+    assert site[3].values() == site[1].values()
+
+
+def test_a_leader_that_is_cut_off_commits_nothing_with_min_isr_two() -> None:
+    site = ClusterSite(min_isr=2)
+    site.cut_off(1)
+    produced = site[1].produce(b"one", timeout_ms=60_000)
+    site.advance(2 * LAG_MS + 1)
+    assert site.isr == (1,)
+    assert not produced.done
+    assert site[1].high_watermark == 0
+    assert site[1].produce(b"two").error is ErrorCode.NOT_ENOUGH_REPLICAS
+    site.heal()
+    site.advance(35_000)
+    assert site.isr == (1, 2, 3)
+    assert produced.error is ErrorCode.NONE
+
+
+# The leader goes
+
+
+def test_the_next_leader_has_what_was_acknowledged_and_commits_the_tail() -> None:
+    site = ClusterSite()
+    first = site[1].produce(b"one")
+    site.settle()
+    assert first.error is ErrorCode.NONE
+    site.kill(1)
+    site.controller.elect(2, 2, 3)
+    site.settle()
+    assert bytes_of(fetched(site, 2)) == site[2].values()[0]
+    second = site[2].produce(b"two")
+    site.advance(1000)
+    assert second.error is ErrorCode.NONE
+    assert second.answer.base_offset == 1
+
+
+def test_an_old_leader_cuts_what_nobody_else_has() -> None:
+    """acks=1 on a leader that is replaced is lost, and only that (KIP-101)."""
+    site = ClusterSite()
+    site[1].produce(b"kept")
+    site.settle()
+    site.cut_off(1)
+    lost = site[1].produce(b"lost", acks=1)
+    assert lost.error is ErrorCode.NONE
+    site.kill(1)
+    site.heal()
+    site.controller.elect(2, 2, 3)
+    site[2].produce(b"other")
+    site.advance(1000)
+    site.restart(1)
+    site.advance(1000)
+    assert site.isr == (1, 2, 3)
+    assert site[1].values() == site[2].values() == site[3].values()
+
+
+def test_a_leader_that_resigns_fails_its_waiters_and_follows() -> None:
+    site = ClusterSite()
+    site.cut_off(1)
+    waiting = site[1].produce(b"lost", timeout_ms=60_000)
+    site.heal()
+    site.controller.elect(2)
+    assert waiting.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert waiting.answer.current_leader.leader_id == 2
+    assert site[1].produce(b"more").error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    site.advance(40_000)
+    assert site[1].values() == site[2].values()
+
+
+def test_a_new_leader_epoch_of_the_same_leader_keeps_who_waits() -> None:
+    site = ClusterSite()
+    site.cut_off(3)
+    waiting = site[1].produce(b"one", timeout_ms=60_000)
+    site.settle()
+    site.controller.elect(1, 1, 2)
+    site.advance(1000)
+    assert waiting.error is ErrorCode.NONE
+    assert site[1].partition.leader_epoch == 1
+
+
+def test_a_late_push_of_older_state_changes_nothing() -> None:
+    site = ClusterSite()
+    older = site.controller.state
+    site.controller.elect(2)
+    newest = site.controller.state
+    site.controller.state = older
+    site.push()
+    assert site[1].produce().error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    site.controller.state = newest
+    assert not site[2].produce().done
+
+
+def test_a_follower_that_hears_first_asks_again_until_the_leader_has_heard() -> None:
+    site = ClusterSite()
+    site.controller.write(leader=2, leader_epoch=1)
+    site.push(1, 3)
+    site.advance(300)
+    site.push(2)
+    produced = site[2].produce(b"one")
+    site.advance(2_000)
+    assert produced.error is ErrorCode.NONE
+    assert ends(site) == [1, 1, 1]
+
+
+def test_a_follower_refused_for_long_reads_the_stored_state() -> None:
+    site = ClusterSite()
+    site.controller.write(leader=2, leader_epoch=1)
+    site.push(1, 2)
+    # Broker 3 never hears of it and goes on asking broker 1; nor is anything pushed later.
+    site.controller.refusal = ErrorCode.INELIGIBLE_REPLICA
+    site.advance(25_000)
+    assert site.controller.reads
+    produced = site[2].produce(b"one")
+    site.advance(1000)
+    assert produced.error is ErrorCode.NONE
+
+
+def test_the_high_watermark_does_not_go_back_over_a_change_of_leaders() -> None:
+    site = ClusterSite()
+    for _ in range(3):
+        site[1].produce(b"v")
+        site.settle()
+    known = site[2].high_watermark
+    site.kill(1)
+    site.controller.elect(2, 2, 3)
+    assert site[2].high_watermark >= known
+    site.advance(1000)
+    assert site[2].high_watermark == 3
+
+
+def test_a_new_leader_tells_no_end_until_it_knows_what_is_committed() -> None:
+    """KIP-207."""
+    site = ClusterSite()
+    site.cut(1, 3)
+    site[1].produce(b"one", timeout_ms=60_000)
+    site.settle()
+    assert (site[2].end, site[2].high_watermark) == (1, 0)
+    site.kill(1)
+    site.controller.elect(2, 2, 3)
+    assert list_offset(site, 2).error_code == ErrorCode.OFFSET_NOT_AVAILABLE.code
+    site.heal()
+    site.advance(1000)
+    assert list_offset(site, 2).offset == 1
+
+
+def list_offset(site: ClusterSite, broker: int) -> object:
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        topics=[
+            ListOffsetsTopic(
+                name=TOPIC, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)]
+            )
+        ],
+    )
+    response = site[broker].ask(ApiKey.LIST_OFFSETS, 7, request).result()
+    assert isinstance(response, ListOffsetsResponse)
+    return response.topics[0].partitions[0]
+
+
+# The controller
+
+
+def test_an_isr_that_may_have_been_written_is_waited_for() -> None:
+    site = ClusterSite()
+    site.cut_off(3)
+    site.controller.answering = False
+    waiting = site[1].produce(b"one", timeout_ms=120_000)
+    site.advance(2 * LAG_MS)
+    assert site.controller.proposals
+    assert site[1].high_watermark == 0
+    site.controller.answering = True
+    site.advance(2_000)
+    assert site.isr == (1, 2)
+    assert waiting.error is ErrorCode.NONE
+
+
+def test_proposals_carry_the_broker_epochs_that_were_seen() -> None:
+    site = ClusterSite()
+    site.kill(3)
+    site[1].produce(b"one", timeout_ms=60_000)
+    site.advance(2 * LAG_MS)
+    site.restart(3)
+    site.advance(1000)
+    joined = site.controller.proposals[-1]
+    assert dict(joined.isr) == {each: site[each].epoch for each in (1, 2, 3)}
+
+
+# Reading from followers
+
+
+def test_a_consumer_with_racks_reads_from_a_follower_what_is_committed() -> None:
+    site = ClusterSite(replica_selector_class=RACK_AWARE)
+    site[1].produce(b"one")
+    site.advance(1000)
+    assert bytes_of(fetched(site, 2)) == site[1].values()[0]
+    site.cut(1, 3)
+    site[1].produce(b"two", timeout_ms=60_000)
+    site.settle()
+    assert site[2].end == 2
+    assert fetched(site, 2).high_watermark == 1
+    assert bytes_of(fetched(site, 2, 1)) == b""
+
+
+def test_a_consumer_without_racks_reads_from_the_leader_alone() -> None:
+    site = ClusterSite()
+    data = fetched(site, 2, version=10)
+    assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER.code
+
+
+@pytest.mark.parametrize(("rack", "expected"), [("b", 2), ("c", 3), ("a", -1), ("z", -1)])
+def test_the_leader_sends_a_consumer_to_the_replica_in_its_rack(rack: str, expected: int) -> None:
+    site = ClusterSite(replica_selector_class=RACK_AWARE)
+    site[1].produce(b"one")
+    site.advance(1000)
+    data = fetched(site, 1, rack=rack)
+    assert data.preferred_read_replica == expected
+    assert bool(bytes_of(data)) == (expected == -1)
+
+
+def test_without_a_selector_the_leader_serves_everybody() -> None:
+    site = ClusterSite()
+    site[1].produce(b"one")
+    site.advance(1000)
+    data = fetched(site, 1, rack="b")
+    assert data.preferred_read_replica == -1
+    assert bytes_of(data)
+
+
+def test_a_follower_behind_its_leaders_log_start_begins_anew_there() -> None:
+    site = ClusterSite()
+    site.kill(3)
+    site.advance(2 * LAG_MS)
+    for _ in range(3):
+        site[1].produce(b"v")
+        site.settle()
+    site.controller.elect(1, 1, 2)
+    site.advance(1000)
+    site[1].partition.delete_records_before(2)
+    site.restart(3)
+    site.advance(2_000)
+    assert site[3].partition.log.log_start_offset == 2
+    assert site[3].end == 3
+    assert site.isr == (1, 2, 3)
+
+
+def test_deleting_records_reaches_the_followers() -> None:
+    site = ClusterSite()
+    for _ in range(3):
+        site[1].produce(b"v")
+        site.settle()
+    site[1].partition.delete_records_before(2)
+    site.advance(1000)
+    assert [site[each].partition.log.log_start_offset for each in (2, 3)] == [2, 2]
+
+
+# Reassignment
+
+
+def test_a_replica_that_was_moved_away_is_deleted() -> None:
+    site = ClusterSite()
+    site[1].produce(b"v")
+    site.settle()
+    site.controller.write(replicas=(1, 2), isr=(1, 2), leader_epoch=1)
+    site.push()
+    assert site[3].partitions.replica(TOPIC, 0) is None
+    assert not site[3].files.exists("/logs/t-0")
+    produced = site[1].produce(b"w")
+    site.advance(1000)
+    assert produced.error is ErrorCode.NONE
