@@ -11,6 +11,10 @@
 Both fields grow from entry to entry, and both are above zero: the first batch of a segment never
 gets an entry. A look-up takes the greatest entry at or below its target, or position 0, and goes
 on through the log from there. Kafka: ``OffsetIndex``.
+
+In memory every 64th offset is kept as a fence. A look-up searches the fences, and then the 64
+entries behind the one it found, both without a step of Python for each comparison, so it costs the
+same in an index of a hundred entries and of a hundred thousand.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable
 from typing import ClassVar, Final, NamedTuple
 
@@ -27,6 +32,9 @@ from millstream.storage.files import Buffer
 from millstream.storage.index import SegmentIndex, floor_slot, grows
 
 _ENTRY: Final = struct.Struct(">ii")
+_FENCE_ENTRIES: Final = 64
+_FENCE_BYTES: Final = _FENCE_ENTRIES * _ENTRY.size
+_IS_LITTLE_ENDIAN: Final = sys.byteorder == "little"
 
 
 class OffsetPosition(NamedTuple):
@@ -42,7 +50,10 @@ class OffsetIndex(SegmentIndex):
     extension: ClassVar[str] = OFFSET_INDEX
     entry: ClassVar[struct.Struct] = _ENTRY
 
-    __slots__ = ()
+    __slots__ = ("_fences",)
+
+    _fences: array[int]
+    """The relative offset of every 64th entry, those that are at hand."""
 
     @property
     def last_entry(self) -> OffsetPosition | None:
@@ -55,9 +66,17 @@ class OffsetIndex(SegmentIndex):
             raise self._corrupt(f"its last entry is ({relative}, {position})")
         return OffsetPosition(self.base_offset + relative, position)
 
+    def create(self) -> None:
+        """Make the index anew, empty and of full size."""
+        super().create()
+        self._fences = array("i")
+
     def append(self, offset: Offset, position: int) -> None:
         """Add an entry for the batch at ``position``, whose last offset is ``offset``."""
-        self._push(_ENTRY.pack(offset - self.base_offset, position))
+        relative = offset - self.base_offset
+        self._push(_ENTRY.pack(relative, position))
+        if self.count % _FENCE_ENTRIES == 1:
+            self._fences.append(relative)
 
     def extend(self, entries: Iterable[tuple[Offset, int]]) -> None:
         """Add entries of (last offset, position) with one write."""
@@ -69,8 +88,15 @@ class OffsetIndex(SegmentIndex):
     def position(self, offset: Offset) -> int:
         """Return a position at or before the batch that holds ``offset``."""
         data = self.entries()
-        slot = floor_slot(data, _ENTRY, self.count, offset - self._location.base_offset)
-        return 0 if slot < 0 else _position_at(data, slot)
+        relative = offset - self._location.base_offset
+        block = bisect_right(self._fences, relative) - 1
+        if block < 0:
+            return 0
+        start = block * _FENCE_BYTES
+        numbers = array("i", bytes(data[start : start + _FENCE_BYTES]))
+        if _IS_LITTLE_ENDIAN:
+            numbers.byteswap()
+        return numbers[2 * bisect_right(numbers[0::2], relative) - 1]
 
     def upper_bound(self, position: int) -> Offset | None:
         """Return the offset of the first entry at or beyond a byte position; None if none is."""
@@ -89,17 +115,14 @@ class OffsetIndex(SegmentIndex):
         """Drop the entries from ``offset`` on."""
         data = self.entries()
         self._cut(floor_slot(data, _ENTRY, self.count, offset - self.base_offset - 1) + 1)
+        del self._fences[-(-self.count // _FENCE_ENTRIES) :]
 
     def check(self, data: Buffer) -> None:
-        """Raise CorruptIndexError unless both fields are above zero and grow."""
+        """Raise CorruptIndexError unless both fields are above zero and grow; note the fences."""
         numbers = array("i", bytes(data))
-        if sys.byteorder == "little":
+        if _IS_LITTLE_ENDIAN:
             numbers.byteswap()
         for name, column in (("offsets", numbers[0::2]), ("positions", numbers[1::2])):
             if column and (column[0] <= 0 or not grows(column)):
                 raise self._corrupt(f"its {name} do not grow from entry to entry")
-
-
-def _position_at(data: Buffer, slot: int) -> int:
-    position: int = _ENTRY.unpack_from(data, slot * _ENTRY.size)[1]
-    return position
+        self._fences = numbers[0 :: 2 * _FENCE_ENTRIES]

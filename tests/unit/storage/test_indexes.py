@@ -124,6 +124,34 @@ def test_look_up_takes_the_greatest_entry_at_or_below(tmp_path: Path) -> None:
         assert index.upper_bound(position) == beyond
 
 
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 127, 128, 129, 300])
+def test_a_look_up_crosses_the_fences_it_is_made_with(tmp_path: Path, count: int) -> None:
+    index = offset_index(tmp_path, 1000, 8 * 400)
+    index.create()
+    entries = [(1000 + 3 * n, 100 * n) for n in range(1, count + 1)]
+
+    def check(looked_at: OffsetIndex, kept: list[tuple[int, int]]) -> None:
+        for offset in range(1000, 1000 + 3 * count + 5):
+            expected = max((p for o, p in kept if o <= offset), default=0)
+            assert looked_at.position(offset) == expected
+
+    for offset, position in entries:
+        index.append(offset, position)
+    check(index, entries)
+    index.trim()
+    mapped = offset_index(tmp_path, 1000)
+    mapped.load(to_append=False)
+    check(mapped, entries)
+    in_memory = offset_index(tmp_path, 1000, 8 * 400)
+    in_memory.load(to_append=True)
+    for cut in sorted({1, count // 2, count - 1, 64, 65, 128}, reverse=True):
+        in_memory.truncate_to(1000 + 3 * cut)
+        check(in_memory, entries[: cut - 1])
+    for offset, position in entries[:0:-1][::-1]:
+        in_memory.append(offset, position)
+    check(in_memory, entries[1:])
+
+
 def test_truncation_drops_entries_from_the_offset_on(tmp_path: Path) -> None:
     index = offset_index(tmp_path)
     index.create()
