@@ -156,3 +156,15 @@ def run(actions: Sequence[str], crash_after: int, crash_again_after: int, seed: 
 def test_a_power_loss_at_any_step(actions: list[str], crash: float, again: int, seed: int) -> None:
     steps = run(actions, -1, -1, seed)
     run(actions, int(crash * steps) + 1, again, seed)
+
+
+STORY = ["append", "flush", "append", "append", "roll", "append", "flush", "checkpoint", "epoch",
+         "append", "delete", "remove", "append", "flush", "roll", "restart", "append", "append",
+         "flush", "delete", "checkpoint", "remove", "append", "flush"]  # fmt: skip
+
+
+def test_a_power_loss_at_every_step_of_one_story() -> None:
+    """Every write, flush, rename and removal of this story is where the power goes once."""
+    steps = run(STORY, -1, -1, 0)
+    for step in range(1, steps + 1):
+        run(STORY, step, 1 + step % 23, step)

@@ -89,12 +89,15 @@ class ReplicaMover:
             self._start(partition, future)
 
     def resume(self) -> None:
-        """Go on with the moves that a restart has interrupted."""
+        """Go on with the moves that a restart has interrupted; nothing was appended yet."""
         for future in self._log_manager.future_logs:
             topic_partition = future.topic_partition
             partition = self._partitions.find(topic_partition.topic, topic_partition.partition)
             if partition is not None:
-                self._start(partition, future)
+                try:
+                    self._start(partition, future)
+                except StorageError as error:
+                    self._partitions.storage_failed(error)
 
     def stop(self) -> None:
         """Copy nothing more; what is copied stays, and the next start goes on with it."""
@@ -104,6 +107,8 @@ class ReplicaMover:
         if partition.topic_partition in self._moves or self._stopped:
             return
         move = _Move(partition, partition.log, future)
+        # Before anything is appended: a power loss can leave the copy ahead of the replica.
+        self._cut(move)
         self._moves[partition.topic_partition] = move
         log.info("%s moves to %s", partition.topic_partition, future.log_directory)
         # A turn later, so that whoever asked has the answer before the disk is busy.

@@ -89,18 +89,18 @@ def test_writes_and_reads_go_on_at_every_step(
     monkeypatch.setattr(replica_mover, "COPY_BYTES", 1500)
     site.create("t", **SMALL)
     partition, outcomes = site.partition(), Outcomes()
-    written = fill(partition, 100)
+    written = fill(partition, 60)
     site.clock.settle()
     was = site.directory_of("t")
     site.offload.held = True
     mover_of(site).move(partition, other(was))
     for number in range(400):
         site.clock.turn()
-        value = b"%06d" % (100 + number) * 10
+        value = b"%06d" % (60 + number) * 10
         write(partition, outcomes, value)
         written.append(value)
         site.offload.let_go("flush" if number % 3 else "move")
-        if number % 10 == 0:
+        if number % 40 == 0:
             assert values(partition) == written[: partition.high_watermark]
         if site.directory_of("t") != was:
             break
@@ -108,7 +108,7 @@ def test_writes_and_reads_go_on_at_every_step(
     site.offload.held = False
     site.offload.let_go()
     site.clock.settle()
-    assert outcomes == ["ok"] * (len(written) - 100)
+    assert outcomes == ["ok"] * (len(written) - 60)
     assert values(partition) == written
 
 
@@ -221,7 +221,7 @@ def test_the_copy_is_throttled(site: LogSite, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(replica_mover, "COPY_BYTES", 1000)
     site.create("t", **SMALL)
     partition = site.partition()
-    written = fill(partition, 100)
+    written = fill(partition, 60)
     size = partition.log.size
     site.clock.settle()
     was = site.directory_of("t")
@@ -275,7 +275,7 @@ def test_a_restart_in_the_middle_goes_on(site: LogSite, monkeypatch: pytest.Monk
     monkeypatch.setattr(replica_mover, "COPY_BYTES", 1000)
     site.create("t", **SMALL)
     partition = site.partition()
-    written = fill(partition, 100)
+    written = fill(partition, 60)
     site.clock.settle()
     was = site.directory_of("t")
     site.offload.held = True
@@ -287,7 +287,7 @@ def test_a_restart_in_the_middle_goes_on(site: LogSite, monkeypatch: pytest.Monk
     site.restart()
     future = site.log_manager.future_logs.get(T0)
     assert future is not None
-    assert 0 < future.log_end_offset < 100
+    assert 0 < future.log_end_offset < 60
     mover_of(site).resume()
     site.clock.settle()
     assert site.directory_of("t") == other(was)
@@ -364,7 +364,7 @@ def test_any_interleaving(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
             mover.move(partition, other(site.directory_of("t")))
         elif action == "delete" and chance.random() < 0.2:
             partition.delete_records_before(partition.high_watermark)
-        if number % 10 == 0:
+        if number % 40 == 0:
             start, end = partition.log.log_start_offset, partition.high_watermark
             assert values(partition) == written[start:end]
     site.offload.held = False
