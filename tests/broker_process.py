@@ -63,6 +63,11 @@ class BrokerProcess:
         return self._process
 
     @property
+    def running(self) -> bool:
+        """True while the process has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def log(self) -> str:
         """What the broker wrote to standard error since the first start."""
         path = self.directory / "broker.err"

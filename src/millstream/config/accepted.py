@@ -289,9 +289,9 @@ log.message.timestamp.difference.max.ms offsets.commit.required.acks
 password.encoder.cipher.algorithm password.encoder.iterations password.encoder.key.length
 password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret port
 quota.consumer.default quota.producer.default reserved.broker.max.id zookeeper.clientCnxnSocket
-zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests
+zookeeper.max.in.flight.requests
 zookeeper.metadata.migration.enable zookeeper.metadata.migration.min.batch.size
-zookeeper.session.timeout.ms zookeeper.set.acl
+zookeeper.set.acl
 """
 
 OLDER_NAMES: Final = frozenset(_OLDER.split())

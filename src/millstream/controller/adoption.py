@@ -103,3 +103,30 @@ def _grow(
         added.append(new_partition(me, me, controller_epoch, leader_epoch=log_epoch + 1))
     if added:
         adoption.topics.append((replace(topic, partitions=(*topic.partitions, *added)), count))
+
+
+def plan_arrival(
+    context: ControllerContext,
+    found: Mapping[TopicPartition, FoundLog],
+    *,
+    broker_id: BrokerId,
+) -> Adoption:
+    """Decide about every log that was found on the disks of a broker that joins a cluster.
+
+    What the cluster has taken from it meanwhile is deleted; what the cluster never knew is put
+    aside, for it may be all that is left of another one.
+    """
+    adoption = Adoption()
+    for topic_partition, log in sorted(found.items()):
+        topic = context.topics.get(topic_partition.topic)
+        index = topic_partition.partition
+        if log.topic_id in context.deletions:
+            adoption.deleted.append(topic_partition)
+        elif topic is None or index >= len(topic.partitions):
+            if topic_partition.topic not in NOT_TOPICS:
+                adoption.strays.append(topic_partition)
+        elif log.topic_id is not None and log.topic_id != topic.topic_id:
+            adoption.strays.append(topic_partition)
+        elif broker_id not in topic.partitions[index].replicas:
+            adoption.deleted.append(topic_partition)
+    return adoption

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 from millstream.handlers.request import Answer, Reply, RequestContext
 from millstream.model.errors import KafkaError
-from millstream.protocol.api import APIS, ApiKey
+from millstream.protocol.api import APIS, FIRST_INTERNAL_KEY, ApiKey
 from millstream.runtime.services import Services
 
 
@@ -93,3 +93,21 @@ ROUTES: Final[dict[int, Route]] = {
     )
     for key in _SERVED
 }
+
+INTER_BROKER_ROUTES: Final[dict[int, Route]] = {
+    int(key): Route(
+        key,
+        key.name.lower(),
+        APIS[key].first_version,
+        APIS[key].first_version,
+        APIS[key].last_version,
+    )
+    for key in ApiKey
+    if key >= FIRST_INTERNAL_KEY
+}
+"""What brokers ask each other, on their own listener alone; no client is told of it."""
+
+
+def route_of(key: int) -> Route | None:
+    """Return who serves an API, between brokers or for everybody."""
+    return ROUTES.get(key) or INTER_BROKER_ROUTES.get(key)

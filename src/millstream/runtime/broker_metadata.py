@@ -75,6 +75,8 @@ class _Known:
 
     overrides: dict[str, Mapping[str, str]] = field(default_factory=dict)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    shown: set[TopicId] = field(default_factory=set)
+    """Topics that the listener has been told of."""
 
 
 class BrokerMetadata:
@@ -112,7 +114,8 @@ class BrokerMetadata:
         self._known.overrides[topic.name] = topic.overrides
         image = self.image(topic)
         self.cache.update(image)
-        if self.listener is not None:
+        if topic.topic_id in self._known.shown:
+            assert self.listener is not None
             self.listener.config_changed(image)
 
     def remove(self, name: str, topic_id: TopicId) -> TopicImage | None:
@@ -124,7 +127,9 @@ class BrokerMetadata:
             return None
         self.cache.remove(name)
         self._known.overrides.pop(name, None)
-        if self.listener is not None:
+        if topic_id in self._known.shown:
+            self._known.shown.discard(topic_id)
+            assert self.listener is not None
             self.listener.topic_deleted(known)
         return known
 
@@ -206,8 +211,10 @@ class BrokerMetadata:
         have = len(known.partitions) if known is not None else 0
         if any(i not in update.partitions for i in range(have, update.partition_count)):
             return False
-        changed = known is None or any(
-            i >= have or state.partition_epoch > known.partitions[i].partition_epoch
+        changed = update.topic_id not in self._known.shown or any(
+            known is None
+            or i >= have
+            or state.partition_epoch > known.partitions[i].partition_epoch
             for i, state in update.partitions.items()
         )
         if changed:
@@ -237,6 +244,7 @@ class BrokerMetadata:
         )
         self.cache.update(image)
         if self.listener is not None:
+            self._known.shown.add(update.topic_id)
             self.listener.topic_changed(image, created=update.created)
         return image
 

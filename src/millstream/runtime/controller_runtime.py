@@ -160,6 +160,10 @@ class ControllerRuntime:
             return Deferred.of(known)
         if self.forward_topic is not None and not self.desk.active:
             return self.forward_topic(name)
+        return self.ensure_topic_here(name)
+
+    def ensure_topic_here(self, name: str) -> Deferred[TopicImage]:
+        """Return a topic as :meth:`ensure_topic` does, on the controller itself."""
         return self.desk.submit(lambda: self._ensure_topic(name))
 
     async def _ensure_topic(self, name: str) -> TopicImage:

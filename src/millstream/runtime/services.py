@@ -12,6 +12,7 @@ from millstream.runtime.metadata_cache import MetadataCache
 
 if TYPE_CHECKING:
     from millstream.config.dynamic import DynamicConfig
+    from millstream.runtime.cluster_member import ClusterMember
     from millstream.runtime.controller_runtime import ControllerRuntime
     from millstream.runtime.coordinator_runtime import GroupCoordinatorRuntime
     from millstream.runtime.fetch_sessions import FetchSessions
@@ -34,6 +35,8 @@ class Services:
     log_manager: LogManager
     partitions: Partitions
     controller: ControllerRuntime
+    cluster: ClusterMember | None
+    """This broker's part in a cluster; None for a broker on its own."""
     group_runtime: Callable[[], GroupCoordinatorRuntime]
     """Makes the group coordinator on first use: a broker that runs no groups starts without it."""
     fetch_sessions: FetchSessions

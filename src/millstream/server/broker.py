@@ -9,25 +9,24 @@ import socket
 import uuid
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from millstream.config import listeners as config_listeners
 from millstream.config.broker import BrokerConfig
 from millstream.config.dynamic import DynamicConfig
 from millstream.config.topic import TopicConfig
-from millstream.controller.adoption import Adoption, FoundLog
+from millstream.controller.adoption import Adoption
 from millstream.handlers.routes import PIPELINED
 from millstream.model.broker import BrokerNode, Endpoint
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import StorageError
+from millstream.model.metadata_store import MetadataStore
 from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId, TopicPartition
 from millstream.net.connection import ConnectionPolicy
 from millstream.net.connection_quotas import ConnectionLimits, ConnectionQuotas
 from millstream.net.listener import Listener
 from millstream.net.receive_budget import ReceiveBudget
 from millstream.runtime.clock import LoopClock
-from millstream.runtime.controller_runtime import ControllerRuntime
 from millstream.runtime.fetch_sessions import FetchSessions
 from millstream.runtime.log_loading import LogLoading
 from millstream.runtime.log_maintenance import LogMaintenance
@@ -38,7 +37,7 @@ from millstream.runtime.producer_ids import ProducerIds, first_unused_id
 from millstream.runtime.replica_mover import ReplicaMover
 from millstream.runtime.services import Services
 from millstream.server.dispatch import Dispatcher
-from millstream.sqlite.metadata_store import SqliteMetadataStore
+from millstream.server.metadata_home import BrokerParts, MetadataHome, open_home
 from millstream.storage.environment import LogEnvironment, broker_environment
 from millstream.storage.log_manager import LogManager
 
@@ -53,7 +52,7 @@ _SESSION_EVICTION_MS: Final = 120_000
 
 
 class Broker:
-    """A broker on its own: logs, metadata in SQLite, listeners. ``on_fatal`` ends the process.
+    """Logs, metadata, listeners: on its own or in a cluster. ``on_fatal`` ends the process.
 
     ``environment`` is what its logs use in place of the machine's own files.
     """
@@ -105,7 +104,7 @@ class Broker:
             log_manager=self._log_manager,
             partitions=self._partitions,
         )
-        self._store: SqliteMetadataStore | None = None
+        self._home: MetadataHome | None = None
 
     def start(self) -> None:
         """Read the data directories, listen, take over every partition, accept.
@@ -116,33 +115,15 @@ class Broker:
         config = self._config
         advertised = config.advertised()
         self._log_manager.lock()
-        store = SqliteMetadataStore(self._offload, self._metadata_directory())
-        self._store = store
-        controller = ControllerRuntime(
-            store=store,
-            metadata=self._metadata,
-            config=self._dynamic,
-            clock=self._clock,
-            random_bytes=os.urandom,
-            on_store_failed=self._partitions.storage_failed,
-        )
-        self._wait(controller.load())
+        home = self._home = open_home(self._parts())
+        home.open()
         self._load_logs()
         node = self._bind(advertised)
-        self._wait(
-            controller.start(
-                node,
-                _LocalBroker(self._partitions, self._on_topic_deleted),
-                found={
-                    log.topic_partition: FoundLog(log.topic_id, log.latest_epoch)
-                    for log in self._log_manager.logs()
-                },
-                clean_shutdown=self._log_manager.had_clean_shutdown,
-                settle=self._settle_adoption,
-                cluster_id=self._log_manager.cluster_id,
-            )
+        home.join(
+            node,
+            _LocalBroker(self._partitions, self._on_topic_deleted),
+            self._settle_adoption,
         )
-        self._log_manager.assign_cluster_id(self._metadata.cluster_id)
         if self._metadata.topic(GROUP_METADATA_TOPIC) is not None:
             self._group_runtime()
         self._maintenance.start()
@@ -157,14 +138,15 @@ class Broker:
                 metadata=self._metadata,
                 log_manager=self._log_manager,
                 partitions=self._partitions,
-                controller=controller,
+                controller=home.controller,
+                cluster=home.member,
                 group_runtime=self._group_runtime,
                 fetch_sessions=FetchSessions(
                     slots=config.max_incremental_fetch_session_cache_slots,
                     evict_after_ms=_SESSION_EVICTION_MS,
                     random_id=lambda: secrets.randbelow(2**31),
                 ),
-                producer_ids=self._producer_ids(store),
+                producer_ids=self._producer_ids(home.controller.desk.store),
                 replica_mover=self._mover,
             )
         )
@@ -182,6 +164,8 @@ class Broker:
 
         A broker whose start has failed leaves its directories as they were.
         """
+        if self._home is not None and self._started:
+            self._home.give_away()
         for listener in self._listeners:
             listener.close()
         self._maintenance.stop()
@@ -189,11 +173,8 @@ class Broker:
         if self._groups is not None:
             self._groups.stop()
         self._partitions.stop()
-        if self._store is not None:
-            try:
-                self._wait(self._store.close())
-            except StorageError:
-                log.exception("the metadata store was not closed cleanly")
+        if self._home is not None:
+            self._home.close()
         self._offload.close()
         if not self._started:
             self._log_manager.give_back()
@@ -204,14 +185,19 @@ class Broker:
             log.exception("the logs were not closed cleanly")
             self.failed = True
 
-    def _metadata_directory(self) -> Path:
-        """Return the first of ``log.dirs``. StorageError when it is offline: metadata made anew in
-        another one would contradict it when it comes back.
-        """
-        directory = os.path.abspath(self._config.log_directories[0])
-        if directory not in self._log_manager.directories:
-            raise StorageError(directory, "it holds the metadata and cannot be used")
-        return Path(directory)
+    def _parts(self) -> BrokerParts:
+        return BrokerParts(
+            loop=self._loop,
+            config=self._config,
+            dynamic=self._dynamic,
+            clock=self._clock,
+            offload=self._offload,
+            metadata=self._metadata,
+            partitions=self._partitions,
+            log_manager=self._log_manager,
+            environment=self._environment,
+            wait=self._wait,
+        )
 
     def _group_runtime(self) -> GroupCoordinatorRuntime:
         """Make and start the group coordinator, once.
@@ -260,7 +246,7 @@ class Broker:
             endpoints.append(Endpoint(told.name, host, told.port or port))
         return BrokerNode(config.broker, tuple(endpoints), config.broker_rack)
 
-    def _producer_ids(self, store: SqliteMetadataStore) -> ProducerIds:
+    def _producer_ids(self, store: MetadataStore) -> ProducerIds:
         logs = self._log_manager.logs()
         known = (producer.producer_id for log in logs for producer in log.producers())
         failed = self._partitions.storage_failed

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from millstream.handlers import api_versions
 from millstream.handlers.request import Answer, ConnectionInfo, Reply, RequestContext
-from millstream.handlers.routes import ROUTES, Route
+from millstream.handlers.routes import Route, route_of
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import (
     ConnectionClosedError,
@@ -24,7 +24,7 @@ from millstream.model.errors import (
 )
 from millstream.net.connection import Served
 from millstream.net.listener import Peer
-from millstream.protocol.api import ApiKey
+from millstream.protocol.api import FIRST_INTERNAL_KEY, ApiKey
 from millstream.protocol.codec import (
     RequestHeader,
     decode_request_header,
@@ -81,8 +81,10 @@ class Dispatcher:
         """Answer one request; ProtocolError and ConnectionClosedError end the connection."""
         header = decode_request_header(frame)
         ready = self._ready.get((header.key, header.version))
+        if header.key >= FIRST_INTERNAL_KEY:
+            self._check_inter_broker(connection, header)
         if ready is None:
-            route = ROUTES.get(header.key)
+            route = route_of(header.key)
             if route is None or not route.first_version <= header.version <= route.last_version:
                 return _refuse_version(header)
             ready = self._prepare(route, header)
@@ -102,6 +104,12 @@ class Dispatcher:
         if later.done:
             return _encode(context, _settled(context, request, later))
         return _later(context, request, later)
+
+    def _check_inter_broker(self, connection: ConnectionInfo, header: RequestHeader) -> None:
+        """Hang up on whoever speaks as a broker where no broker does."""
+        cluster = self._services.cluster
+        if cluster is None or connection.listener != cluster.listener_name:
+            raise ProtocolError(f"API {header.key} is not served on {connection.listener}")
 
     def _prepare(self, route: Route, header: RequestHeader) -> _Ready:
         """Load what serves one API in one version, for its first request and all that follow."""
@@ -155,7 +163,9 @@ def _failure(context: RequestContext, request: Request, error: Exception) -> Ans
             exc_info=error,
         )
         error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-    return ROUTES[context.api_key].failed()(context, request, error)
+    route = route_of(context.api_key)
+    assert route is not None
+    return route.failed()(context, request, error)
 
 
 def _encode(context: RequestContext, answer: Answer) -> Outgoing | None:

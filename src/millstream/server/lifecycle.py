@@ -29,8 +29,6 @@ def run(config: BrokerConfig, announce: Announce) -> int:
     ignored = without_effect(config.overrides)
     if ignored:
         log.warning("settings without effect here: %s", ", ".join(ignored))
-    if config.zookeeper_connect:
-        log.warning("zookeeper.connect has no effect: this broker keeps its metadata by itself")
     loop = _new_event_loop()
     stopped = False
 

@@ -108,6 +108,7 @@ class AdminBroker:
             log_manager=self.log_manager,
             partitions=self.partitions,
             controller=self.controller,
+            cluster=None,
             group_runtime=unused,
             fetch_sessions=FetchSessions(
                 slots=10, evict_after_ms=120_000, random_id=lambda: next(counter)

@@ -59,6 +59,7 @@ class Calls:
             log_manager=self.site.log_manager,
             partitions=self.site.partitions,
             controller=cast("ControllerRuntime", self.controller),
+            cluster=None,
             group_runtime=lambda: self.site.groups,
             fetch_sessions=unused,
             producer_ids=unused,

@@ -75,7 +75,23 @@ class IdentitySettings(Config):
         "zookeeper.connect",
         None,
         None,
-        "The ZooKeeper ensemble of a cluster. Clusters are not built yet: it is read and reported, "
-        "and the broker keeps its metadata in its first log directory.",
+        "The ZooKeeper ensemble of a cluster as host:port,host:port/chroot. Without it the broker "
+        "is on its own and keeps its metadata in its first log directory.",
+        internal=True,
+    )
+    zookeeper_session_timeout_ms: int = int32(
+        "zookeeper.session.timeout.ms",
+        9_000,
+        at_least(1),
+        "Time in milliseconds without a sign of life after which ZooKeeper takes a broker for "
+        "dead. A broker whose process is gone is noticed at once.",
+        internal=True,
+    )
+    zookeeper_connection_timeout_ms: int | None = int32(
+        "zookeeper.connection.timeout.ms",
+        None,
+        None,
+        "Time in milliseconds that a start waits for ZooKeeper; by default twice the session "
+        "time-out.",
         internal=True,
     )

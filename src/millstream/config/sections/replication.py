@@ -94,3 +94,11 @@ class ReplicationSettings(Config):
         at_least(1),
         "Time in seconds between two looks for leaders to move back.",
     )
+    leader_imbalance_per_broker_percentage: int = int32(
+        "leader.imbalance.per.broker.percentage",
+        10,
+        None,
+        "Share of a broker's preferred leaderships, in percent, that may be elsewhere before they "
+        "are moved back.",
+        internal=True,
+    )

@@ -1,0 +1,191 @@
+"""Keeps this broker registered: an ephemeral node under `/brokers/ids`, for each session anew.
+
+The creation id of that node is the *broker epoch* (KIP-380). What a start may find in its place:
+
+==========================================  ====================================================
+nothing                                     make it
+a node of this session                      an answer was lost: it is ours
+a node of another session with our          our own, of a process that was killed or a session that
+directory id                                expired: replace it (KAFKA-14845). The directories are
+                                            locked, so its owner is no more
+anybody else's                              wait for one session time-out, then refuse to start
+==========================================  ====================================================
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from millstream.controller import paths, payloads
+from millstream.controller.payloads import PayloadError, Registration
+from millstream.model.broker import BrokerNode
+from millstream.model.clock import Clock
+from millstream.model.deferred import Deferred, spawn
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.metadata_store import (
+    BadVersionError,
+    ConnectionLossError,
+    Create,
+    Delete,
+    MetadataStore,
+    MetadataStoreError,
+    Node,
+    NodeExistsError,
+    NoNodeError,
+    SessionEvent,
+    SessionExpiredError,
+)
+from millstream.runtime.careful_writes import pause
+
+log = logging.getLogger(__name__)
+
+RETRY_MS: Final = 100
+
+
+class BrokerRegistration:
+    """One broker's registration. ``on_epoch`` hears each new broker epoch.
+
+    ``registration`` is what the broker says of itself; a continuity of None begins with its first
+    epoch and stays with it.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        clock: Clock,
+        *,
+        session_timeout_ms: int,
+        on_epoch: Callable[[int], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._session_timeout_ms = session_timeout_ms
+        self._on_epoch = on_epoch
+        self._node: BrokerNode | None = None
+        self._registration = Registration()
+        self._path = ""
+        self._running = False
+        self._stopped = False
+        self.epoch: int | None = None
+
+    def start(self, node: BrokerNode, registration: Registration) -> Deferred[int]:
+        """Register; the Deferred is filled with the broker epoch.
+
+        Fails with DUPLICATE_BROKER_REGISTRATION while another broker has the id.
+        """
+        self._node = node
+        self._registration = registration
+        self._path = paths.broker(node.broker_id)
+        return spawn(self._start())
+
+    async def _start(self) -> int:
+        deadline_ms = self._clock.monotonic_ms() + 1.5 * self._session_timeout_ms
+        self._running = True
+        epoch = await self._register(deadline_ms)
+        self._running = False
+        self._store.watch_session(self._session_changed)
+        self._store.watch(self._path, lambda _: self._check())
+        return epoch
+
+    @property
+    def continuity(self) -> int | None:
+        """The broker epoch since which this broker has kept everything; None before the first."""
+        return self._registration.continuity
+
+    def stop(self) -> None:
+        """Do not register again."""
+        self._stopped = True
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.CONNECTED:
+            self._check()
+
+    def _check(self) -> None:
+        """Register again if the registration is gone."""
+        if self._running or self._stopped:
+            return
+        self._running = True
+        spawn(self._check_and_register()).on_done(self._checked)
+
+    async def _check_and_register(self) -> None:
+        while not self._stopped:
+            try:
+                node = await self._store.get(self._path)
+            except NoNodeError:
+                pass
+            else:
+                if node.owner == self._store.session_id and node.creation_id == self.epoch:
+                    return
+            await self._register(None)
+
+    def _checked(self, done: Deferred[None]) -> None:
+        self._running = False
+        try:
+            done.result()
+        except (MetadataStoreError, KafkaError) as error:
+            log.warning("this broker is not registered: %s", error)
+            if not self._stopped:
+                self._clock.call_later(RETRY_MS, self._check)
+
+    async def _register(self, deadline_ms: float | None) -> int:
+        while True:
+            try:
+                epoch = await self._try()
+            except (ConnectionLossError, SessionExpiredError):
+                if self._stopped:
+                    raise
+                epoch = None
+            if epoch is not None:
+                self._registered(epoch)
+                return epoch
+            if deadline_ms is not None and self._clock.monotonic_ms() > deadline_ms:
+                raise KafkaError(
+                    ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+                    f"another broker is registered as {self._path}",
+                )
+            await pause(self._clock, RETRY_MS)
+
+    async def _try(self) -> int | None:
+        """Register once; None when it has to be tried again."""
+        assert self._node is not None
+        data = payloads.broker(self._node, self._clock.now_ms(), self._registration)
+        create = Create(self._path, data, ephemeral=True)
+        try:
+            done = await self._store.multi([create])
+        except NodeExistsError:
+            pass
+        else:
+            return done[0].creation_id
+        try:
+            node = await self._store.get(self._path)
+        except NoNodeError:
+            return None
+        if node.owner == self._store.session_id:
+            return node.creation_id
+        if not self._is_own(node):
+            return None
+        try:
+            done = await self._store.multi([Delete(self._path, node.version), create])
+        except (NoNodeError, BadVersionError, NodeExistsError):
+            return None
+        return done[1].creation_id
+
+    def _is_own(self, node: Node) -> bool:
+        assert self._node is not None
+        try:
+            _, found = payloads.read_broker(
+                self._path, node.data, broker_id=self._node.broker_id, epoch=node.creation_id
+            )
+        except PayloadError:
+            return False
+        mine = self._registration.directory_id
+        return bool(mine) and found.directory_id == mine
+
+    def _registered(self, epoch: int) -> None:
+        log.info("registered with broker epoch %d", epoch)
+        self.epoch = epoch
+        if self._registration.continuity is None:
+            self._registration = self._registration._replace(continuity=epoch)
+        self._on_epoch(epoch)

@@ -1,0 +1,433 @@
+"""The controller's decisions about leaders and replicas, each an event at the desk.
+
+What is decided is pure (`controller.election`, `isr_changes`, `reassignment`); here it is stored,
+shown, and followed by what it makes possible: a partition that has gained a replica may be done
+moving, one that has no leader may get one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from millstream.controller import reassignment, topic_deletion
+from millstream.controller.broker_changes import broker_changes
+from millstream.controller.context import ControllerContext, LiveBroker, TopicState
+from millstream.controller.election import (
+    LogEnd,
+    after_joining,
+    after_leaving,
+    before_shutdown,
+    elect_longest,
+    last_resort,
+    preferred,
+)
+from millstream.controller.isr_changes import WantedIsr, check_sender, plan_isr
+from millstream.model.broker import BrokerId
+from millstream.model.deferred import Deferred
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.leadership import NO_LEADER, PartitionState
+from millstream.model.topic import TopicId, TopicPartition
+from millstream.runtime.controller_desk import ControllerDesk
+from millstream.runtime.partition_writes import Changes, PartitionWrites
+
+log = logging.getLogger(__name__)
+
+LogEnds = Mapping[TopicPartition, Mapping[BrokerId, LogEnd]]
+
+AskLogs = Callable[[Mapping[TopicPartition, Sequence[BrokerId]]], Deferred[LogEnds]]
+"""Asks brokers how far their logs reach; who does not answer is left out."""
+
+
+class ElectionType(Enum):
+    """What a caller wants elected; the value is the code on the wire."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A wish to move a partition: to which brokers, or (None) back to where it was."""
+
+    topic_partition: TopicPartition
+    target: Sequence[int] | None
+
+
+NOT_HERE: Final = KafkaError(
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+)
+
+
+class ReplicaControl:
+    """Leaders, in-sync replicas and moves of all partitions. ``ask_logs`` reaches the brokers."""
+
+    def __init__(self, desk: ControllerDesk, ask_logs: AskLogs) -> None:
+        self._desk = desk
+        self._partitions = PartitionWrites(desk)
+        self._ask_logs = ask_logs
+        self._asking: set[TopicPartition] = set()
+        self.unclean_elections = 0
+        """Leaders that were elected although they may lack records."""
+
+    @property
+    def _context(self) -> ControllerContext:
+        return self._desk.context
+
+    # --- brokers -----------------------------------------------------------------------------
+
+    async def take_brokers(self, registered: Sequence[LiveBroker]) -> None:
+        """Take over who is registered now; part of an event."""
+        changes = broker_changes(self._context.brokers, registered)
+        if not changes:
+            return
+        for broker_id in changes.left:
+            self._context.remove_broker(broker_id)
+        if changes.left:
+            log.info("brokers that left: %s", sorted(changes.left))
+            # Those that came again are told of it before they are told anything else.
+            await self._partitions.apply(self._after_leaving(changes.left))
+        for broker in changes.joined:
+            self._context.put_broker(broker)
+        self._desk.show_brokers()
+        if changes.joined:
+            log.info("brokers that came: %s", sorted(changes.joined_ids))
+            await self._partitions.apply(self._after_joining(changes.joined_ids))
+        self._seek_last_resort()
+
+    async def reconcile(self) -> None:
+        """Bring all partitions into agreement with who lives: a controller's first event."""
+        context = self._context
+        keepers = {
+            each
+            for topic in context.topics.values()
+            for state in topic.partitions
+            for each in (*state.isr, state.leader)
+        }
+        gone = frozenset(keepers - context.brokers.keys() - {NO_LEADER})
+        await self._partitions.apply(self._after_leaving(gone))
+        await self._partitions.apply(self._after_joining(frozenset(context.brokers)))
+        await self._settle_moves(
+            (TopicPartition(topic.name, index), state)
+            for topic in context.topics.values()
+            for index, state in enumerate(topic.partitions)
+        )
+        self._seek_last_resort()
+
+    def _after_leaving(self, gone: frozenset[BrokerId]) -> Changes:
+        electorate = self._context.electorate()
+        return self._partitions.each(
+            lambda topic, state: after_leaving(
+                state,
+                gone,
+                electorate,
+                min_insync_replicas=self._desk.min_insync_replicas(topic),
+                controller_epoch=self._context.controller_epoch,
+            )
+        )
+
+    def _after_joining(self, joined: frozenset[BrokerId]) -> Changes:
+        electorate = self._context.electorate()
+        return self._partitions.each(
+            lambda topic, state: after_joining(
+                state,
+                joined,
+                electorate,
+                min_insync_replicas=self._desk.min_insync_replicas(topic),
+                controller_epoch=self._context.controller_epoch,
+            )
+        )
+
+    def let_go(self, broker_id: BrokerId, topics: Iterable[TopicId]) -> Deferred[None]:
+        """Take note that a broker has let go of deleted topics."""
+        return self._desk.submit(lambda: self._let_go(broker_id, topics))
+
+    async def _let_go(self, broker_id: BrokerId, topics: Iterable[TopicId]) -> None:
+        context = self._context
+        done = [each for each in topics if topic_deletion.let_go(context, each, broker_id)]
+        if done:
+            await self._desk.write(
+                op for each in done for op in topic_deletion.forgetting(context, each)
+            )
+        for each in done:
+            del context.deletions[each]
+
+    # --- in-sync replicas ----------------------------------------------------------------------
+
+    def propose(
+        self, sender: BrokerId, broker_epoch: int, wanted: Sequence[WantedIsr]
+    ) -> Deferred[list[PartitionState | KafkaError]]:
+        """Decide about ISRs that a leader proposes; the results are in their order."""
+        return self._desk.submit(lambda: self._propose(sender, broker_epoch, wanted))
+
+    async def _propose(
+        self, sender: BrokerId, broker_epoch: int, wanted: Sequence[WantedIsr]
+    ) -> list[PartitionState | KafkaError]:
+        context = self._context
+        check_sender(context, sender, broker_epoch)
+        results: list[PartitionState | KafkaError] = []
+        changes: Changes = {}
+        for each in wanted:
+            topic = context.topic_by_id(each.topic_id)
+            minimum = 1 if topic is None else self._desk.min_insync_replicas(topic)
+            try:
+                after = plan_isr(context, sender, each, min_insync_replicas=minimum)
+            except KafkaError as error:
+                results.append(error)
+                continue
+            results.append(after)
+            assert topic is not None
+            if after is not topic.partitions[each.index]:
+                changes[TopicPartition(topic.name, each.index)] = after
+        await self._partitions.apply(changes)
+        await self._settle_moves(
+            (place, state) for place, state in changes.items() if reassignment.is_moving(state)
+        )
+        return results
+
+    # --- elections -----------------------------------------------------------------------------
+
+    def elect(
+        self, election_type: ElectionType, partitions: Sequence[TopicPartition] | None
+    ) -> Deferred[dict[TopicPartition, KafkaError | None]]:
+        """Elect leaders for some partitions, or (None) for all that need it; None is success."""
+        return self._desk.submit(lambda: self._elect(election_type, partitions))
+
+    async def _elect(
+        self, election_type: ElectionType, partitions: Sequence[TopicPartition] | None
+    ) -> dict[TopicPartition, KafkaError | None]:
+        places = self._partitions.all_places() if partitions is None else partitions
+        results: dict[TopicPartition, KafkaError | None] = {}
+        changes: Changes = {}
+        unclean: dict[TopicPartition, Sequence[BrokerId]] = {}
+        for place in places:
+            state = self._partitions.find(place)
+            if state is None:
+                results[place] = NOT_HERE
+                continue
+            try:
+                if election_type is ElectionType.PREFERRED:
+                    changes[place] = self._plan_preferred(state)
+                else:
+                    unclean[place] = self._plan_unclean(state)
+                results[place] = None
+            except KafkaError as error:
+                results[place] = error
+        await self._partitions.apply(changes)
+        if unclean:
+            results |= await self._elect_longest(unclean, unclean=True)
+        if partitions is None:
+            not_needed = ErrorCode.ELECTION_NOT_NEEDED
+            results = {
+                place: error
+                for place, error in results.items()
+                if error is None or error.error is not not_needed
+            }
+        return results
+
+    def _plan_preferred(self, state: PartitionState) -> PartitionState:
+        after = preferred(
+            state,
+            self._context.electorate(),
+            controller_epoch=self._context.controller_epoch,
+        )
+        if after is state:
+            raise KafkaError(
+                ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+            )
+        if after is None:
+            raise KafkaError(
+                ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+                "The preferred leader was not available.",
+            )
+        return after
+
+    def _plan_unclean(self, state: PartitionState) -> Sequence[BrokerId]:
+        if state.leader != NO_LEADER:
+            raise KafkaError(
+                ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+            )
+        found = last_resort(state, self._context.electorate(), allow_unclean=True)
+        if found is None:
+            raise KafkaError(
+                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No replica of the partition is alive."
+            )
+        return found.candidates
+
+    def rebalance(self, imbalance_percentage: int) -> Deferred[None]:
+        """Give leaderships back to preferred replicas that too many of have moved away."""
+        return self._desk.submit(lambda: self._rebalance(imbalance_percentage))
+
+    async def _rebalance(self, imbalance_percentage: int) -> None:
+        wanted: dict[BrokerId, list[TopicPartition]] = {}
+        counts: dict[BrokerId, int] = {}
+        for place in self._partitions.all_places():
+            state = self._partitions.find(place)
+            assert state is not None
+            first = state.replicas[0]
+            counts[first] = counts.get(first, 0) + 1
+            if state.leader not in (first, NO_LEADER) and not reassignment.is_moving(state):
+                wanted.setdefault(first, []).append(place)
+        chosen = [
+            place
+            for broker_id, places in wanted.items()
+            if len(places) * 100 > imbalance_percentage * counts[broker_id]
+            for place in places
+        ]
+        if chosen:
+            await self._elect(ElectionType.PREFERRED, chosen)
+
+    # --- where nobody is known to have everything ----------------------------------------------
+
+    def _seek_last_resort(self) -> None:
+        """Compare logs where that is the only way to a leader."""
+        wanted: dict[bool, dict[TopicPartition, Sequence[BrokerId]]] = {True: {}, False: {}}
+        electorate = self._context.electorate()
+        for topic in self._context.topics.values():
+            allow = self._desk.allows_unclean_election(topic)
+            for index, state in enumerate(topic.partitions):
+                place = TopicPartition(topic.name, index)
+                if state.leader != NO_LEADER or place in self._asking:
+                    continue
+                found = last_resort(state, electorate, allow_unclean=allow)
+                if found is not None:
+                    wanted[found.unclean][place] = found.candidates
+        for unclean, candidates in wanted.items():
+            if candidates:
+                self._asking.update(candidates)
+                done = self._desk.submit(
+                    lambda unclean=unclean, candidates=candidates: self._elect_longest(  # type: ignore[misc]
+                        candidates, unclean=unclean
+                    )
+                )
+                done.on_done(lambda _, c=candidates: self._asking.difference_update(c))  # type: ignore[misc]
+
+    async def _elect_longest(
+        self, candidates: Mapping[TopicPartition, Sequence[BrokerId]], *, unclean: bool
+    ) -> dict[TopicPartition, KafkaError | None]:
+        ends = await self._ask_logs(candidates)
+        self._desk.check_active()
+        results: dict[TopicPartition, KafkaError | None] = {}
+        changes: Changes = {}
+        for place, asked in candidates.items():
+            state = self._partitions.find(place)
+            found = ends.get(place, {})
+            complete = unclean or len(found) == len(asked)
+            if state is None or state.leader != NO_LEADER or not found or not complete:
+                results[place] = KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+                continue
+            log.warning(
+                "%s: nobody is known to have everything; the longest log of %s is to lead%s",
+                place,
+                sorted(found),
+                " (unclean)" if unclean else "",
+            )
+            self.unclean_elections += 1
+            changes[place] = elect_longest(
+                state,
+                found,
+                controller_epoch=self._context.controller_epoch,
+                epoch=max(end.last_epoch for end in found.values()),
+            )
+            results[place] = None
+        await self._partitions.apply(changes)
+        return results
+
+    # --- a broker that stops -------------------------------------------------------------------
+
+    def stop_leading(
+        self, broker_id: BrokerId, broker_epoch: int
+    ) -> Deferred[list[TopicPartition]]:
+        """Move leaderships off a broker that is about to stop; return what nobody else can lead."""
+        return self._desk.submit(lambda: self._stop_leading(broker_id, broker_epoch))
+
+    async def _stop_leading(self, broker_id: BrokerId, broker_epoch: int) -> list[TopicPartition]:
+        context = self._context
+        check_sender(context, broker_id, broker_epoch)
+        if broker_id not in context.shutting_down:
+            log.info("broker %d is about to stop", broker_id)
+        context.shutting_down.add(broker_id)
+        electorate = context.electorate()
+        changes: Changes = {}
+        remaining = []
+        for topic in context.topics.values():
+            for index, state in enumerate(topic.partitions):
+                place = TopicPartition(topic.name, index)
+                after = before_shutdown(
+                    state,
+                    broker_id,
+                    electorate,
+                    min_insync_replicas=self._desk.min_insync_replicas(topic),
+                    controller_epoch=context.controller_epoch,
+                )
+                if after is None:
+                    remaining.append(place)
+                elif after is not state:
+                    changes[place] = after
+        await self._partitions.apply(changes)
+        return remaining
+
+    # --- moves ---------------------------------------------------------------------------------
+
+    def move(self, wanted: Sequence[Move]) -> Deferred[dict[TopicPartition, KafkaError | None]]:
+        """Begin or cancel moves, each for itself; None is success."""
+        return self._desk.submit(lambda: self._move(wanted))
+
+    async def _move(self, wanted: Sequence[Move]) -> dict[TopicPartition, KafkaError | None]:
+        results: dict[TopicPartition, KafkaError | None] = {}
+        changes: Changes = {}
+        for each in wanted:
+            place = each.topic_partition
+            state = self._partitions.find(place)
+            if state is None:
+                results[place] = NOT_HERE
+                continue
+            try:
+                after = self._plan_move(self._context.topics[place.topic], state, each.target)
+            except KafkaError as error:
+                results[place] = error
+                continue
+            results[place] = None
+            if after is not state:
+                changes[place] = after
+        await self._partitions.apply(changes)
+        return results
+
+    def _plan_move(
+        self, topic: TopicState, state: PartitionState, target: Sequence[int] | None
+    ) -> PartitionState:
+        context = self._context
+        minimum = self._desk.min_insync_replicas(topic)
+        if target is None:
+            return reassignment.cancel(
+                state,
+                context.electorate(),
+                min_insync_replicas=minimum,
+                controller_epoch=context.controller_epoch,
+            )
+        return reassignment.start(
+            state,
+            target,
+            context.live_brokers,
+            context.electorate(),
+            min_insync_replicas=minimum,
+            controller_epoch=context.controller_epoch,
+        )
+
+    async def _settle_moves(self, moving: Iterable[tuple[TopicPartition, PartitionState]]) -> None:
+        changes: Changes = {}
+        for place, state in moving:
+            topic = self._context.topics[place.topic]
+            after = reassignment.settle(
+                state,
+                self._context.electorate(),
+                min_insync_replicas=self._desk.min_insync_replicas(topic),
+                controller_epoch=self._context.controller_epoch,
+            )
+            if after is not None:
+                log.info("%s: moved to %s", place, after.replicas)
+                changes[place] = after
+        await self._partitions.apply(changes)
