@@ -1,8 +1,8 @@
 """Seeded schedules of trouble for one producer, and what must hold afterwards.
 
 A schedule sends numbered records to some partitions while connections are delayed, cut before or
-after a request was handled, reset and refused, brokers stop and start, leaders move, and answers say
-NOT_LEADER or that replicas are missing. What must hold, per partition:
+after a request was handled, reset and refused, brokers stop and start, leaders move, and answers
+say NOT_LEADER or that replicas are missing. What must hold, per partition:
 
 * a record that was acknowledged is there, once, and at the offset that was told;
 * no record is there twice;

@@ -1,8 +1,33 @@
-"""A blocking client of any Kafka-protocol broker, for the command line and for Spark.
+"""A client of any Kafka-protocol broker: producer, consumer and admin.
 
-`cluster.Cluster` is where to start: it knows brokers and leaders and keeps a connection to each
-broker that is used. The other modules are functions and small classes over it, one per subject:
-`topics`, `configs`, `log_dirs`, `groups`, `offsets`, `fetch`, `produce`. What a request needs on
-the wire is sans-IO (`conversation`); `connection` alone touches a socket. Nothing here imports
-numpy or pyarrow, and nothing starts a thread: a client is used by one thread at a time.
+``Producer``, ``Consumer`` and ``Admin`` here are for programs with threads; `millstream.client.aio`
+has the same for asyncio. Both drive one core (`core/`), which knows no socket, clock or thread.
+Names load when they are first used, so that a tool pays only for what it needs.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from millstream.client.consumer import Consumer as Consumer
+    from millstream.client.core.producer.batch import RecordMetadata as RecordMetadata
+    from millstream.client.producer import Producer as Producer
+    from millstream.client.producer import RecordFuture as RecordFuture
+
+_HOMES: Final = {
+    "Consumer": "millstream.client.consumer",
+    "Producer": "millstream.client.producer",
+    "RecordFuture": "millstream.client.producer",
+    "RecordMetadata": "millstream.client.core.producer.batch",
+}
+
+__all__ = ["Consumer", "Producer", "RecordFuture", "RecordMetadata"]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)

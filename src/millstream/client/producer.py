@@ -143,7 +143,6 @@ class Producer:
                 if appended is not None:
                     return RecordFuture(*appended)
         self._loop.check_process()
-        core.check_size(key, value, pairs)
         return self._send_when_free(
             lambda: accumulator.append(
                 core.plan(buffer, key, value, partition),

@@ -112,7 +112,6 @@ class Producer:
 
         appended = None if core.accumulator.is_closed else append()
         if appended is None:
-            core.check_size(key, value, pairs)
             appended = await self._append_when_free(append)
         if self._yields:
             self._yields = False

@@ -21,6 +21,7 @@ from millstream.client.core.producer.batch import (
 from millstream.client.core.producer.partitioner import StickyChoice
 from millstream.client.core.producer.sequences import comes_after
 from millstream.client.core.settings import ProducerSettings
+from millstream.client.errors import RecordTooLargeError
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import HEADER_SIZE
 from millstream.records.record import Header
@@ -92,7 +93,8 @@ class RecordAccumulator:
         self.wake: Callable[[], None] = lambda: None
         """Set by the sender: something new may be ready."""
         self._total_bytes = settings.buffer_memory
-        self._room = max(settings.batch_size - HEADER_SIZE, 0)
+        self._room = max(min(settings.batch_size, settings.max_request_size) - HEADER_SIZE, 0)
+        self._max_request_bytes = settings.max_request_size
         self._batch_size = settings.batch_size
         self._now_ms = now_ms
         self._random = random
@@ -133,11 +135,12 @@ class RecordAccumulator:
     ) -> tuple[ProducerBatch, int] | None:
         """Add a record, with the lock held; None when there is no memory for it.
 
-        The caller has made sure that the record alone does not exceed ``max.request.size``.
+        RecordTooLargeError for one that could never be sent.
         """
         size = record_bytes(key, value, headers)
         held = size + HELD_BYTES
         if held > self.free_bytes:
+            self._check_size(size)
             return None
         batch = queue.last
         if batch is None or size > batch.room:
@@ -148,7 +151,20 @@ class RecordAccumulator:
         self.free_bytes -= held
         return batch, batch.append(timestamp_ms, key, value, headers, callback)
 
+    def _check_size(self, size: int) -> None:
+        most = self._max_request_bytes
+        if HEADER_SIZE + size > most:
+            raise RecordTooLargeError(
+                f"a record takes up to {HEADER_SIZE + size} bytes, max.request.size is {most}"
+            )
+        if HEADER_SIZE + size + HELD_BYTES > self._total_bytes:
+            raise RecordTooLargeError(
+                f"a record takes up to {size} bytes, buffer.memory is {self._total_bytes}"
+            )
+
     def _new_batch(self, queue: PartitionQueue, size: int) -> ProducerBatch:
+        if size > self._room:
+            self._check_size(size)
         full = queue.last
         if full is not None:
             self.end(queue)

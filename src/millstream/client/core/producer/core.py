@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final, cast
@@ -15,7 +15,6 @@ from millstream.client.core.producer.accumulator import (
     PartitionQueue,
     RecordAccumulator,
     TopicBuffer,
-    record_bytes,
 )
 from millstream.client.core.producer.metrics import ProducerMetrics
 from millstream.client.core.producer.partitioner import KeyPartitioner, chosen
@@ -25,14 +24,11 @@ from millstream.client.core.waiting import within
 from millstream.client.errors import (
     BrokerError,
     ClosedError,
-    RecordTooLargeError,
     SerializationError,
     TimedOutError,
 )
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ConfigError, ErrorCode
-from millstream.records.batch import HEADER_SIZE
-from millstream.records.record import Header
 
 Serializer = Callable[[str, object], bytes | None]
 """From (topic, key or value) to bytes."""
@@ -94,19 +90,6 @@ class ProducerCore:
                 f"topic {topic.name!r} has {count} partitions, no partition {partition}",
             )
         return topic.queues[partition]
-
-    def check_size(self, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> None:
-        """Raise RecordTooLargeError for a record that could never be sent."""
-        size = HEADER_SIZE + record_bytes(key, value, headers)
-        if size > self.settings.max_request_size:
-            raise RecordTooLargeError(
-                f"a record takes up to {size} bytes, "
-                f"max.request.size is {self.settings.max_request_size}"
-            )
-        if size + 1024 > self.settings.buffer_memory:
-            raise RecordTooLargeError(
-                f"a record takes up to {size} bytes, buffer.memory is {self.settings.buffer_memory}"
-            )
 
     # --- on the loop -----------------------------------------------------------------------------
 

@@ -1,0 +1,68 @@
+"""The producer under asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from tests.unit.client.scripted_broker import TOPIC, ScriptedBroker
+
+from millstream.client.aio import Producer
+from millstream.client.errors import BufferFullError, ClosedError
+from millstream.protocol.message import Request, Response
+from millstream.protocol.messages.produce import ProduceRequest
+
+
+def test_records_are_sent_and_awaited() -> None:
+    async def run(bootstrap: str) -> None:
+        async with Producer(bootstrap_servers=bootstrap, batch_size=500) as producer:
+            futures = [await producer.send(TOPIC, b"%d" % number) for number in range(100)]
+            assert [(await each).offset for each in futures] == list(range(100))
+            assert (await producer.send_and_wait(TOPIC, b"x", headers={"a": b"b"})).offset == 100
+            await producer.flush()
+            assert len(await producer.partitions_for(TOPIC)) == 1
+            assert producer.metrics()["producer-metrics", "record-send-total"] == 101
+        with pytest.raises(ClosedError):
+            await producer.send(TOPIC, b"")
+        await producer.close()
+        assert len(asyncio.all_tasks()) == 1
+
+    with ScriptedBroker() as broker:
+        asyncio.run(run(broker.bootstrap))
+
+
+def test_a_producer_that_was_not_started_says_so() -> None:
+    async def run() -> None:
+        with pytest.raises(ClosedError, match="async with"):
+            await Producer(bootstrap_servers="127.0.0.1:1").send(TOPIC, b"")
+
+    asyncio.run(run())
+
+
+async def fill(producer: Producer) -> None:
+    for _ in range(1000):
+        await producer.send(TOPIC, bytes(100))
+
+
+def test_a_full_buffer_waits() -> None:
+    opened = threading.Event()
+
+    def gate(request: Request) -> Response | None:
+        if isinstance(request, ProduceRequest):
+            opened.wait(30)
+        return None
+
+    async def run(bootstrap: str) -> None:
+        async with Producer(
+            bootstrap_servers=bootstrap, buffer_memory=20_000, max_block_ms=50
+        ) as producer:
+            with pytest.raises(BufferFullError):
+                await fill(producer)
+            opened.set()
+            await producer.flush()
+            assert (await producer.send_and_wait(TOPIC, bytes(100))).offset > 10
+
+    with ScriptedBroker() as broker:
+        broker.intercept.append(gate)
+        asyncio.run(run(broker.bootstrap))

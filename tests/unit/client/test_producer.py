@@ -1,0 +1,249 @@
+"""The blocking producer over real sockets: futures, callbacks, memory, forks, and its end."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+import time
+
+import pytest
+from tests.unit.client.scripted_broker import TOPIC, CutConnectionError, ScriptedBroker
+
+from millstream.client import Producer, RecordMetadata
+from millstream.client.errors import (
+    BrokerError,
+    BufferFullError,
+    ClosedError,
+    ForkedError,
+    RecordTooLargeError,
+    SerializationError,
+    TimedOutError,
+)
+from millstream.model.errors import ConfigError, ErrorCode
+from millstream.protocol.message import Request, Response
+from millstream.protocol.messages.produce import ProduceRequest
+from millstream.records.batch import iter_batches
+from millstream.records.record import Record, read_records
+
+
+def records(broker: ScriptedBroker) -> list[Record]:
+    return [
+        record
+        for data in broker.batches
+        for batch in iter_batches(data)
+        for record in read_records(batch)
+    ]
+
+
+def fill(producer: Producer) -> None:
+    for _ in range(1000):
+        producer.send(TOPIC, bytes(100))
+
+
+class Gate:
+    """Holds Produce requests back until it is opened."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+
+    def __call__(self, request: Request) -> Response | None:
+        if isinstance(request, ProduceRequest):
+            self.opened.wait(30)
+        return None
+
+
+def test_send_and_wait() -> None:
+    with ScriptedBroker() as broker, Producer(bootstrap_servers=broker.bootstrap) as producer:
+        first = producer.send(TOPIC, b"a", key=b"k", headers={"h": b"1", "n": None})
+        assert first.result(10) == RecordMetadata(TOPIC, 0, 0, first.result().timestamp_ms)
+        assert producer.send(TOPIC, "text", timestamp_ms=5).result(10).timestamp_ms == 5
+        assert producer.send(TOPIC, None, "k").result(10).offset == 2
+        assert first.exception() is None
+        assert [(each.key, each.value, each.headers) for each in records(broker)] == [
+            (b"k", b"a", (("h", b"1"), ("n", None))),
+            (None, b"text", ()),
+            (b"k", None, ()),
+        ]
+
+
+def test_callbacks_come_in_order_and_their_errors_do_no_harm() -> None:
+    offsets: list[int] = []
+
+    def told(metadata: RecordMetadata | None, error: Exception | None) -> None:
+        assert metadata is not None
+        offsets.append(metadata.offset)
+        raise RuntimeError("of the user's own")
+
+    with ScriptedBroker() as broker:
+        with Producer(bootstrap_servers=broker.bootstrap, batch_size=200) as producer:
+            for number in range(50):
+                producer.send(TOPIC, b"%d" % number, on_delivery=told)
+            producer.flush(10)
+        assert offsets == list(range(50))
+
+
+def test_many_threads_may_send() -> None:
+    with ScriptedBroker() as broker:
+        with Producer(bootstrap_servers=broker.bootstrap, batch_size=500) as producer:
+
+            def send(name: int) -> None:
+                for number in range(200):
+                    producer.send(TOPIC, b"%d %d" % (name, number))
+
+            threads = [threading.Thread(target=send, args=(name,)) for name in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        rows = [bytes(each.value or b"").split() for each in records(broker)]
+        for name in range(4):
+            mine = [int(number) for who, number in rows if int(who) == name]
+            assert mine == list(range(200))
+
+
+def test_memory_is_bounded_and_a_full_buffer_waits_or_says_so() -> None:
+    with ScriptedBroker() as broker:
+        gate = Gate()
+        broker.intercept.append(gate)
+        producer = Producer(
+            bootstrap_servers=broker.bootstrap, buffer_memory=50_000, max_block_ms=50, linger_ms=0
+        )
+        with pytest.raises(BufferFullError, match=r"max\.block\.ms"):
+            fill(producer)
+        metrics = producer.metrics()
+        assert metrics["producer-metrics", "buffer-exhausted-total"] == 1
+        assert metrics["producer-metrics", "buffer-available-bytes"] < 400
+        timer = threading.Timer(0.05, gate.opened.set)
+        producer._settings = dataclasses.replace(producer._settings, max_block_ms=10_000)
+        timer.start()
+        producer.send(TOPIC, bytes(100)).result(10)
+        timer.join()
+        producer.close()
+        assert producer.metrics()["producer-metrics", "buffer-available-bytes"] == 50_000
+
+
+def test_what_cannot_be_sent_is_said_at_once() -> None:
+    with ScriptedBroker() as broker:
+        with Producer(
+            bootstrap_servers=broker.bootstrap, max_request_size=1000, max_block_ms=300
+        ) as producer:
+            with pytest.raises(RecordTooLargeError, match=r"max\.request\.size"):
+                producer.send(TOPIC, bytes(1000))
+            with pytest.raises(SerializationError):
+                producer.send(TOPIC, 5)
+            with pytest.raises(SerializationError):
+                producer.send(TOPIC, b"", headers=[(b"name", b"")])  # type: ignore[list-item]
+            with pytest.raises(BrokerError) as caught:
+                producer.send(TOPIC, b"", partition=7)
+            assert caught.value.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert caught.value.advice
+        with pytest.raises(ClosedError):
+            producer.send(TOPIC, b"")
+    with pytest.raises(ConfigError, match="the nearest is 'linger_ms'"):
+        Producer(bootstrap_servers="a:1", lingerms=1)
+
+
+def test_serializers_and_a_partitioner_of_the_user() -> None:
+    asked: list[tuple[str, bytes | None, bytes | None, int]] = []
+
+    def choose(topic: str, key: bytes | None, value: bytes | None, count: int) -> int:
+        asked.append((topic, key, value, count))
+        return 0
+
+    with (
+        ScriptedBroker() as broker,
+        Producer(
+            bootstrap_servers=broker.bootstrap,
+            value_serializer=lambda topic, value: repr(value).encode(),
+            key_serializer=lambda topic, key: None if key is None else bytes([key]),
+            partitioner=choose,
+        ) as producer,
+    ):
+        producer.send(TOPIC, {"a": 1}, 7).result(10)
+        assert asked == [(TOPIC, b"\x07", b"{'a': 1}", 1)]
+
+
+def test_a_cut_connection_loses_and_doubles_nothing() -> None:
+    with ScriptedBroker() as broker:
+        cuts = [3]
+
+        def cut(request: Request) -> Response | None:
+            if isinstance(request, ProduceRequest) and cuts[0]:
+                cuts[0] -= 1
+                if cuts[0] % 2:
+                    records_ = request.topic_data[0].partition_data[0].records
+                    assert records_ is not None
+                    broker.append(bytes(records_))
+                raise CutConnectionError
+            return None
+
+        broker.intercept.append(cut)
+        with Producer(bootstrap_servers=broker.bootstrap, batch_size=100) as producer:
+            futures = [producer.send(TOPIC, b"%d" % number) for number in range(30)]
+            assert [each.result(20).offset for each in futures] == list(range(30))
+        assert [each.value for each in records(broker)] == [b"%d" % each for each in range(30)]
+
+
+def test_close_gives_up_after_its_timeout_and_leaves_nothing() -> None:
+    threads, descriptors = threading.active_count(), set(os.listdir("/proc/self/fd"))
+    with ScriptedBroker() as broker:
+        gate = Gate()
+        broker.intercept.append(gate)
+        producer = Producer(bootstrap_servers=broker.bootstrap)
+        future = producer.send(TOPIC, b"a")
+        with pytest.raises(TimedOutError, match="still on its way"):
+            future.result(0.01)
+        producer.close(0.05)
+        with pytest.raises(ClosedError):
+            future.result()
+        with pytest.raises(ClosedError):
+            producer.flush()
+        producer.close()
+        gate.opened.set()
+    deadline = time.monotonic() + 10
+    while threading.active_count() > threads and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == threads
+    assert set(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_close_in_a_callback() -> None:
+    done = threading.Event()
+    with ScriptedBroker() as broker:
+        producer = Producer(bootstrap_servers=broker.bootstrap)
+
+        def told(metadata: RecordMetadata | None, error: Exception | None) -> None:
+            producer.close()
+            done.set()
+
+        producer.send(TOPIC, b"a", on_delivery=told)
+        assert done.wait(10)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_is_told_and_the_parent_goes_on() -> None:
+    with ScriptedBroker() as broker, Producer(bootstrap_servers=broker.bootstrap) as producer:
+        producer.send(TOPIC, b"a").result(10)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                producer.send(TOPIC, b"b")
+            except ForkedError:
+                producer.close()
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert producer.send(TOPIC, b"c").result(10).offset == 1
+
+
+def test_partitions_and_metrics() -> None:
+    with ScriptedBroker() as broker, Producer(bootstrap_servers=broker.bootstrap) as producer:
+        assert [each.leader for each in producer.partitions_for(TOPIC)] == [1]
+        producer.send(TOPIC, b"a").result(10)
+        metrics = producer.metrics()
+        assert metrics["producer-metrics", "record-send-total"] == 1
+        assert metrics["producer-topic-metrics", f"{TOPIC}.record-send-total"] == 1
+        assert metrics["producer-metrics", "request-latency-max"] > 0
