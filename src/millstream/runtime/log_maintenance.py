@@ -7,13 +7,14 @@ files, writing the checkpoints and fsync happen off it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from millstream.config.dynamic import DynamicConfig
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred
 from millstream.model.errors import StorageError
+from millstream.model.topic import TopicPartition
 from millstream.runtime.offload import Offload
 from millstream.runtime.partitions import Partitions
 from millstream.storage.log_manager import LogManager
@@ -41,13 +42,16 @@ class LogMaintenance:
         partitions: Partitions,
         *,
         max_producers: int = MAX_PRODUCERS,
+        busy: Callable[[], Collection[TopicPartition]] = tuple,
     ) -> None:
+        """``busy`` tells which logs are being compacted: retention leaves them alone."""
         self._clock = clock
         self._offload = offload
         self._config = config
         self._log_manager = log_manager
         self._partitions = partitions
         self._max_producers = max_producers
+        self._busy = busy
         self._timers: dict[str, TimerHandle] = {}
         self._checkpointing = False
 
@@ -90,7 +94,7 @@ class LogMaintenance:
         self._timers[duty] = self._clock.call_later(interval_ms(), fire)
 
     def _retain(self) -> None:
-        self._log_manager.delete_old_segments(now_ms=self._clock.now_ms())
+        self._log_manager.delete_old_segments(now_ms=self._clock.now_ms(), busy=self._busy())
 
     def _remove(self) -> None:
         plan = self._log_manager.removal_plan(now_ms=self._clock.now_ms())

@@ -28,6 +28,7 @@ from millstream.net.listener import Listener
 from millstream.net.receive_budget import ReceiveBudget
 from millstream.runtime.clock import LoopClock
 from millstream.runtime.fetch_sessions import FetchSessions
+from millstream.runtime.log_cleaner import LogCleaner
 from millstream.runtime.log_loading import LogLoading
 from millstream.runtime.log_maintenance import LogMaintenance
 from millstream.runtime.metadata_cache import MetadataCache, TopicImage
@@ -94,8 +95,21 @@ class Broker:
             on_directory_failed=self._directory_failed,
         )
         self._groups: GroupCoordinatorRuntime | None = None
+        self._cleaner = LogCleaner(
+            self._clock,
+            self._offload,
+            self._dynamic,
+            log_manager=self._log_manager,
+            environment=self._environment,
+            on_storage_error=self._partitions.storage_failed,
+        )
         self._maintenance = LogMaintenance(
-            self._clock, self._offload, self._dynamic, self._log_manager, self._partitions
+            self._clock,
+            self._offload,
+            self._dynamic,
+            self._log_manager,
+            self._partitions,
+            busy=lambda: self._cleaner.busy,
         )
         self._mover = ReplicaMover(
             self._clock,
@@ -127,6 +141,8 @@ class Broker:
         if self._metadata.topic(GROUP_METADATA_TOPIC) is not None:
             self._group_runtime()
         self._maintenance.start()
+        if config.log_cleaner_enable:
+            self._cleaner.start()
         self._mover.resume()
         self._started = True
         self._serve(
@@ -169,6 +185,7 @@ class Broker:
         for listener in self._listeners:
             listener.close()
         self._maintenance.stop()
+        self._wait(self._cleaner.stop())
         self._mover.stop()
         if self._groups is not None:
             self._groups.stop()

@@ -133,7 +133,9 @@ def finish_swap(swap: Swap, *, now_ms: int) -> None:
     """Give the new segment its final names, and the old ones to deletion. Raises StorageError."""
     log, local = swap.log, swap.log.local
     try:
-        swap.segment.change_suffix("")
+        # A log that was cut or deleted meanwhile has renamed it for good.
+        if swap.segment in list(local.segments):
+            swap.segment.change_suffix("")
         local.unsynced_directory(local.directory.path)
         due_ms = now_ms + local.config.file_delete_delay_ms
         for old in swap.retired:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -393,12 +393,15 @@ class LogManager:
 
     # Upkeep
 
-    def delete_old_segments(self, *, now_ms: int) -> int:
-        """Apply retention to every log (call each ``log.retention.check.interval.ms``).
-
-        Raises StorageError.
+    def delete_old_segments(self, *, now_ms: int, busy: Collection[TopicPartition] = ()) -> int:
+        """Apply retention to every log (call each ``log.retention.check.interval.ms``) but those
+        that are ``busy`` replacing segments. Raises StorageError.
         """
-        return sum(log.delete_old_segments(now_ms=now_ms) for log in list(self._logs.values()))
+        return sum(
+            log.delete_old_segments(now_ms=now_ms)
+            for topic_partition, log in list(self._logs.items())
+            if topic_partition not in busy
+        )
 
     def checkpoint_plan(self) -> Callable[[], None]:
         """Return a function, safe on another thread, that writes the recovery points, log starts

@@ -176,3 +176,8 @@ def slot_count(size_bytes: int, load_factor: float) -> int:
             f"log.cleaner.dedupe.buffer.size leaves {size_bytes} bytes for a map of keys: too few"
         )
     return slots
+
+
+def new_offset_map(size_bytes: int, load_factor: float, seed: bytes) -> OffsetMap:
+    """Return an empty map of at most ``size_bytes``. Raises ConfigError where that is too few."""
+    return PythonOffsetMap(size_bytes, load_factor, seed)

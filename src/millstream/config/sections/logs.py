@@ -19,8 +19,7 @@ from millstream.config.value import MAX_DOUBLE, MAX_LONG
 
 class LogsSettings(Config):
     """Directories, segments, retention, flushing and cleaning. Most are defaults of the topic
-    settings of the same meaning. The cleaner that compacts logs is not built yet: its settings
-    are read and reported.
+    settings of the same meaning.
     """
 
     log_dir: tuple[str, ...] = texts(
@@ -263,6 +262,13 @@ class LogsSettings(Config):
         True,
         "Whether logs are compacted at all.",
     )
+    log_cleaner_threads: int = int32(
+        "log.cleaner.threads",
+        1,
+        at_least(0),
+        "Threads that compact logs, each one log at a time.",
+        mode=CLUSTER_WIDE,
+    )
     log_cleaner_backoff_ms: int = int64(
         "log.cleaner.backoff.ms",
         15_000,
@@ -274,7 +280,24 @@ class LogsSettings(Config):
         "log.cleaner.dedupe.buffer.size",
         134_217_728,
         None,
-        "Memory in bytes for the keys of one cleaning.",
+        "Memory in bytes for the keys of what is being cleaned, 24 for each, shared by the "
+        "threads.",
+        mode=CLUSTER_WIDE,
+    )
+    log_cleaner_io_buffer_size: int = int32(
+        "log.cleaner.io.buffer.size",
+        524_288,
+        at_least(0),
+        "Bytes that the cleaner reads or writes at a time, shared by the threads; a larger batch "
+        "gets what it needs.",
+        mode=CLUSTER_WIDE,
+    )
+    log_cleaner_io_buffer_load_factor: float = double(
+        "log.cleaner.io.buffer.load.factor",
+        0.9,
+        None,
+        "How full, as a share, the memory for keys may get: more keys for each cleaning, and more "
+        "of them that meet in one place.",
         mode=CLUSTER_WIDE,
     )
     log_cleaner_io_max_bytes_per_second: float = double(
