@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from millstream.client.core.consumer.core import ConsumerCore
 from millstream.client.core.consumer.delivery import Delivery
@@ -41,11 +41,15 @@ from millstream.model.deferred import Deferred, spawn
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
 
 _IDLE_POLL_S = 1.0
+_TABLE_BYTES = 16 * 1024 * 1024
 
 
 class Consumer(Generic[K, V]):
@@ -129,8 +133,8 @@ class Consumer(Generic[K, V]):
 
         Waits up to ``timeout`` seconds for the first. A consumer in a group must poll at least
         every ``max.poll.interval.ms``; rebalances happen in here, and what earlier polls returned
-        counts as done for auto commit. Raises what went wrong: RecordError for a record that cannot be
-        read, errors of ``core.consumer.errors`` about positions, BrokerError for refusals.
+        counts as done for auto commit. Raises what went wrong: RecordError for a record that cannot
+        be read, errors of ``core.consumer.errors`` about positions, BrokerError for refusals.
         """
         self._end_iteration()
         self._loop.check_process()
@@ -169,6 +173,41 @@ class Consumer(Generic[K, V]):
             fetched = self._delivery.take_fetched()
             if fetched is not None or time.monotonic() >= deadline:
                 return fetched
+
+    def poll_table(
+        self,
+        timeout: float = 0,
+        *,
+        columns: Sequence[str] | None = None,
+        max_bytes: int = _TABLE_BYTES,
+    ) -> pa.Table:
+        """Return the next records as an Arrow table; it has no rows when nothing comes in time.
+
+        Columns topic, partition, offset, timestamp (UTC), key, value and headers, or those that
+        ``columns`` names; deserializers are not asked. Fetches are taken until ``max_bytes`` were,
+        each whole, as far as they are here already; the table has a chunk for each. For the group,
+        and for errors, the same holds as for :meth:`poll`; after a RecordError the position is
+        that of the record, and ``seek`` to its ``next_offset`` goes past it. Needs pyarrow.
+        """
+        from millstream.client.core.consumer.table import TableReader
+
+        reader = TableReader(columns, check_crcs=self.settings.check_crcs)
+        deadline = time.monotonic() + timeout
+        fetched = self.poll_fetched(timeout)
+        while fetched is not None:
+            error = reader.add(fetched)
+            if error is not None:
+                self.seek(fetched.topic_partition, error.offset)
+                if not reader.rows:
+                    raise error
+                break
+            if reader.size >= max_bytes:
+                break
+            fetched = None if self._core.attention else self._delivery.take_fetched()
+            if fetched is None and not reader.rows and time.monotonic() < deadline:
+                fetched = self.poll_fetched(deadline - time.monotonic())
+        self._core.fetch_metrics.records_consumed += reader.rows
+        return reader.table()
 
     def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
         """Yield records one by one, for ever. A record counts as done when the next is asked for.

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from time import monotonic, time
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 from millstream.client.core.producer.accumulator import TopicBuffer
 from millstream.client.core.producer.batch import (
@@ -34,6 +34,10 @@ from millstream.client.metadata import Partition
 from millstream.client.thread_loop import ThreadLoop
 from millstream.model.deferred import Deferred, spawn
 from millstream.records.record import Header
+
+if TYPE_CHECKING:
+    from millstream.client.tables.sending import ColumnChoices, TableFuture
+    from millstream.records.tables import Rows
 
 _NO_HEADERS: Final[tuple[Header, ...]] = ()
 _FOREVER_MS: Final = 2.0**53
@@ -154,6 +158,25 @@ class Producer:
             )
         )
 
+    def send_table(self, table: Rows, topic: str, **columns: Unpack[ColumnChoices]) -> TableFuture:
+        """Hand the rows of an Arrow table over for sending and return the future of them all.
+
+        ``table`` is a pyarrow Table, RecordBatch or RecordBatchReader. Its columns key, value,
+        headers and timestamp become those of the records; ``key=``, ``value=``, ``headers=``,
+        ``timestamp=`` and ``partition=`` take other ones, by name or as arrays, None takes none.
+        Keys and values are binary or text (UTF-8), and are not copied before they are encoded;
+        serializers are not asked. Rows of a partition keep their order; rows without a partition
+        go where :meth:`send` would send them. Batches take up to ``batch.size``.
+
+        Blocks as :meth:`send` does, while rows wait for memory. Raises what ``send`` raises, and
+        TypeError or ValueError for a column that will not do, by its name; rows handed over
+        before that are on their way. Needs pyarrow and numpy.
+        """
+        from millstream.client.tables.sending import send_batches
+
+        buffer = self._topics.get(topic) or self._open(topic)
+        return send_batches(self._core, buffer, table, columns, self._append)
+
     def flush(self, timeout: float | None = None) -> None:
         """Send all that was handed over so far, and wait until its outcome is known.
 
@@ -215,6 +238,18 @@ class Producer:
         self._core.metrics.metadata_waited_ms += (monotonic() - began) * 1000
         self._topics[topic] = buffer = self._accumulator.topic(topic)
         return buffer
+
+    def _append(self, batch: ProducerBatch) -> None:
+        """Append a batch that is bytes already, as soon as there is memory for it."""
+        accumulator = self._accumulator
+        partition = batch.place.partition
+
+        def append() -> tuple[ProducerBatch, int] | None:
+            queue = self._core.plan(accumulator.topic(batch.place.topic), None, None, partition)
+            return (batch, 0) if accumulator.append_encoded(queue, batch) else None
+
+        self._loop.check_process()
+        self._send_when_free(append)
 
     def _send_when_free(
         self, append: Callable[[], tuple[ProducerBatch, int] | None]

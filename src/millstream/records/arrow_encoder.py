@@ -156,7 +156,7 @@ class _Writing:
                 continue
             if fault.code != OK:
                 raise ValueError(f"row {fault.index}: {REASONS.get(fault.code, 'too large')}")
-            view = memoryview(output)
+            view = memoryview(output).cast("B")
             for each in written[: count.value]:
                 yield self._finish(view[each.position : each.position + each.size], each), each
                 if self._sequence != NO_SEQUENCE:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from millstream.records import kernel
-from millstream.records.arrow_encoder import as_bytes, describe_binary
+from millstream.records.arrow_encoder import ArrowRows, as_bytes, describe_binary
 from millstream.records.column_decoder import Int64s
 from millstream.records.kernel import Library
 from millstream.records.kernel_types import OK, Fault
@@ -26,7 +26,7 @@ _SEED = np.uint32(0x9747B28C)
 class TablePartitioner(Protocol):
     """Chooses the partitions of rows whose table does not."""
 
-    def __call__(self, keys: pa.Array | None, *, rows: int, batch_rows: int) -> Int32s:
+    def __call__(self, rows: ArrowRows, *, batch_rows: int) -> Int32s:
         """Return a partition per row; ``batch_rows`` is about what fits into one batch."""
 
 
@@ -34,26 +34,27 @@ class KeyPartitioner:
     """Keys by their hash, as Java producers do; rows without a key fill batch after batch.
 
     Those of one batch stay together in one partition, and the next batch goes to the next one,
-    from ``first`` on (Kafka: ``BuiltInPartitioner``, KIP-480).
+    from ``first`` on (Kafka: ``BuiltInPartitioner``, KIP-480). ``ignore_keys`` treats all so.
     """
 
-    def __init__(self, partitions: int, *, first: int = 0) -> None:
+    def __init__(self, partitions: int, *, first: int = 0, ignore_keys: bool = False) -> None:
         if partitions <= 0:
             raise ValueError("a topic has at least one partition")
         self._partitions = partitions
         self._sticky = first % partitions
+        self._ignore_keys = ignore_keys
 
-    def __call__(self, keys: pa.Array | None, *, rows: int, batch_rows: int) -> Int32s:
+    def __call__(self, rows: ArrowRows, *, batch_rows: int) -> Int32s:
         """Return a partition per row."""
         batch_rows = max(batch_rows, 1)
-        column = None if keys is None or keys.null_count == rows else as_bytes(keys)
-        if column is None:
-            chosen = ((np.arange(rows) // batch_rows + self._sticky) % self._partitions).astype(
-                np.int32
-            )
-            unkeyed = rows
+        keys = None if self._ignore_keys else rows.key
+        if keys is None or keys.null_count == rows.rows:
+            places = np.arange(rows.rows) // batch_rows + self._sticky
+            chosen = (places % self._partitions).astype(np.int32)
+            unkeyed = rows.rows
         else:
-            chosen = self._by_key(column, rows, batch_rows)
+            column = as_bytes(keys)
+            chosen = self._by_key(column, rows.rows, batch_rows)
             unkeyed = column.null_count
         self._sticky = (self._sticky + -(-unkeyed // batch_rows)) % self._partitions
         return chosen

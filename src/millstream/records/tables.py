@@ -299,9 +299,7 @@ def _partitions(
     columns = (rows.key, rows.value, rows.headers)
     size = sum(column.nbytes for column in columns if column is not None)
     row_bytes = size // rows.rows + _NUMBERS_BYTES
-    chosen = partitioner(
-        rows.key, rows=rows.rows, batch_rows=max(rules.batch_bytes // row_bytes, 1)
-    )
+    chosen = partitioner(rows, batch_rows=max(rules.batch_bytes // row_bytes, 1))
     if given is None or given.null_count == rows.rows:
         return chosen
     null = given.is_null().to_numpy(zero_copy_only=False)

@@ -9,7 +9,7 @@ import pytest
 
 from millstream.client.partitioner import murmur2, partition_for_key
 from millstream.records import kernel
-from millstream.records.arrow_encoder import EncodedBatch
+from millstream.records.arrow_encoder import ArrowRows, EncodedBatch
 from millstream.records.batch import iter_batches
 from millstream.records.builder import BatchOptions, encode_batch
 from millstream.records.compression import Codec
@@ -131,6 +131,10 @@ def test_rows_of_one_partition_keep_their_order() -> None:
         assert {record.timestamp for record in records} == {NOW}
 
 
+def keyed(column: pa.Array) -> ArrowRows:
+    return ArrowRows(len(column), column, None)
+
+
 def test_hashes_of_a_column() -> None:
     rng = random.Random(3)
     keys = [rng.randbytes(rng.randrange(20)) for _ in range(10_000)]
@@ -138,7 +142,7 @@ def test_hashes_of_a_column() -> None:
     assert murmur2_column(column).tolist() == [murmur2(key) for key in keys]
     wanted = [partition_for_key(key, 17) for key in keys]
     for kind in (pa.binary(), pa.large_binary()):
-        chosen = KeyPartitioner(17)(column.cast(kind), rows=10_000, batch_rows=5)
+        chosen = KeyPartitioner(17)(keyed(column.cast(kind)), batch_rows=5)
         assert chosen.tolist() == wanted
     library = kernel.library()
     if library is not None:
@@ -147,11 +151,13 @@ def test_hashes_of_a_column() -> None:
 
 def test_rows_without_keys_fill_batch_after_batch() -> None:
     partitioner = KeyPartitioner(3, first=2)
-    assert partitioner(None, rows=7, batch_rows=3).tolist() == [2, 2, 2, 0, 0, 0, 1]
+    assert partitioner(ArrowRows(7, None, None), batch_rows=3).tolist() == [2, 2, 2, 0, 0, 0, 1]
     keys = pa.array([None, b"k", None, None], pa.binary())
-    chosen = partitioner(keys, rows=4, batch_rows=2).tolist()
+    chosen = partitioner(keyed(keys), batch_rows=2).tolist()
     assert chosen == [2, partition_for_key(b"k", 3), 2, 0]
-    assert partitioner(None, rows=1, batch_rows=5).tolist() == [1]
+    assert partitioner(ArrowRows(1, None, None), batch_rows=5).tolist() == [1]
+    ignoring = KeyPartitioner(3, ignore_keys=True)
+    assert ignoring(keyed(keys), batch_rows=2).tolist() == [0, 0, 1, 1]
 
 
 def test_some_rows_have_a_partition() -> None:

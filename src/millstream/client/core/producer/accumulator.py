@@ -176,6 +176,19 @@ class RecordAccumulator:
         self.wake()
         return batch
 
+    def append_encoded(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
+        """Add a batch that is bytes already, with the lock held; False without memory for it."""
+        if batch.size > self.free_bytes:
+            return False
+        self.end(queue)
+        batch.held_bytes = batch.size
+        self.free_bytes -= batch.held_bytes
+        queue.batches.append(batch)
+        self.pending[queue.place] = queue
+        self.incomplete[batch] = None
+        self.wake()
+        return True
+
     def end(self, queue: PartitionQueue) -> None:
         """Let the open batch take no more records."""
         batch, queue.last = queue.last, None

@@ -109,7 +109,7 @@ class ProducerBatch:
         self.callbacks: list[tuple[int, DeliveryCallback]] | None = None
         self.watchers: list[Callable[[], None]] = []
         self.is_closed = False
-        self.data: bytearray | None = None
+        self.data: bytearray | memoryview | None = None
         self.stamps: array[int] | None = None
         self.identity = NO_IDENTITY
         self.attempts = 0
@@ -165,7 +165,7 @@ class ProducerBatch:
             self.callbacks.append((index, callback))
         return index
 
-    def encode(self, codec: Codec, level: int | None) -> bytearray:
+    def encode(self, codec: Codec, level: int | None) -> None:
         """Turn the records into bytes with the batch's identity, and let go of them."""
         assert self.data is None, "a batch is encoded once"
         keys = self.keys if self.keys is not None else [None] * len(self.values)
@@ -185,15 +185,14 @@ class ProducerBatch:
         )
         self.stamps = array("q", self.timestamps)
         self.values, self.timestamps, self.keys, self.headers = [], [], None, None
-        return self.data
 
     def identify(self, identity: Identity) -> None:
         """Give the batch an identity; in bytes that are there already it is written anew."""
         self.identity = identity
         if self.data is None:
             return
-        # A request that still waits to leave may hold the old bytes.
-        data = bytearray(self.data)
+        # A request that still waits to leave may hold the old bytes; before the first is none.
+        data = bytearray(self.data) if self.attempts else self.data
         data[PRODUCER_ID_POSITION : PRODUCER_ID_POSITION + 14] = (
             identity.producer_id.to_bytes(8, "big", signed=True)
             + identity.epoch.to_bytes(2, "big", signed=True)

@@ -267,11 +267,14 @@ class Sender:
             self.sequences.number(batch)
         if batch.data is None:
             raw = batch.size
-            batch.encode(self._settings.compression_type, self._level())
+            batch.encode(self._settings.compression_type, self.compression_level())
             self._accumulator.shrink(batch, batch.size + 8 * batch.count)
             self._metrics.batch_encoded(batch, raw)
+        elif not batch.attempts:
+            self._metrics.batch_encoded(batch, batch.size)
 
-    def _level(self) -> int | None:
+    def compression_level(self) -> int | None:
+        """Return the level that is set for the codec in use; None is Kafka's default."""
         settings = self._settings
         levels = {
             Codec.GZIP: settings.compression_gzip_level,
@@ -425,7 +428,7 @@ class Sender:
         if self.sequences is not None:
             self.sequences.replaced(batch, parts)
         for part in parts:
-            part.encode(self._settings.compression_type, self._level())
+            part.encode(self._settings.compression_type, self.compression_level())
             part.held_bytes = batch.held_bytes // len(parts)
         batch.held_bytes -= sum(part.held_bytes for part in parts)
         self._accumulator.put_back(parts)

@@ -1,0 +1,84 @@
+"""Fetched batches to tables, and what is wrong with those that cannot be read."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from millstream.client.core.consumer.errors import CorruptRecordError, RecordError
+from millstream.client.core.consumer.fetched import Fetched
+from millstream.client.core.consumer.record_reader import RecordReader
+from millstream.model.errors import MillstreamError
+from millstream.model.offsets import Offset
+from millstream.records.batch import iter_batches
+from millstream.records.tables import FetchedBatches, table_from_batches, table_schema
+
+
+class TableReader:
+    """Collects the rows of one table."""
+
+    def __init__(self, columns: Sequence[str] | None, *, check_crcs: bool) -> None:
+        """Take all columns, or those named; ValueError for one that there is not."""
+        schema = table_schema()
+        if columns is not None:
+            unknown = [name for name in columns if name not in schema.names]
+            if unknown:
+                have = ", ".join(schema.names)
+                raise ValueError(f"there is no column {unknown[0]!r}; there are {have}")
+            schema = pa.schema([schema.field(name) for name in columns])
+        self._schema = schema
+        self._check_crcs = check_crcs
+        self._tables: list[pa.Table] = []
+        self.rows = 0
+        self.size = 0
+        """Bytes that were fetched for these rows."""
+
+    def add(self, fetched: Fetched) -> RecordError | None:
+        """Take the rows of a fetch; return what ends them early, if something does."""
+        place = fetched.topic_partition
+        batches = FetchedBatches(
+            place.topic,
+            place.partition,
+            [fetched.data],
+            start_offset=fetched.fetch_offset,
+            aborted=fetched.aborted,
+        )
+        error: RecordError | None = None
+        try:
+            table = table_from_batches([batches], self._schema, check_crcs=self._check_crcs)
+        except (MillstreamError, ValueError) as damage:
+            error = self._find_error(fetched, damage)
+            sound = replace(batches, data=[_before(fetched.data, error.offset)])
+            table = table_from_batches([sound], self._schema, check_crcs=self._check_crcs)
+        self.size += len(fetched.data)
+        if table.num_rows:
+            self.rows += table.num_rows
+            self._tables.append(table)
+        return error
+
+    def table(self) -> pa.Table:
+        """Return all rows taken."""
+        return pa.concat_tables(self._tables) if self._tables else self._schema.empty_table()
+
+    def _find_error(self, fetched: Fetched, damage: Exception) -> RecordError:
+        """Read record by record to where it cannot go on."""
+        reader: RecordReader[bytes, bytes] = RecordReader(check_crcs=self._check_crcs)
+        found = reader.read(fetched).error
+        if found is None:
+            place = fetched.topic_partition
+            return CorruptRecordError(place, fetched.fetch_offset, str(damage))
+        return found
+
+
+def _before(data: memoryview, offset: Offset) -> memoryview:
+    """Return the whole batches that come before the one at ``offset``."""
+    position = 0
+    with contextlib.suppress(MillstreamError):
+        for batch in iter_batches(data):
+            if batch.base_offset >= offset:
+                break
+            position += batch.size
+    return data[:position]

@@ -1,0 +1,1 @@
+"""Whole Arrow tables in and out. The modules here need numpy and pyarrow; the rest does not."""
