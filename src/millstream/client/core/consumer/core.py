@@ -122,6 +122,7 @@ class ConsumerCore:
             assignment.commit = commits.commit_by_itself
             assignment.at_poll = self._next_poll
             assignment.run = self._call_user
+            assignment.is_current = lambda number: membership.group.generation_id == number
             commits.on_attention = self._attend
             commits.run = self._call_user
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Final
 
 from millstream.client.core.consumer.assignors.assignor import (
@@ -50,7 +51,8 @@ class GroupAssignment(Rebalance):
     """The partitions' side of a membership.
 
     ``commit`` commits the positions of some partitions if that is to be done by itself, ``at_poll``
-    waits for the user's next poll, ``run`` runs a function where the user waits.
+    waits for the user's next poll, ``run`` runs a function where the user waits, ``is_current``
+    tells whether a generation is still the member's.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class GroupAssignment(Rebalance):
         self.commit: Callable[[Iterable[TopicPartition]], Awaitable[None]] = _do_nothing
         self.at_poll: Callable[[], Awaitable[None]] = _nothing
         self.run: Callable[[Callable[[], object]], Deferred[None]] = _run_at_once
+        self.is_current: Callable[[int], bool] = lambda generation: True
         self._network = network
         self._metadata = metadata
         self._settings = settings
@@ -76,6 +79,13 @@ class GroupAssignment(Rebalance):
         self._joined_topics: frozenset[str] | None = None
         self._group_topics: frozenset[str] = frozenset()
         self._divided: TopicRacks | None = None
+        self._told: frozenset[TopicPartition] = frozenset()
+        """Partitions that the listener knows of."""
+
+    def stop_reading(self) -> None:
+        """Hand out nothing more until partitions are assigned anew."""
+        for state in self._subscription.partitions.values():
+            state.revoking = True
 
     # --- before joining --------------------------------------------------------------------------
 
@@ -107,9 +117,10 @@ class GroupAssignment(Rebalance):
             states[place].revoking = True
         if not gone:
             return
-        if self.listener is not None:
-            told = self.listener.lost(gone) if lost else self.listener.revoked(gone)
-            await self.run(told)
+        told = gone & self._told
+        if self.listener is not None and told:
+            self._told -= told
+            await self.run(self.listener.lost(told) if lost else self.listener.revoked(told))
         self._subscription.set_partitions(
             [place for place in self._subscription.partitions if place not in gone]
         )
@@ -248,8 +259,17 @@ class GroupAssignment(Rebalance):
         self._metadata.want(self.wanted_topics)
         self.on_assigned()
         if self.listener is not None:
-            await self.run(self.listener.assigned(added))
+            await self.run(partial(self._tell_assigned, self.listener, added, generation))
         return bool(revoked) and self._protocol is _COOPERATIVE
+
+    def _tell_assigned(
+        self, listener: Listener, added: frozenset[TopicPartition], generation: int
+    ) -> object:
+        """Tell the listener, where the user is, unless the member lost it all before it came."""
+        if not self.is_current(generation):
+            return None
+        self._told |= added
+        return listener.assigned(added)()
 
     async def _hand_over(self, revoked: frozenset[TopicPartition]) -> None:
         """Stop reading, let the user finish what is in work, commit, and let go."""

@@ -63,6 +63,10 @@ class MemberState(Enum):
 class Rebalance:
     """What a member does about partitions while it rebalances; see ``group_assignment``."""
 
+    def stop_reading(self) -> None:
+        """Hand out nothing more: what the member had is lost."""
+        raise NotImplementedError
+
     async def prepare(self, *, lost: bool) -> None:
         """Give up what must be given up before joining; ``lost``: it is gone already."""
         raise NotImplementedError
@@ -151,6 +155,7 @@ class Membership:
         self._needs_prepare = True
         self._era += 1
         self._stop_heartbeats()
+        self._rebalance.stop_reading()
         self.request_rejoin(reason)
 
     def fail(self, error: Exception) -> None:
