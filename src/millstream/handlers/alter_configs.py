@@ -15,6 +15,7 @@ resource are INVALID_REQUEST.
 from __future__ import annotations
 
 from millstream.handlers.config_resources import ResourceChange, alter
+from millstream.handlers.inter_broker import forward, is_elsewhere
 from millstream.handlers.request import RequestContext
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.alter_configs import (
@@ -30,6 +31,8 @@ async def handle(
     services: Services, context: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
     """Replace the settings of resources, each for itself."""
+    if is_elsewhere(services):
+        return await forward(services, context, request, AlterConfigsResponse)
     wishes = [_wish(resource) for resource in request.resources]
     outcomes = await alter(services, wishes, validate_only=request.validate_only)
     return AlterConfigsResponse(

@@ -50,7 +50,7 @@ async def alter(
         try:
             if counts[wish.type_code, wish.name] > 1:
                 raise _refused("Each resource must appear at most once.")
-            changes[index] = _checked(wish, services.node.broker_id)
+            changes[index] = _checked(wish, _own_id(services))
         except KafkaError as error:
             outcomes[index] = error
     results = await services.controller.alter_configs(
@@ -61,7 +61,14 @@ async def alter(
     return outcomes
 
 
-def _checked(wish: ResourceChange, broker_id: BrokerId) -> ConfigChange:
+def _own_id(services: Services) -> BrokerId | None:
+    """Return the only broker whose settings may be changed here; None on a cluster's controller,
+    to which all brokers hand on what they are asked.
+    """
+    return services.node.broker_id if services.cluster is None else None
+
+
+def _checked(wish: ResourceChange, broker_id: BrokerId | None) -> ConfigChange:
     if len(set(wish.setting_names)) < len(wish.setting_names):
         raise _refused("Error due to duplicate config keys")
     if wish.null_names:
@@ -76,13 +83,13 @@ def _checked(wish: ResourceChange, broker_id: BrokerId) -> ConfigChange:
     return ConfigChange(wish.type, name, lambda texts: wish.change(texts, keys))
 
 
-def _broker_name(name: str, broker_id: BrokerId) -> str:
+def _broker_name(name: str, broker_id: BrokerId | None) -> str:
     if not name:
         return name
     wanted = parse_broker_id(name, "Node id")
-    if wanted != broker_id:
+    if broker_id is not None and wanted != broker_id:
         raise _refused(f"Unexpected broker id, expected {broker_id}, but received {name}")
-    return str(broker_id)
+    return str(wanted)
 
 
 def parse_broker_id(name: str, what: str) -> int:

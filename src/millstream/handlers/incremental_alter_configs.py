@@ -22,6 +22,7 @@ from millstream.controller.config_changes import (
     apply_operations,
 )
 from millstream.handlers.config_resources import ResourceChange, alter, parse_broker_id
+from millstream.handlers.inter_broker import forward, is_elsewhere
 from millstream.handlers.request import RequestContext
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.incremental_alter_configs import (
@@ -42,8 +43,7 @@ async def handle(
 ) -> IncrementalAlterConfigsResponse:
     """Change settings of resources, each for itself."""
     settings = [each for each in request.resources if not _is_logger(each)]
-    wishes = [_wish(resource) for resource in settings]
-    outcomes = iter(await alter(services, wishes, validate_only=request.validate_only))
+    outcomes = iter(await _alter_settings(services, context, settings, request.validate_only))
     return IncrementalAlterConfigsResponse(
         responses=[
             _result(
@@ -53,6 +53,24 @@ async def handle(
             for each in request.resources
         ]
     )
+
+
+async def _alter_settings(
+    services: Services,
+    context: RequestContext,
+    settings: list[AlterConfigsResource],
+    validate_only: bool,
+) -> list[KafkaError | None]:
+    """Change settings here, or have the controller do it; loggers are each broker's own."""
+    if not is_elsewhere(services):
+        wishes = [_wish(resource) for resource in settings]
+        return await alter(services, wishes, validate_only=validate_only)
+    request = IncrementalAlterConfigsRequest(resources=settings, validate_only=validate_only)
+    response = await forward(services, context, request, IncrementalAlterConfigsResponse)
+    return [
+        KafkaError(ErrorCode.of(each.error_code), each.error_message) if each.error_code else None
+        for each in response.responses
+    ]
 
 
 def failed(

@@ -97,6 +97,7 @@ class ClusterMember:
             controller.desk, self.broker_id, self.send, local_log_end=local_log_end
         )
         """This broker as the controller, whenever it is."""
+        controller.replicas = self.leading.replicas
         self.registration = BrokerRegistration(
             self._store, clock, session_timeout_ms=session_timeout_ms, on_epoch=self._registered
         )

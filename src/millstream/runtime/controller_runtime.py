@@ -25,7 +25,7 @@ from millstream.controller.context import TopicState
 from millstream.controller.internal_topics import wanted_topic
 from millstream.controller.topic_changes import NewPartitions, NewTopic, Placing
 from millstream.controller.topic_deletion import keepers
-from millstream.model.broker import BrokerNode
+from millstream.model.broker import BrokerId, BrokerNode
 from millstream.model.clock import Clock
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError, StorageError
@@ -34,6 +34,7 @@ from millstream.model.topic import INTERNAL_TOPICS, TopicId, TopicPartition
 from millstream.runtime.broker_metadata import BrokerMetadata, BrokerStateListener
 from millstream.runtime.controller_desk import ControllerDesk, RandomBytes
 from millstream.runtime.metadata_cache import MetadataCache, TopicImage
+from millstream.runtime.replica_control import LogEnds, ReplicaControl
 from millstream.runtime.standalone_seat import StandaloneSeat
 
 __all__ = ["BrokerStateListener", "ControllerRuntime"]
@@ -67,6 +68,8 @@ class ControllerRuntime:
             random_bytes=random_bytes,
             on_store_failed=on_store_failed,
         )
+        self.replicas = ReplicaControl(self.desk, _no_logs)
+        """Leaders and replicas; in a cluster one that can ask other brokers takes its place."""
         self.forward_topic: Callable[[str], Deferred[TopicImage]] | None = None
         """In a cluster: asks the controller for a topic that is needed here."""
         self._metadata = metadata
@@ -322,3 +325,8 @@ class ControllerRuntime:
             start_index=self.desk.random_below(brokers),
             shift=self.desk.random_below(brokers),
         )
+
+
+def _no_logs(wanted: Mapping[TopicPartition, Sequence[BrokerId]]) -> Deferred[LogEnds]:
+    """A broker on its own leads all that it keeps: nobody's logs are ever compared."""
+    return Deferred.of({})

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from millstream.controller import reassignment, topic_deletion
+from millstream.controller import paths, reassignment, topic_deletion
 from millstream.controller.broker_changes import broker_changes
 from millstream.controller.context import ControllerContext, LiveBroker, TopicState
 from millstream.controller.election import (
@@ -30,6 +30,7 @@ from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import NO_LEADER, PartitionState
+from millstream.model.metadata_store import Delete
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.runtime.controller_desk import ControllerDesk
 from millstream.runtime.partition_writes import Changes, PartitionWrites
@@ -154,6 +155,38 @@ class ReplicaControl:
             )
         for each in done:
             del context.deletions[each]
+
+    def unregister(self, broker_id: BrokerId) -> Deferred[None]:
+        """Forget a broker that is gone; INVALID_REQUEST for one that lives,
+        BROKER_ID_NOT_REGISTERED for one that is not known.
+        """
+        return self._desk.submit(lambda: self._unregister(broker_id))
+
+    async def _unregister(self, broker_id: BrokerId) -> None:
+        context = self._context
+        name = str(broker_id)
+        if broker_id in context.brokers:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"broker {broker_id} is alive: stop it first"
+            )
+        keeps = any(
+            broker_id in state.replicas
+            for topic in context.topics.values()
+            for state in topic.partitions
+        )
+        waited_for = [
+            topic_id for topic_id, each in context.deletions.items() if broker_id in each.brokers
+        ]
+        configured = name in context.broker_configs
+        if not (keeps or waited_for or configured):
+            raise KafkaError(
+                ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not registered."
+            )
+        if configured:
+            await self._desk.write([Delete(paths.broker_config(name))])
+            del context.broker_configs[name]
+            self._desk.show_broker_configs()
+        await self._let_go(broker_id, waited_for)
 
     # --- in-sync replicas ----------------------------------------------------------------------
 

@@ -1,0 +1,108 @@
+"""AlterPartitionReassignments (key 45), versions 0 and 1 (KIP-455).
+
+=======  ====================================================================================
+version  what it brings
+=======  ====================================================================================
+0        begin moves, or with null replicas cancel them
+1        the client says whether the number of replicas may change
+=======  ====================================================================================
+
+The answer leaves when the moves have begun; ListPartitionReassignments tells how they get on. What
+can be done without copying is done at once. Answered by the controller; any other broker says
+NOT_CONTROLLER. A time-out is not needed: nothing is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from millstream.controller.reassignment import origin_of
+from millstream.handlers.request import RequestContext
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.topic import TopicPartition
+from millstream.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from millstream.runtime.replica_control import Move
+from millstream.runtime.services import Services
+
+Outcomes = Mapping[TopicPartition, KafkaError | None]
+
+
+async def handle(
+    services: Services, context: RequestContext, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    """Begin or cancel, each partition for itself."""
+    services.controller.desk.check_active()
+    refused: dict[TopicPartition, KafkaError | None] = {}
+    wanted = []
+    for topic in request.topics:
+        for partition in topic.partitions:
+            place = TopicPartition(topic.name, partition.partition_index)
+            if not request.allow_replication_factor_change:
+                refusal = _factor_refusal(services, place, partition)
+                if refusal is not None:
+                    refused[place] = refusal
+                    continue
+            wanted.append(Move(place, partition.replicas))
+    outcomes = {**refused, **await services.controller.replicas.move(wanted)}
+    return _response(request, outcomes)
+
+
+def failed(
+    context: RequestContext, request: AlterPartitionReassignmentsRequest, error: KafkaError
+) -> AlterPartitionReassignmentsResponse:
+    """Refuse the request as a whole."""
+    return AlterPartitionReassignmentsResponse(
+        error_code=error.error.code, error_message=error.message, responses=[]
+    )
+
+
+def _factor_refusal(
+    services: Services, place: TopicPartition, partition: ReassignablePartition
+) -> KafkaError | None:
+    topic = services.controller.desk.context.topics.get(place.topic)
+    if partition.replicas is None or topic is None or place.partition >= len(topic.partitions):
+        return None
+    present = len(origin_of(topic.partitions[place.partition]))
+    if len(partition.replicas) == present:
+        return None
+    return KafkaError(
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        f"The replication factor is changed from {present} to {len(partition.replicas)}",
+    )
+
+
+def _response(
+    request: AlterPartitionReassignmentsRequest, outcomes: Outcomes
+) -> AlterPartitionReassignmentsResponse:
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=ErrorCode.NONE.code,
+        error_message=None,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _result(
+                        each.partition_index,
+                        outcomes[TopicPartition(topic.name, each.partition_index)],
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _result(index: int, error: KafkaError | None) -> ReassignablePartitionResponse:
+    return ReassignablePartitionResponse(
+        partition_index=index,
+        error_code=(ErrorCode.NONE if error is None else error.error).code,
+        error_message=None if error is None else error.message,
+    )
