@@ -1,4 +1,4 @@
-"""Run the benchmarks: ``python -m bench [b1 b4 b6] [--pairs N] [--quick] [--no-kafka]``."""
+"""Run the benchmarks: ``python -m bench [b1 b4 …] [--pairs N] [--quick] [--no-kafka]``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench import b1, b4, b6, machine
+from bench import b1, b4, b6, b9, b13, kernel, machine
 from bench.options import QUICK_FRACTION, Options
 from bench.process import raise_open_file_limit
 from bench.results import RESULTS, results_path, write
@@ -19,17 +19,22 @@ from bench.session import Session
 from bench.stage import Stage
 from bench.tables import JsonValue, Tally
 
-BENCHMARKS = {"b1": b1, "b4": b4, "b6": b6}
+BENCHMARKS = {"b1": b1, "b4": b4, "b6": b6, "b9": b9, "b13": b13, "kernel": kernel}
 QUICK_PAIRS = 2
 PIPE_WIDTH = 180
 
 
 def main(
-    names: Annotated[list[str] | None, typer.Argument(help="b1, b4, b6; all without any")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="b1, b4, b6, b9, b13, kernel; all without any")
+    ] = None,
     pairs: Annotated[int, typer.Option(help="Counted rounds per row.", min=1)] = 5,
     quick: Annotated[bool, typer.Option(help="Try everything out; figures mean nothing.")] = False,
     kafka: Annotated[bool, typer.Option(help="Run Apache Kafka beside.")] = True,
     only: Annotated[str, typer.Option(help="Only rows whose name contains this.")] = "",
+    log_gb: Annotated[
+        float, typer.Option(help="Gigabytes of log that B9 recovers and compacts.", min=0.1)
+    ] = 10.0,
     data_dir: Annotated[
         Path, typer.Option(help="Where data lies during the run: an ordinary disk.")
     ] = Path("/var/tmp"),
@@ -49,6 +54,7 @@ def main(
         use_kafka=kafka,
         data_dir=data_dir.resolve() / f"millstream-bench-{os.getpid()}",
         only=only,
+        log_gb=log_gb,
     )
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     path = results_path(quick=quick, directory=results_dir)

@@ -52,10 +52,7 @@ def run(session: Session) -> list[Section]:
         if session.options.only in name:
             found = part(session)
             figures += found
-            session.say(f"{name}: done")
-            reasons = {subject: why for figure in found for subject, why in figure.failures.items()}
-            for subject, reason in reasons.items():
-                session.say(f"  {subject} failed: {reason.splitlines()[-1]}")
+            session.say_figures(name, found)
     return [figures_table("B4 · start, memory and size of one broker", figures)]
 
 

@@ -1,8 +1,10 @@
-"""How long a broker takes to open ten thousand partitions, and the memory they take."""
+"""How long a broker takes to open thousands of partitions, and the memory they take (B4, B13)."""
 
 from __future__ import annotations
 
+import shutil
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -21,14 +23,35 @@ OPENINGS, QUICK_OPENINGS = 3, 1
 
 
 def many_partitions(session: Session) -> list[Figure]:
-    """Make the partitions once per subject, then start it on them several times."""
+    """Open ten thousand partitions, which has targets of its own."""
     quick = session.options.quick
-    count = QUICK_TOPICS if quick else TOPICS
+    # The targets are for the full number.
+    return open_partitions(
+        session,
+        QUICK_TOPICS if quick else TOPICS,
+        seconds_at_most=None if quick else 10,
+        megabytes_at_most=None if quick else 400,
+    )
+
+
+def open_partitions(
+    session: Session,
+    count: int,
+    *,
+    seconds_at_most: float | None = None,
+    megabytes_at_most: float | None = None,
+    refusals: Mapping[str, str] | None = None,
+) -> list[Figure]:
+    """Make `count` topics of 1,000 partitions once per subject, then start it on them several
+    times. `refusals` says of a subject why it cannot have so many.
+    """
+    quick = session.options.quick
     topics = [f"many-{number}" for number in range(count)]
     what = f"{count * PARTITIONS_PER_TOPIC:,} partitions"
-    # The targets are for the full number.
-    opened = Figure(f"{what}: start until all answer", "s", 2, None if quick else 10)
-    memory = Figure(f"{what}: resident memory", "MB", 0, None if quick else 400)
+    opened = Figure(f"{what}: start until all answer", "s", 2, seconds_at_most)
+    memory = Figure(f"{what}: resident memory", "MB", 0, megabytes_at_most)
+    for figure in (opened, memory):
+        figure.failures.update(refusals or {})
 
     def open_once(subject: str, spawn: Spawn) -> None:
         with running(spawn, _directory(session, subject), keep=True) as node:
@@ -45,6 +68,8 @@ def many_partitions(session: Session) -> list[Figure]:
     for _ in range(QUICK_OPENINGS if quick else OPENINGS):
         for subject, spawn in subjects.items():
             attempt([opened, memory], subject, partial(open_once, subject, spawn))
+    for subject in subjects:
+        shutil.rmtree(_directory(session, subject), ignore_errors=True)
     return [opened, memory]
 
 

@@ -18,6 +18,7 @@ class Options:
     use_kafka: bool
     data_dir: Path
     only: str = ""
+    log_gb: float = 10.0
 
     def scaled(self, amount: int) -> int:
         """Return the full amount, or what a quick run makes of it."""

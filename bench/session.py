@@ -7,6 +7,7 @@ import time
 from rich.console import Console
 
 from bench.admin import BrokerAnswerError
+from bench.figures import Figure
 from bench.options import MB, Options
 from bench.pairs import KAFKA, MILLSTREAM, Row, RowResult, run_row
 from bench.peers.subject import SubjectFailedError
@@ -32,6 +33,13 @@ class Session:
     def say(self, text: str) -> None:
         """Tell the person who waits what is going on."""
         self._progress.print(f"  {text}", style="dim", highlight=False, markup=False)
+
+    def say_figures(self, name: str, figures: list[Figure]) -> None:
+        """Tell that a part is done, and who failed in it."""
+        self.say(f"{name}: done")
+        reasons = {subject: why for figure in figures for subject, why in figure.failures.items()}
+        for subject, reason in reasons.items():
+            self.say(f"  {subject} failed: {reason.splitlines()[-1]}")
 
     def raw_results(self) -> list[RowResult]:
         """Return the rows of the raw load, run at the first call."""

@@ -1,10 +1,11 @@
-"""Brokers that B4 starts and stops by the dozen, each alone on a directory of its own."""
+"""Brokers that are started, stopped and killed one by one, each alone on a directory of its own."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from bench.figures import Figure
@@ -18,25 +19,25 @@ from bench.session import Session
 Spawn = Callable[[Path], Node]
 
 
-def spawns(session: Session) -> dict[str, Spawn]:
-    """Return per subject how to spawn a node with default settings on a directory."""
+def spawns(session: Session, settings: Mapping[str, str] | None = None) -> dict[str, Spawn]:
+    """Return per subject how to spawn a node on a directory; what `settings` leave is default."""
     found: dict[str, Spawn] = {}
     install = session.stage.install
     if install is not None:
 
         def spawn_kafka(directory: Path) -> Node:
-            node = KafkaNode(install, directory)
+            node = KafkaNode(install, directory, settings=settings)
             node.prepare()
             node.spawn()
             return node
 
         found[KAFKA] = spawn_kafka
-    found[MILLSTREAM] = _spawn_millstream
+    found[MILLSTREAM] = partial(_spawn_millstream, settings)
     return found
 
 
-def _spawn_millstream(directory: Path) -> Node:
-    node = millstream_node(directory, port=free_port())
+def _spawn_millstream(settings: Mapping[str, str] | None, directory: Path) -> Node:
+    node = millstream_node(directory, settings=settings, port=free_port())
     node.spawn()
     return node
 

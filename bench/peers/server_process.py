@@ -78,6 +78,13 @@ class ServerProcess:
             text = self.output.read_text(encoding="utf-8", errors="replace").strip()
             raise SubjectFailedError(f"ended: {text[-1500:]}")
 
+    def kill(self) -> None:
+        """Stop with SIGKILL, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
     def stop(self) -> None:
         """Stop with SIGTERM, or with SIGKILL after a while."""
         if self._process is None:

@@ -23,5 +23,8 @@ class Node(Protocol):
     def check_alive(self) -> None:
         """Raise when the process has ended."""
 
+    def kill(self) -> None:
+        """End the process at once, as a crash would."""
+
     def stop(self) -> None:
         """End the process."""
