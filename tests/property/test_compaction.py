@@ -110,7 +110,8 @@ class Model:
 class Site:
     """One broker's storage with one compacted log, and the model beside it."""
 
-    def __init__(self, files: MemoryFileSystem, map_keys: int) -> None:
+    def __init__(self, files: MemoryFileSystem, map_keys: int, *, kernel: bool = False) -> None:
+        self.kernel = kernel
         self.files = files
         self.map_keys = map_keys
         self.model = Model()
@@ -204,7 +205,7 @@ class Site:
             cleaning = Cleaning(
                 LogEnvironment(file_system=self.files),
                 plan_cleaning(self.log, dirty, now_ms=self.now_ms),
-                make_map(self.map_keys),
+                make_map(self.map_keys, kernel=self.kernel),
                 buffer_bytes=READ_BYTES,
                 on_bytes=lambda count: None,
             )
@@ -263,10 +264,10 @@ def check(log: Log, model: Model, flushed: int | None = None) -> None:
         } == model.table(stable)
 
 
-@settings(max_examples=120)
-@given(steps=steps, map_keys=st.sampled_from([4, 6, 100]))
-def test_compaction_against_a_dict(steps: list[Step], map_keys: int) -> None:
-    site = Site(MemoryFileSystem(), map_keys)
+@settings(max_examples=80)
+@given(steps=steps, map_keys=st.sampled_from([4, 6, 100]), kernel=st.booleans())
+def test_compaction_against_a_dict(steps: list[Step], map_keys: int, kernel: bool) -> None:
+    site = Site(MemoryFileSystem(), map_keys, kernel=kernel)
     site.start()
     for step in steps:
         before = site.log.producers()
@@ -334,7 +335,7 @@ def run(steps: list[Step], crash_after: int, crash_again_after: int, seed: int) 
     return taken
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(
     steps=steps,
     crash=st.floats(0, 1),

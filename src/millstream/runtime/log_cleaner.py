@@ -47,7 +47,8 @@ from millstream.storage.log_compaction import (
 )
 from millstream.storage.log_core import NEVER_TRUNCATED
 from millstream.storage.log_manager import LogManager
-from millstream.storage.offset_map import OffsetMap, new_offset_map
+from millstream.storage.new_offset_map import new_offset_map
+from millstream.storage.offset_map import OffsetMap
 
 log = logging.getLogger(__name__)
 

@@ -81,7 +81,7 @@ class PythonOffsetMap:
 
     def __init__(self, size_bytes: int, load_factor: float, seed: bytes) -> None:
         self._slots = slot_count(size_bytes, load_factor)
-        self._capacity = int(self._slots * load_factor)
+        self._capacity = min(int(self._slots * load_factor), self._slots - 1)
         self._table = bytearray(self._slots * SLOT_BYTES)
         self._seed = seed
         self.count = 0
@@ -176,8 +176,3 @@ def slot_count(size_bytes: int, load_factor: float) -> int:
             f"log.cleaner.dedupe.buffer.size leaves {size_bytes} bytes for a map of keys: too few"
         )
     return slots
-
-
-def new_offset_map(size_bytes: int, load_factor: float, seed: bytes) -> OffsetMap:
-    """Return an empty map of at most ``size_bytes``. Raises ConfigError where that is too few."""
-    return PythonOffsetMap(size_bytes, load_factor, seed)

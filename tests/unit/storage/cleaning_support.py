@@ -14,6 +14,7 @@ from millstream.storage.cleaner import Cleaning
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.log import AppendResult, Log
 from millstream.storage.log_compaction import clean_now, find_cleanable, plan_cleaning
+from millstream.storage.new_offset_map import new_offset_map
 from millstream.storage.offset_map import SLOT_BYTES, OffsetMap, PythonOffsetMap
 
 SEED = bytes(range(16))
@@ -60,8 +61,10 @@ def put(
     return result
 
 
-def make_map(keys: int = 1000) -> OffsetMap:
-    return PythonOffsetMap(keys * 2 * SLOT_BYTES, 0.5, SEED)
+def make_map(keys: int = 1000, *, kernel: bool = False) -> OffsetMap:
+    """Return a map for so many keys, in the kernel where that is there if asked."""
+    make = new_offset_map if kernel else PythonOffsetMap
+    return make(keys * 2 * SLOT_BYTES, 0.5, SEED)
 
 
 def clean(
