@@ -26,10 +26,16 @@ MAX_ADOPTED_INDEX: Final = 99_999
 
 @dataclass(frozen=True, slots=True)
 class FoundLog:
-    """A log on disk: the topic id in its directory, if any, and its latest leader epoch."""
+    """A log on disk: the topic id in its directory, if any, and its latest leader epoch.
+
+    ``configs`` and ``partition_count`` are the topic's, where whoever wrote the log left word of
+    them: Apache Kafka does so in its metadata log.
+    """
 
     topic_id: TopicId | None
     leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
+    configs: Mapping[str, str] = field(default_factory=dict)
+    partition_count: int = 0
 
 
 @dataclass(slots=True)
@@ -56,7 +62,8 @@ def plan_adoption(
 ) -> Adoption:
     """Decide about every log that was found on disk.
 
-    Partitions missing below the highest that was found are made anew, empty.
+    Partitions missing below the highest that was found, or that are known to have been, are made
+    anew, empty. A topic that is known already keeps the settings that it has.
     """
     adoption = Adoption()
     by_topic: dict[str, dict[int, FoundLog]] = {}
@@ -68,7 +75,8 @@ def plan_adoption(
     for name, logs in by_topic.items():
         topic = context.topics.get(name)
         if topic is None:
-            topic = TopicState(name, _id_of(logs) or new_topic_id(), (), {})
+            configs = next((log.configs for log in logs.values() if log.configs), {})
+            topic = TopicState(name, _id_of(logs) or new_topic_id(), (), dict(configs))
         kept = {index: log for index, log in logs.items() if _belongs(log, index, topic)}
         adoption.strays += [TopicPartition(name, index) for index in logs if index not in kept]
         if kept:
@@ -98,7 +106,9 @@ def _grow(
     count = len(topic.partitions)
     me = (broker_id,)
     added = []
-    for index in range(count, max(logs) + 1):
+    known = min(max(log.partition_count for log in logs.values()), MAX_ADOPTED_INDEX + 1)
+    end = max(max(logs) + 1, known if count == 0 else 0)
+    for index in range(count, end):
         log_epoch = logs[index].leader_epoch if index in logs else NO_LEADER_EPOCH
         added.append(new_partition(me, me, controller_epoch, leader_epoch=log_epoch + 1))
     if added:

@@ -19,7 +19,7 @@ from millstream.controller.adoption import Adoption
 from millstream.handlers.routes import PIPELINED
 from millstream.model.broker import BrokerNode, Endpoint
 from millstream.model.deferred import Deferred, spawn
-from millstream.model.errors import StorageError
+from millstream.model.errors import ConfigError, StorageError
 from millstream.model.metadata_store import MetadataStore
 from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId, TopicPartition
 from millstream.net.connection import ConnectionPolicy
@@ -40,6 +40,7 @@ from millstream.runtime.services import Services
 from millstream.server.dispatch import Dispatcher
 from millstream.server.metadata_home import BrokerParts, MetadataHome, open_home
 from millstream.storage.environment import LogEnvironment, broker_environment
+from millstream.storage.kafka_metadata import KafkaTopics
 from millstream.storage.log_manager import LogManager
 
 if TYPE_CHECKING:
@@ -85,6 +86,9 @@ class Broker:
         )
         self._log_manager = LogManager(
             config.log_directories, self._environment, broker_id=config.broker
+        )
+        self._kafka_topics = KafkaTopics(
+            self._environment.file_system, lambda: self._log_manager.directories
         )
         self._partitions = Partitions(
             config.broker,
@@ -213,6 +217,7 @@ class Broker:
             partitions=self._partitions,
             log_manager=self._log_manager,
             environment=self._environment,
+            kafka_topics=self._kafka_topics,
             wait=self._wait,
         )
 
@@ -241,9 +246,14 @@ class Broker:
 
     def _config_of(self, topic_partition: TopicPartition, topic_id: TopicId | None) -> TopicConfig:
         image = self._metadata.topic(topic_partition.topic)
-        if image is None or topic_id not in (None, image.topic_id):
-            return self._dynamic.current.topic_defaults
-        return image.config
+        if image is not None and topic_id in (None, image.topic_id):
+            return image.config
+        defaults = self._dynamic.current.topic_defaults
+        topic = self._kafka_topics.find(topic_partition.topic, topic_id)
+        try:
+            return TopicConfig(topic.configs, defaults) if topic is not None else defaults
+        except ConfigError:
+            return defaults
 
     def _bind(self, advertised: tuple[config_listeners.Listener, ...]) -> BrokerNode:
         """Listen, and return what clients are told about this broker."""

@@ -22,6 +22,7 @@ from millstream.model.clock import Clock
 from millstream.model.deferred import Deferred
 from millstream.model.errors import StorageError
 from millstream.model.metadata_store import MetadataStore
+from millstream.model.offsets import NO_LEADER_EPOCH
 from millstream.model.topic import TopicPartition
 from millstream.runtime.broker_metadata import BrokerStateListener
 from millstream.runtime.controller_runtime import ControllerRuntime
@@ -29,6 +30,8 @@ from millstream.runtime.metadata_cache import MetadataCache
 from millstream.runtime.offload import Offload
 from millstream.runtime.partitions import Partitions
 from millstream.storage.environment import LogEnvironment
+from millstream.storage.kafka_metadata import KafkaTopics
+from millstream.storage.log import Log
 from millstream.storage.log_manager import LogManager
 
 if TYPE_CHECKING:
@@ -52,6 +55,7 @@ class BrokerParts:
     partitions: Partitions
     log_manager: LogManager
     environment: LogEnvironment
+    kafka_topics: KafkaTopics
     wait: Callable[[Deferred[None]], None]
     """Runs the loop until a step of the start or the stop is done."""
 
@@ -67,11 +71,22 @@ class BrokerParts:
         )
 
     def found(self) -> dict[TopicPartition, FoundLog]:
-        """Return every log on disk."""
-        return {
-            each.topic_partition: FoundLog(each.topic_id, each.latest_epoch)
-            for each in self.log_manager.logs()
-        }
+        """Return every log on disk, and what Apache Kafka left word of about its topic."""
+        return {each.topic_partition: self._found(each) for each in self.log_manager.logs()}
+
+    def _found(self, each: Log) -> FoundLog:
+        name, index = each.topic_partition.topic, each.topic_partition.partition
+        if self.metadata.topic(name) is not None:
+            return FoundLog(each.topic_id, each.latest_epoch)
+        topic = self.kafka_topics.find(name, each.topic_id)
+        if topic is None:
+            return FoundLog(each.topic_id, each.latest_epoch)
+        return FoundLog(
+            each.topic_id or topic.topic_id,
+            max(each.latest_epoch, topic.leader_epochs.get(index, NO_LEADER_EPOCH)),
+            topic.configs,
+            topic.partition_count,
+        )
 
     def first_directory(self) -> str:
         """Return the first of ``log.dirs``. StorageError when it is offline: metadata made anew in
