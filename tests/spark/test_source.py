@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
@@ -264,13 +263,3 @@ def test_no_broker(spark: SparkSession) -> None:
     )
     with pytest.raises(PySparkException, match=r"no broker answers at 127\.0\.0\.1:1"):
         frame.collect()
-
-
-def test_streaming_is_not_offered(
-    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
-) -> None:
-    reader = spark.readStream.format("millstream").option("subscribe", topic)
-    stream = reader.option("kafka.bootstrap.servers", broker.bootstrap).load()
-    writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
-    with pytest.raises(PySparkException, match="NOT_IMPLEMENTED"):
-        writer.start().awaitTermination()

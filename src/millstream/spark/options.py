@@ -1,4 +1,4 @@
-"""The options of `format("millstream")` for batch reading: the stock connector's names, typed.
+"""The options of `format("millstream")` for reading: the stock connector's names, typed.
 
 :func:`parse_options` turns the texts that Spark hands over into one frozen value. Every error is a
 ConfigError whose text names the option. Names ignore case, as in Spark. The options that the stock
@@ -56,10 +56,21 @@ _OF_STREAMS_AND_SINKS: Final = (
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
+    "maxBytesPerTrigger",
     "topic",
+    "checkpointLocation",
+    "queryName",
 )
 _KNOWN: Final = {name.lower(): name for name in (*_USED, *_OF_STREAMS_AND_SINKS)}
 _KAFKA_PREFIX: Final = "kafka."
+_MILLISECONDS: Final = {
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +106,25 @@ class BoundOption:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TriggerLimits:
+    """How much a micro-batch reads; None sets no limit."""
+
+    max_offsets: int | None = None
+    min_offsets: int | None = None
+    """Fewer are waited for, up to ``max_delay_ms``."""
+    max_delay_ms: int = 900_000
+    max_bytes: int | None = None
+    """Bytes of log, estimated from the size of the partitions."""
+
+    @property
+    def limits_anything(self) -> bool:
+        """True when a micro-batch may be less than all there is."""
+        return (self.max_offsets, self.min_offsets, self.max_bytes) != (None, None, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """All options of one batch read."""
+    """All options of one read."""
 
     subscription: Subscription
     starting: BoundOption
@@ -111,6 +139,7 @@ class SourceOptions:
     retry_interval_ms: int
     poll_timeout_ms: int
     kafka: KafkaSettings
+    trigger: TriggerLimits = TriggerLimits()
 
 
 def parse_options(options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
@@ -142,6 +171,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool = False) -> Sou
                 if name.lower().startswith(_KAFKA_PREFIX)
             }
         ),
+        trigger=_trigger(given) if streaming else TriggerLimits(),
     )
 
 
@@ -227,6 +257,26 @@ def _bound(
         if number == forbidden or number < EARLIEST_OFFSET:
             _refuse(by_offset, f"offsets from 0 on, or {default.value} in a batch query", text)
     return BoundOption(by_offset, AtOffsets(offsets))
+
+
+def _trigger(given: Mapping[str, str]) -> TriggerLimits:
+    limits = TriggerLimits(
+        max_offsets=_optional_count(given, "maxOffsetsPerTrigger"),
+        min_offsets=_optional_count(given, "minOffsetsPerTrigger"),
+        max_delay_ms=_duration_ms(given, "maxTriggerDelay", default="15m"),
+        max_bytes=_optional_count(given, "maxBytesPerTrigger"),
+    )
+    if limits.max_offsets and limits.min_offsets and limits.min_offsets > limits.max_offsets:
+        _refuse("minOffsetsPerTrigger", "at most maxOffsetsPerTrigger", str(limits.min_offsets))
+    return limits
+
+
+def _duration_ms(given: Mapping[str, str], name: str, *, default: str) -> int:
+    text = given.get(name, default)
+    match = re.fullmatch(r"(\d+)\s*(ms|s|m|min|h|d)?", text, re.ASCII)
+    if match is None:
+        _refuse(name, "a time such as 30s, 15m or 1h", text)
+    return int(match[1]) * _MILLISECONDS[match[2] or "ms"]
 
 
 def _columns(given: Mapping[str, str], *, include_headers: bool) -> tuple[str, ...]:

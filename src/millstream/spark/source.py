@@ -1,7 +1,8 @@
-"""`format("millstream")` for `spark.read`: a Python data source that yields Arrow alone.
+"""`format("millstream")`: a Python data source that yields Arrow alone.
 
-Spark makes the classes here in three places: the driver's JVM asks a Python process for the schema
-and for the partitions, once per ``load()``, and every task calls ``read`` in a worker. Filters are
+Spark makes the classes here in several places: the driver's JVM asks a Python process for the
+schema and for the partitions, once per ``load()``, a streaming query keeps a process that plans its
+micro-batches (`stream`), and every task calls ``read`` in a worker. Filters are
 not pushed down: in PySpark 4.3 a pushed filter also applies where the same DataFrame is used
 without it, and rows go missing.
 """
@@ -11,7 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from millstream.model.errors import ConfigError
@@ -34,13 +42,42 @@ class MillstreamDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns; ConfigError names an option that is wrong."""
-        return ddl(parse_options(self.options).columns)
+        # Spark does not say here whether the read is a stream, which allows more than a batch.
+        return ddl(parse_options(self.options, streaming=True).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader for the columns that ``schema`` names, which are all unless the user
         gave a schema.
         """
         return TopicReader(parse_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Return the reader of a streaming query."""
+        from millstream.spark.stream import TopicStreamReader
+
+        return TopicStreamReader(parse_options(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a batch; ConfigError unless the write appends."""
+        from millstream.spark.sink import TopicWriter
+        from millstream.spark.sink_options import parse_sink_options
+
+        if overwrite:
+            raise ConfigError('a topic cannot be overwritten: write with .mode("append")')
+        return TopicWriter(parse_sink_options(self.options, schema, streaming=False))
+
+    def streamWriter(  # noqa: N802
+        self,
+        schema: StructType,
+        overwrite: bool,
+    ) -> DataSourceStreamWriter:
+        """Return the writer of a streaming query; ConfigError for the output mode complete."""
+        from millstream.spark.sink import TopicStreamWriter
+        from millstream.spark.sink_options import parse_sink_options
+
+        if overwrite:
+            raise ConfigError("a topic cannot be overwritten: use the output mode append or update")
+        return TopicStreamWriter(parse_sink_options(self.options, schema, streaming=True))
 
 
 class RangePartition(InputPartition):
@@ -55,7 +92,7 @@ class TopicReader(DataSourceReader):
     """Plans ranges on the driver and reads them on executors."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        _check_schema(schema)
+        check_schema(schema)
         self._options = options
         self._schema = schema
 
@@ -68,18 +105,25 @@ class TopicReader(DataSourceReader):
 
         Without any partition Spark calls this once all the same, with a partition of None.
         """
-        if not isinstance(partition, RangePartition):
-            return iter(())
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        from millstream.spark.reader import ReadRules, read_range
-
-        options = self._options
-        rules = ReadRules(options.kafka, options.fail_on_data_loss, options.poll_timeout_ms)
-        return read_range(partition.offsets, rules, to_arrow_schema(self._schema, timezone="UTC"))
+        return read_partition(partition, self._options, self._schema)
 
 
-def _check_schema(schema: StructType) -> None:
+def read_partition(
+    partition: InputPartition | None, options: SourceOptions, schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    """Yield the record batches of one task; none for no partition."""
+    if not isinstance(partition, RangePartition):
+        return iter(())
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from millstream.spark.reader import ReadRules, read_range
+
+    rules = ReadRules(options.kafka, options.fail_on_data_loss, options.poll_timeout_ms)
+    return read_range(partition.offsets, rules, to_arrow_schema(schema, timezone="UTC"))
+
+
+def check_schema(schema: StructType) -> None:
+    """Raise ConfigError for columns that topics lack, or of another type."""
     for field in schema.fields:
         expected = COLUMN_TYPES.get(field.name)
         found = field.dataType.simpleString()

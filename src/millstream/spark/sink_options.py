@@ -1,0 +1,106 @@
+"""The options of `format("millstream")` for writing, and the columns that rows must have.
+
+Columns, as those of the stock connector: ``value`` (string or binary) has to be there; ``key``
+(string or binary), ``headers`` (array<struct<key string, value binary>>), ``topic`` (string) and
+``partition`` (int) may. The option ``topic`` takes the place of the column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from pyspark.sql.types import StructType
+
+from millstream.model.errors import ConfigError
+from millstream.spark.schema import COLUMN_TYPES, HEADERS
+
+_KAFKA_PREFIX: Final = "kafka."
+_TEXT: Final = ("string", "binary")
+_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
+    "key": _TEXT,
+    "value": _TEXT,
+    "topic": ("string",),
+    "partition": ("int",),
+    HEADERS: (COLUMN_TYPES[HEADERS],),
+}
+_FIXED: Final[Mapping[str, str]] = {
+    "key.serializer": "keys are binary or text",
+    "value.serializer": "values are binary or text",
+    "enable.idempotence": "the sink is idempotent always",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """Where rows go, and how."""
+
+    producer: Mapping[str, str]
+    """Settings of the producer, under Kafka's names."""
+    topic: str | None = None
+    exactly_once: bool = True
+    """A replayed micro-batch writes nothing twice; costs one header in each record."""
+    state_directory: Path | None = None
+    """Where a streaming query remembers what it has begun to write: inside its checkpoint."""
+    columns: frozenset[str] = field(default_factory=frozenset)
+
+
+def parse_sink_options(
+    options: Mapping[str, str], schema: StructType, *, streaming: bool
+) -> SinkOptions:
+    """Read the options; ConfigError names the option or the column that is wrong."""
+    given = {name.lower(): text for name, text in options.items()}
+    producer: dict[str, str] = {}
+    for name, text in options.items():
+        if name.lower().startswith(_KAFKA_PREFIX):
+            setting = name.lower().removeprefix(_KAFKA_PREFIX)
+            if setting in _FIXED:
+                raise ConfigError(f"option {name} is not supported: {_FIXED[setting]}")
+            producer[setting] = text
+    if not producer.get("bootstrap.servers", "").strip():
+        raise ConfigError("option kafka.bootstrap.servers is missing")
+    topic = given.get("topic", "").strip() or None
+    exactly_once = given.get("exactlyonce", "true").strip().lower()
+    if exactly_once not in ("true", "false"):
+        raise ConfigError(f"option exactlyOnce takes true or false, not {exactly_once!r}")
+    once = streaming and exactly_once == "true"
+    return SinkOptions(
+        producer=producer,
+        topic=topic,
+        exactly_once=once,
+        state_directory=_state_directory(given) if once else None,
+        columns=_check_columns(schema, topic),
+    )
+
+
+def _check_columns(schema: StructType, topic: str | None) -> frozenset[str]:
+    found = {each.name: each.dataType.simpleString() for each in schema.fields}
+    if "value" not in found:
+        raise ConfigError("rows need a column value")
+    if topic is None and "topic" not in found:
+        raise ConfigError("rows need a column topic, or the write the option topic")
+    for name, kind in found.items():
+        expected = _TYPES.get(name)
+        if expected is not None and kind not in expected:
+            raise ConfigError(f"column {name} is {kind}; it has to be {' or '.join(expected)}")
+    return frozenset(found) & frozenset(_TYPES)
+
+
+def _state_directory(given: Mapping[str, str]) -> Path:
+    """Return a directory inside the query's checkpoint, which has to be a local or mounted one."""
+    checkpoint = given.get("checkpointlocation", "").strip()
+    if not checkpoint:
+        raise ConfigError(
+            "option checkpointLocation is missing: a replayed micro-batch is known by it "
+            "(option exactlyOnce=false does without)"
+        )
+    parts = urlsplit(checkpoint)
+    if parts.scheme not in ("", "file"):
+        raise ConfigError(
+            f"option checkpointLocation: {checkpoint} is no directory that tasks can write to; "
+            "exactly once needs a local or mounted one (option exactlyOnce=false does without)"
+        )
+    return Path(unquote(parts.path) if parts.scheme else checkpoint) / "millstream-sink"

@@ -1,0 +1,245 @@
+"""The planner of a streaming query: where it begins, how far micro-batches go, what tasks read.
+
+It lives in a Python process of the driver for as long as the query runs, and keeps a connection.
+How a query's offsets look, and why its first batch trusts the end more than the start, is told in
+`stream_offsets`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from millstream.client.cluster import Cluster
+from millstream.client.errors import ClientError, UnsupportedVersionError
+from millstream.client.log_dirs import describe_log_dirs
+from millstream.client.offsets import EARLIEST, LATEST, end_offsets
+from millstream.model.errors import KafkaError
+from millstream.model.offsets import Offset
+from millstream.model.topic import ZERO_TOPIC_ID, TopicId, TopicPartition
+from millstream.spark.options import SourceOptions
+from millstream.spark.plan import DataLossError, connect, places_of, starting_offsets
+from millstream.spark.ranges import OffsetRange, split
+from millstream.spark.source import RangePartition, check_schema, read_partition
+from millstream.spark.stream_offsets import (
+    StreamOffset,
+    batch_start,
+    behind,
+    limit_offsets,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
+
+
+class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches on the driver; reads ranges on executors."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        check_schema(schema)
+        self._options = options
+        self._schema = schema
+        self._cluster: Cluster | None = None
+        self._target: Mapping[TopicPartition, Offset] | None = None
+        self._initial: StreamOffset | None = None
+        self._waiting_since: float | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_cluster": None}  # executors get no connection
+
+    # --- on the driver ---------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return where a new query begins."""
+        cluster = self._connected()
+        earliest, latest = self._ends(cluster)
+        positions = starting_offsets(cluster, self._options, earliest, latest)
+        self._initial = StreamOffset(positions, positions, self._topic_ids(latest), True)
+        return self._initial.to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return a limit of any size where the options set one: what it is, is decided here."""
+        limits = self._options.trigger
+        if not limits.limits_anything:
+            return ReadAllAvailable()
+        return ReadMaxRows(limits.max_offsets or 2**62)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return how far the next micro-batch goes; ``start`` when there is nothing to do."""
+        cluster = self._connected()
+        since = StreamOffset.from_json(start)
+        earliest, latest = self._ends(cluster)
+        topic_ids = self._topic_ids(latest)
+        if self._target is not None:
+            latest = {p: min(end, self._target.get(p, 0)) for p, end in latest.items()}
+        positions = self._positions(since, earliest, latest, topic_ids)
+        end = latest if isinstance(limit, ReadAllAvailable) else self._limited(positions, latest)
+        if end is None or not behind(positions, end):
+            same_partitions = set(positions) <= set(since.positions)
+            if same_partitions or self._target is not None:
+                return start
+            end = positions
+        reached = {place: max(end[place], positions[place]) for place in end}
+        begin = since.positions if since.is_initial else since.begin
+        return StreamOffset(reached, begin, topic_ids).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Take note of the ends: what comes later is the next run's."""
+        self._target = self._ends(self._connected())[1]
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Return the ends of the topics, for the query's progress."""
+        latest = self._ends(self._connected())[1]
+        return StreamOffset(latest, {}, {}).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return one partition for each range of the micro-batch."""
+        since, until = StreamOffset.from_json(start), StreamOffset.from_json(end)
+        began = batch_start(since, until)
+        earliest: Mapping[TopicPartition, Offset] = {}
+        unknown = [place for place in until.positions if place not in began]
+        if unknown:
+            earliest = end_offsets(self._connected(), unknown, which=EARLIEST)
+        ranges = []
+        for place, stop in sorted(until.positions.items()):
+            first = began.get(place, earliest.get(place, 0))
+            if self._was_recreated(place, since, until):
+                first = 0
+            if first < stop:
+                ranges.append(OffsetRange(place, first, stop))
+        parts = split(
+            ranges,
+            min_partitions=self._options.min_partitions,
+            max_records=self._options.max_records_per_partition,
+        )
+        return [RangePartition(each) for each in parts]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: the checkpoint keeps the offsets. `progress` shows them to a consumer group."""
+
+    def stop(self) -> None:
+        """Close the connection."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    # --- in a worker -----------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a range's record batches."""
+        return read_partition(partition, self._options, self._schema)
+
+    # --- how far ---------------------------------------------------------------------------------
+
+    def _positions(
+        self,
+        since: StreamOffset,
+        earliest: Mapping[TopicPartition, Offset],
+        latest: Mapping[TopicPartition, Offset],
+        topic_ids: Mapping[str, TopicId],
+    ) -> dict[TopicPartition, Offset]:
+        """Return where reading goes on; tell or raise what cannot be read any more."""
+        lost = []
+        positions = {}
+        for place in since.positions:
+            if place not in latest:
+                lost.append(f"{place} is gone")
+        for place, end in latest.items():
+            known = since.positions.get(place)
+            old_id, new_id = since.topic_ids.get(place.topic), topic_ids.get(place.topic)
+            if known is not None and old_id is not None and new_id not in (None, old_id):
+                lost.append(f"{place} was deleted and made anew after offset {known}")
+                known = None
+            if known is None:
+                known = earliest[place]
+            elif known < earliest[place]:
+                lost.append(f"offsets [{known}, {earliest[place]}) of {place} are not in the log")
+                known = earliest[place]
+            elif known > end and self._target is None:
+                lost.append(f"{place} ends at {end}, before offset {known} that was read")
+            positions[place] = known
+        if lost:
+            self._report_loss(lost)
+        return positions
+
+    def _report_loss(self, lost: Sequence[str]) -> None:
+        text = "; ".join(lost)
+        if self._options.fail_on_data_loss:
+            raise DataLossError(f"{text} (option failOnDataLoss=false goes on with what is there)")
+        log.warning("%s", text)
+
+    def _limited(
+        self, start: Mapping[TopicPartition, Offset], latest: Mapping[TopicPartition, Offset]
+    ) -> Mapping[TopicPartition, Offset] | None:
+        """Return the end that the options allow; None to wait for more."""
+        limits = self._options.trigger
+        rest = behind(start, latest)
+        if limits.min_offsets is not None and self._target is None and rest > 0:
+            now = time.monotonic()
+            self._waiting_since = now if self._waiting_since is None else self._waiting_since
+            waited_ms = (now - self._waiting_since) * 1000
+            if rest < limits.min_offsets and waited_ms < limits.max_delay_ms:
+                return None
+            self._waiting_since = None
+        most = rest if limits.max_offsets is None else limits.max_offsets
+        if limits.max_bytes is not None and rest:
+            most = min(most, max(int(limits.max_bytes / self._bytes_per_offset(latest)), 1))
+        return limit_offsets(start, latest, most)
+
+    def _bytes_per_offset(self, latest: Mapping[TopicPartition, Offset]) -> float:
+        """Return what an offset of the topics takes in the logs, on average."""
+        cluster = self._connected()
+        try:
+            replicas = describe_log_dirs(cluster)
+        except (KafkaError, UnsupportedVersionError, ClientError) as error:
+            log.warning("maxBytesPerTrigger cannot be kept, sizes are not told: %s", error)
+            return 1.0
+        sizes: dict[TopicPartition, int] = {}
+        for each in replicas:
+            place = each.topic_partition
+            sizes[place] = max(sizes.get(place, 0), each.size_bytes)
+        earliest = end_offsets(cluster, list(latest), which=EARLIEST)
+        offsets = sum(latest[place] - earliest[place] for place in latest)
+        return max(sum(sizes.get(place, 0) for place in latest) / max(offsets, 1), 1.0)
+
+    def _was_recreated(
+        self, place: TopicPartition, since: StreamOffset, until: StreamOffset
+    ) -> bool:
+        old, new = since.topic_ids.get(place.topic), until.topic_ids.get(place.topic)
+        return old is not None and new is not None and old != new
+
+    # --- the cluster -----------------------------------------------------------------------------
+
+    def _connected(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = connect(self._options.kafka)
+        return self._cluster
+
+    def _ends(
+        self, cluster: Cluster
+    ) -> tuple[Mapping[TopicPartition, Offset], Mapping[TopicPartition, Offset]]:
+        cluster.forget()
+        places = places_of(cluster, self._options.subscription)
+        committed = self._options.kafka.read_committed
+        return (
+            end_offsets(cluster, places, which=EARLIEST),
+            end_offsets(cluster, places, which=LATEST, read_committed=committed),
+        )
+
+    def _topic_ids(self, latest: Mapping[TopicPartition, Offset]) -> dict[str, TopicId]:
+        cluster = self._connected()
+        ids = {name: cluster.topic(name).topic_id for name in {p.topic for p in latest}}
+        return {name: each for name, each in ids.items() if each != ZERO_TOPIC_ID}

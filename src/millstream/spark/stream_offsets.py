@@ -1,0 +1,104 @@
+"""The offsets of a streaming query as Spark keeps them, and what a micro-batch may read. Pure.
+
+Spark writes the end of each micro-batch to its checkpoint before it runs, and gives it back after a
+restart. The value is the stock connector's JSON with two parts more, under names that no topic
+has::
+
+    {"topic": {"0": 23, "1": 7},
+     "#begin": {"topic": {"0": 20, "1": 7}},     where the query began
+     "#ids": {"topic": "8Gq…"}}                  whose offsets these are
+
+``#begin`` is there because Spark keeps no start: when the first batch fails, it asks for the
+initial offset again, and "latest" has moved on by then. The first batch therefore reads from the
+``#begin`` of its end, which was written down, and not from what it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicId, TopicPartition, topic_id_from_text, topic_id_to_text
+
+Positions = Mapping[TopicPartition, Offset]
+
+_BEGIN: Final = "#begin"
+_IDS: Final = "#ids"
+_INITIAL: Final = "#initial"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """A point in a streaming query."""
+
+    positions: Positions
+    begin: Positions
+    topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
+    is_initial: bool = False
+    """True for what ``initialOffset`` returned: it may be another one tomorrow."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the value for Spark."""
+        return {
+            **_nest(self.positions),
+            _BEGIN: _nest(self.begin),
+            _IDS: {name: topic_id_to_text(each) for name, each in self.topic_ids.items()},
+            **({_INITIAL: True} if self.is_initial else {}),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> StreamOffset:
+        """Read a value of Spark's; one of the stock connector's has the positions alone."""
+        positions = _flatten({k: v for k, v in value.items() if not k.startswith("#")})
+        return cls(
+            positions,
+            _flatten(value.get(_BEGIN, {})),
+            {name: topic_id_from_text(text) for name, text in value.get(_IDS, {}).items()},
+            bool(value.get(_INITIAL, False)),
+        )
+
+
+def _nest(positions: Positions) -> dict[str, dict[str, int]]:
+    topics: dict[str, dict[str, int]] = {}
+    for place, offset in sorted(positions.items()):
+        topics.setdefault(place.topic, {})[str(place.partition)] = offset
+    return topics
+
+
+def _flatten(topics: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, Offset]:
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, partitions in topics.items()
+        for partition, offset in partitions.items()
+    }
+
+
+def batch_start(start: StreamOffset, end: StreamOffset) -> Positions:
+    """Return where the micro-batch that ends at ``end`` begins."""
+    return end.begin if start.is_initial and end.begin else start.positions
+
+
+def limit_offsets(start: Positions, latest: Positions, most: int) -> dict[TopicPartition, Offset]:
+    """Return how far a micro-batch of ``most`` offsets goes: every partition its share of the rest.
+
+    A partition with something left moves by one offset at least (Kafka connector: ``rateLimit``).
+    """
+    rest = {place: max(end - start.get(place, end), 0) for place, end in latest.items()}
+    total = sum(rest.values())
+    if total <= most:
+        return dict(latest)
+    return {
+        place: start.get(place, end) + _share(rest[place], most, total)
+        for place, end in latest.items()
+    }
+
+
+def _share(rest: int, most: int, total: int) -> int:
+    return 0 if rest == 0 else min(rest, max(rest * most // total, 1))
+
+
+def behind(start: Positions, latest: Positions) -> int:
+    """Return how many offsets lie between."""
+    return sum(max(end - start.get(place, end), 0) for place, end in latest.items())

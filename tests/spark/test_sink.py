@@ -1,0 +1,251 @@
+"""`write` and `writeStream` with `format("millstream")`: columns, errors, and replays."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from tests.broker_process import BrokerProcess
+
+from millstream.client.cluster import Cluster
+from millstream.client.partitioner import partition_for_key
+from millstream.client.topics import NewTopic, create_topics
+from millstream.spark.sink_journal import MARK
+
+Load = Callable[..., DataFrame]
+
+
+@pytest.fixture
+def out(cluster: Cluster, new_topic: Callable[[], str]) -> str:
+    """An empty topic of three partitions to write to."""
+    name = f"{new_topic()}-out"
+    assert create_topics(cluster, [NewTopic(name, 3)]) == {name: None}
+    return name
+
+
+@pytest.fixture
+def save(broker: BrokerProcess) -> Callable[..., None]:
+    def save(frame: DataFrame, *, mode: str = "append", **options: str) -> None:
+        writer = frame.write.format("millstream").mode(mode)
+        writer.option("kafka.bootstrap.servers", broker.bootstrap).options(**options).save()
+
+    return save
+
+
+def rows_of(load: Load, topic: str) -> list[tuple[Any, ...]]:
+    rows = load(subscribe=topic, includeHeaders="true").collect()
+    found = [
+        (
+            row.partition,
+            None if row.key is None else bytes(row.key),
+            None if row.value is None else bytes(row.value),
+            tuple((h.key, None if h.value is None else bytes(h.value)) for h in row.headers or ()),
+        )
+        for row in rows
+    ]
+    return sorted(found, key=str)
+
+
+def test_columns(spark: SparkSession, save: Callable[..., None], load: Load, out: str) -> None:
+    schema = (
+        "key binary, value string, partition int, headers array<struct<key string, value binary>>"
+    )
+    frame = spark.createDataFrame(
+        [
+            (bytearray(b"k"), "one", 2, [("h", bytearray(b"1")), ("n", None)]),
+            (bytearray(b"k"), "two", 0, None),
+            (bytearray(b"k2"), "by key", None, []),
+            (bytearray(b"k3"), None, None, None),
+        ],
+        schema,
+    )
+    save(frame, topic=out)
+    expected = [
+        (2, b"k", b"one", (("h", b"1"), ("n", None))),
+        (0, b"k", b"two", ()),
+        (partition_for_key(b"k2", 3), b"k2", b"by key", ()),
+        (partition_for_key(b"k3", 3), b"k3", None, ()),
+    ]
+    assert rows_of(load, out) == sorted(expected, key=str)
+
+
+def test_a_topic_for_each_row(
+    spark: SparkSession,
+    save: Callable[..., None],
+    load: Load,
+    out: str,
+    cluster: Cluster,
+    new_topic: Callable[[], str],
+) -> None:
+    other = f"{new_topic()}-other"
+    create_topics(cluster, [NewTopic(other, 1)])
+    frame = spark.createDataFrame(
+        [(out, "a"), (other, "b"), (out, "c")], "topic string, value string"
+    )
+    save(frame)
+    assert sorted(row[2] for row in rows_of(load, out)) == [b"a", b"c"]
+    assert [row[2] for row in rows_of(load, other)] == [b"b"]
+
+
+def test_many_rows(spark: SparkSession, save: Callable[..., None], load: Load, out: str) -> None:
+    frame = spark.range(0, 50_000, 1, 4).selectExpr(
+        "cast(id as string) value", "cast(id as string) key"
+    )
+    save(frame, topic=out, **{"kafka.compression.type": "zstd"})
+    found = load(subscribe=out).selectExpr("count(*) n", "count(distinct value) d").collect()[0]
+    assert (found.n, found.d) == (50_000, 50_000)
+
+
+@pytest.mark.parametrize(
+    ("sql", "options", "words"),
+    [
+        ("select 1 value", {}, "column value is int"),
+        ("select 'a' v", {}, "need a column value"),
+        ("select 'a' value, 1L partition", {}, "column partition is bigint"),
+        ("select 'a' value", {"topic": ""}, "option topic"),
+        ("select 'a' value", {"kafka.acks": "2"}, "acks"),
+        ("select 'a' value", {"kafka.key.serializer": "x"}, "kafka.key.serializer"),
+    ],
+)
+def test_an_error_names_the_column_or_the_option(
+    spark: SparkSession,
+    save: Callable[..., None],
+    out: str,
+    sql: str,
+    options: dict[str, str],
+    words: str,
+) -> None:
+    with pytest.raises(PySparkException, match=words):
+        save(spark.sql(sql), **{"topic": out, **options})
+
+
+def test_a_topic_is_not_overwritten(
+    spark: SparkSession, save: Callable[..., None], out: str
+) -> None:
+    with pytest.raises(PySparkException, match="append"):
+        save(spark.sql("select 'a' value"), mode="overwrite", topic=out)
+
+
+# --- streaming -----------------------------------------------------------------------------------
+
+
+class Copy:
+    """A query that copies one topic to another."""
+
+    def __init__(
+        self, spark: SparkSession, bootstrap: str, source: str, target: str, at: Path
+    ) -> None:
+        self.spark, self.bootstrap, self.source, self.target = spark, bootstrap, source, target
+        self.checkpoint = at / "checkpoint"
+
+    def run(self, **options: str) -> None:
+        reader = self.spark.readStream.format("millstream").option("startingOffsets", "earliest")
+        reader = reader.option("kafka.bootstrap.servers", self.bootstrap)
+        frame = reader.option("subscribe", self.source).load().select("key", "value")
+        writer = frame.writeStream.format("millstream").option("topic", self.target)
+        writer = writer.option("kafka.bootstrap.servers", self.bootstrap)
+        query = (
+            writer.option("checkpointLocation", str(self.checkpoint))
+            .options(**options)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    def forget_last_commit(self) -> None:
+        """Make Spark run its last micro-batch again, as after a crash behind the sink's commit."""
+        commits = sorted(
+            (path for path in (self.checkpoint / "commits").glob("[0-9]*")),
+            key=lambda path: int(path.name),
+        )
+        commits[-1].unlink()
+        (self.checkpoint / "commits" / f".{commits[-1].name}.crc").unlink(missing_ok=True)
+
+
+@pytest.fixture
+def copy(spark: SparkSession, broker: BrokerProcess, topic: str, out: str, tmp_path: Path) -> Copy:
+    return Copy(spark, broker.bootstrap, topic, out, tmp_path)
+
+
+def test_a_replayed_micro_batch_writes_nothing_twice(
+    copy: Copy, load: Load, values: Callable[..., None]
+) -> None:
+    values(copy.source, 0, *(f"a{number}" for number in range(200)))
+    values(copy.source, 1, "same", "same", "same")
+    copy.run()
+    assert len(rows_of(load, copy.target)) == 203
+    copy.forget_last_commit()
+    copy.run()
+    found = rows_of(load, copy.target)
+    assert len(found) == 203
+    assert {headers[0][0] for *_, headers in found} == {MARK}
+    values(copy.source, 0, "later")
+    copy.run()
+    assert len(rows_of(load, copy.target)) == 204
+
+
+def test_without_it_a_replay_doubles(copy: Copy, load: Load, values: Callable[..., None]) -> None:
+    """Shows that the test above would see what it is about."""
+    values(copy.source, 0, "a", "b")
+    copy.run(exactlyOnce="false")
+    copy.forget_last_commit()
+    copy.run(exactlyOnce="false")
+    found = rows_of(load, copy.target)
+    assert len(found) == 4
+    assert all(not headers for *_, headers in found)
+
+
+def test_half_of_a_micro_batch_was_written(
+    copy: Copy, load: Load, values: Callable[..., None], cluster: Cluster
+) -> None:
+    values(copy.source, 0, *(f"a{number}" for number in range(10)))
+    copy.run()
+    copy.forget_last_commit()
+    # What the first attempt wrote of its second half is gone, as if it had died before.
+    from millstream.client.offsets import LATEST, end_offsets
+    from millstream.client.topics import delete_topics
+
+    kept = rows_of(load, copy.target)[:4]
+    delete_topics(cluster, [copy.target])
+    create_topics(cluster, [NewTopic(copy.target, 3)])
+    cluster.forget()
+    rewrite(cluster, copy.target, kept)
+    assert sum(end_offsets(cluster, _places(cluster, copy.target), which=LATEST).values()) == 4
+    copy.run()
+    assert sorted(row[2] for row in rows_of(load, copy.target)) == sorted(
+        f"a{number}".encode() for number in range(10)
+    )
+
+
+def _places(cluster: Cluster, topic: str) -> list[Any]:
+    return [each.topic_partition for each in cluster.topic(topic).partitions]
+
+
+def rewrite(cluster: Cluster, topic: str, rows: list[tuple[Any, ...]]) -> None:
+    from millstream.client.produce import BatchSender
+    from millstream.model.topic import TopicPartition
+    from millstream.records.builder import BatchBuilder
+
+    sender = BatchSender(cluster, acks=-1)
+    for partition, key, value, headers in rows:
+        builder = BatchBuilder()
+        builder.append(0, key, value, headers)
+        sender.send(TopicPartition(topic, partition), builder.build(), 1)
+    sender.flush()
+    sender.close()
+
+
+def test_a_query_needs_a_checkpoint_that_tasks_can_write_to(
+    copy: Copy, values: Callable[..., None]
+) -> None:
+    values(copy.source, 0, "a")
+    copy.run()
+    shutil.rmtree(copy.checkpoint)
+    copy.checkpoint = Path("s3a:/nowhere")
+    with pytest.raises(Exception, match=r"checkpoint|s3a"):
+        copy.run()
