@@ -11,19 +11,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from millstream.client.admin import Admin as Admin
     from millstream.client.consumer import Consumer as Consumer
+    from millstream.client.core.consumer.record import ConsumerRecord as ConsumerRecord
+    from millstream.client.core.consumer.record import OffsetAndMetadata as OffsetAndMetadata
+    from millstream.client.core.consumer.record import OffsetAndTimestamp as OffsetAndTimestamp
     from millstream.client.core.producer.batch import RecordMetadata as RecordMetadata
     from millstream.client.producer import Producer as Producer
     from millstream.client.producer import RecordFuture as RecordFuture
+    from millstream.model.topic import TopicPartition as TopicPartition
 
 _HOMES: Final = {
+    "Admin": "millstream.client.admin",
     "Consumer": "millstream.client.consumer",
+    "ConsumerRecord": "millstream.client.core.consumer.record",
+    "OffsetAndMetadata": "millstream.client.core.consumer.record",
+    "OffsetAndTimestamp": "millstream.client.core.consumer.record",
     "Producer": "millstream.client.producer",
     "RecordFuture": "millstream.client.producer",
     "RecordMetadata": "millstream.client.core.producer.batch",
+    "TopicPartition": "millstream.model.topic",
 }
 
-__all__ = ["Consumer", "Producer", "RecordFuture", "RecordMetadata"]
+__all__ = [
+    "Consumer",
+    "ConsumerRecord",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "Producer",
+    "RecordFuture",
+    "RecordMetadata",
+    "TopicPartition",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -1,0 +1,309 @@
+"""The administrator for asyncio programs; see :mod:`millstream.client.admin`."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from millstream.client.aio.loop import AsyncioLoop
+from millstream.client.core.admin.cluster import ClusterDescription, Features, Quorum, UpgradeType
+from millstream.client.core.admin.configs import Change, Resource, ResourceType, Setting
+from millstream.client.core.admin.core import AdminCore
+from millstream.client.core.admin.groups import Committed, GroupDescription, ListedGroup
+from millstream.client.core.admin.offsets import FoundOffset
+from millstream.client.core.admin.outcome import Outcomes
+from millstream.client.core.admin.producers import (
+    ActiveProducer,
+    ListedTransaction,
+    TransactionDescription,
+)
+from millstream.client.core.admin.replicas import ElectionType, LogDirectory, Reassignment
+from millstream.client.core.admin.topics import CreatedTopic, NewTopic
+from millstream.client.core.settings import AdminSettings, read_settings
+from millstream.client.errors import ClosedError
+from millstream.client.metadata import Topic
+from millstream.model.deferred import Deferred, spawn
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicId, TopicPartition
+
+T = TypeVar("T")
+
+
+class Admin:
+    """``async with Admin(bootstrap_servers="…") as admin``; bound to the running event loop."""
+
+    def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
+        self._settings = read_settings(AdminSettings, settings, keywords)
+        self._running: tuple[AsyncioLoop, AdminCore] | None = None
+
+    async def start(self) -> None:
+        """Bind to the running event loop; connections are made when they are needed."""
+        if self._running is None:
+            loop = AsyncioLoop(
+                send_bytes=self._settings.send_buffer_bytes,
+                receive_bytes=self._settings.receive_buffer_bytes,
+            )
+            self._running = loop, AdminCore(loop, self._settings)
+
+    @property
+    def _core(self) -> AdminCore:
+        return self._started()[1]
+
+    def _started(self) -> tuple[AsyncioLoop, AdminCore]:
+        if self._running is None:
+            raise ClosedError("the admin was not started: use 'async with' or await start()")
+        return self._running
+
+    async def _run(self, asked: Coroutine[Deferred[Any], None, T]) -> T:
+        loop, _ = self._started()
+        loop.check_process()
+        return await loop.future(spawn(asked))
+
+    async def close(self) -> None:
+        """Close every connection; calls under way fail."""
+        if self._running is not None:
+            loop, core = self._running
+            core.close()
+            await loop.close()
+
+    async def __aenter__(self) -> Admin:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # --- topics ----------------------------------------------------------------------------------
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic], *, validate_only: bool = False
+    ) -> Outcomes[str, CreatedTopic]:
+        """Create topics, or only say what would happen."""
+        return await self._run(self._core.create_topics(topics, validate_only=validate_only))
+
+    async def delete_topics(self, names: Iterable[str]) -> Outcomes[str, None]:
+        """Delete topics by name."""
+        return await self._run(self._core.delete_topics(names))
+
+    async def delete_topics_by_id(self, ids: Iterable[TopicId]) -> Outcomes[TopicId, None]:
+        """Delete topics by id; UnsupportedVersionError where brokers know names only."""
+        return await self._run(self._core.delete_topics_by_id(ids))
+
+    async def create_partitions(
+        self,
+        counts: Mapping[str, int],
+        *,
+        assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
+        validate_only: bool = False,
+    ) -> Outcomes[str, None]:
+        """Raise the number of partitions of each topic to the count given.
+
+        ``assignments`` names the brokers of each new partition of a topic.
+        """
+        return await self._run(
+            self._core.create_partitions(
+                counts, assignments=assignments, validate_only=validate_only
+            )
+        )
+
+    async def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        """Return the names of all topics, in alphabetical order."""
+        return await self._run(self._core.list_topics(include_internal=include_internal))
+
+    async def describe_topics(self, names: Iterable[str]) -> Outcomes[str, Topic]:
+        """Return id, partitions, leaders, replicas and ISR of topics."""
+        return await self._run(self._core.describe_topics(names))
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, Offset]
+    ) -> Outcomes[TopicPartition, Offset]:
+        """Move each partition's log start to an offset, or to ``TO_HIGH_WATERMARK``.
+
+        Returns where the logs start now.
+        """
+        return await self._run(self._core.delete_records(before))
+
+    # --- configs ---------------------------------------------------------------------------------
+
+    async def describe_configs(
+        self,
+        resources: Mapping[Resource, Sequence[str] | None] | Iterable[Resource],
+        *,
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
+    ) -> Outcomes[Resource, list[Setting]]:
+        """Return settings in alphabetical order; a mapping says which ones, None is all."""
+        return await self._run(
+            self._core.describe_configs(
+                resources,
+                include_synonyms=include_synonyms,
+                include_documentation=include_documentation,
+            )
+        )
+
+    async def incremental_alter_configs(
+        self, changes: Mapping[Resource, Iterable[Change]], *, validate_only: bool = False
+    ) -> Outcomes[Resource, None]:
+        """Change settings of resources and leave the others as they are; all or none of each."""
+        return await self._run(
+            self._core.incremental_alter_configs(changes, validate_only=validate_only)
+        )
+
+    async def alter_configs(
+        self, configs: Mapping[Resource, Mapping[str, str | None]], *, validate_only: bool = False
+    ) -> Outcomes[Resource, None]:
+        """Replace all settings of resources (AlterConfigs): what is not named becomes default."""
+        return await self._run(self._core.alter_configs(configs, validate_only=validate_only))
+
+    async def list_config_resources(self, types: Iterable[ResourceType] = ()) -> list[Resource]:
+        """Return what has settings of its own, of some types or of all (KIP-1142)."""
+        return await self._run(self._core.list_config_resources(types))
+
+    # --- cluster ---------------------------------------------------------------------------------
+
+    async def describe_cluster(self, *, include_fenced: bool = False) -> ClusterDescription:
+        """Return the cluster's id, its controller and its brokers."""
+        return await self._run(self._core.describe_cluster(include_fenced=include_fenced))
+
+    async def describe_features(self, broker_id: int | None = None) -> Features:
+        """Return the features and the APIs of a broker, or of any."""
+        return await self._run(self._core.describe_features(broker_id))
+
+    async def update_features(
+        self,
+        levels: Mapping[str, int],
+        *,
+        upgrade_type: UpgradeType = UpgradeType.UPGRADE,
+        validate_only: bool = False,
+    ) -> Outcomes[str, None]:
+        """Change finalized features to these levels; 0 takes one back."""
+        return await self._run(
+            self._core.update_features(
+                levels, upgrade_type=upgrade_type, validate_only=validate_only
+            )
+        )
+
+    async def describe_quorum(self) -> Quorum:
+        """Return who keeps the metadata of a KRaft cluster."""
+        return await self._run(self._core.describe_quorum())
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Make the cluster forget a broker that is gone."""
+        return await self._run(self._core.unregister_broker(broker_id))
+
+    # --- groups ----------------------------------------------------------------------------------
+
+    async def list_groups(
+        self, *, states: Sequence[str] = (), types: Sequence[str] = ()
+    ) -> list[ListedGroup]:
+        """Return the groups of all brokers, by name; filters as the brokers know them."""
+        return await self._run(self._core.list_groups(states=states, types=types))
+
+    async def describe_groups(self, groups: Iterable[str]) -> Outcomes[str, GroupDescription]:
+        """Return state and members of groups; GROUP_ID_NOT_FOUND for one that does not exist."""
+        return await self._run(self._core.describe_groups(groups))
+
+    async def delete_groups(self, groups: Iterable[str]) -> Outcomes[str, None]:
+        """Delete groups without members."""
+        return await self._run(self._core.delete_groups(groups))
+
+    async def remove_members(
+        self, group: str, instance_ids: Iterable[str], *, reason: str | None = None
+    ) -> Outcomes[str, None]:
+        """Take static members out of a group by their ``group.instance.id`` (KIP-345)."""
+        return await self._run(self._core.remove_members(group, instance_ids, reason=reason))
+
+    async def list_group_offsets(
+        self, groups: Iterable[str]
+    ) -> Outcomes[str, dict[TopicPartition, Committed]]:
+        """Return every committed offset of groups; nothing for one that does not exist."""
+        return await self._run(self._core.list_group_offsets(groups))
+
+    async def alter_group_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, Offset | Committed]
+    ) -> Outcomes[TopicPartition, None]:
+        """Set offsets of a group without members; UNKNOWN_MEMBER_ID when it has some."""
+        return await self._run(self._core.alter_group_offsets(group, offsets))
+
+    async def delete_group_offsets(
+        self, group: str, places: Iterable[TopicPartition]
+    ) -> Outcomes[TopicPartition, None]:
+        """Forget the group's offsets of partitions."""
+        return await self._run(self._core.delete_group_offsets(group, places))
+
+    # --- offsets ---------------------------------------------------------------------------------
+
+    async def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> Outcomes[TopicPartition, FoundOffset | None]:
+        """Return for each partition the first offset at or after a timestamp, None for none.
+
+        Instead of a timestamp (ms) may stand EARLIEST, LATEST or MAX_TIMESTAMP.
+        """
+        return await self._run(self._core.list_offsets(timestamps, read_committed=read_committed))
+
+    # --- replicas --------------------------------------------------------------------------------
+
+    async def describe_log_dirs(
+        self,
+        brokers: Iterable[int] | None = None,
+        *,
+        places: Iterable[TopicPartition] | None = None,
+    ) -> Outcomes[int, list[LogDirectory]]:
+        """Return the log directories of brokers (None: all) with all replicas, or with some."""
+        return await self._run(self._core.describe_log_dirs(brokers, places=places))
+
+    async def alter_replica_log_dirs(
+        self, moves: Mapping[tuple[TopicPartition, int], str]
+    ) -> Outcomes[tuple[TopicPartition, int], None]:
+        """Move replicas, given as (partition, broker id), to other directories of their broker."""
+        return await self._run(self._core.alter_replica_log_dirs(moves))
+
+    async def elect_leaders(
+        self,
+        places: Iterable[TopicPartition] | None = None,
+        *,
+        election_type: ElectionType = ElectionType.PREFERRED,
+    ) -> Outcomes[TopicPartition, None]:
+        """Elect leaders of partitions, or with None of all that need it (KIP-460)."""
+        return await self._run(self._core.elect_leaders(places, election_type=election_type))
+
+    async def alter_partition_reassignments(
+        self, assignments: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> Outcomes[TopicPartition, None]:
+        """Move partitions to these brokers, the preferred leader first; None cancels a move."""
+        return await self._run(self._core.alter_partition_reassignments(assignments))
+
+    async def list_partition_reassignments(
+        self, places: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, Reassignment]:
+        """Return the reassignments under way, of all partitions or of some."""
+        return await self._run(self._core.list_partition_reassignments(places))
+
+    # --- producers -------------------------------------------------------------------------------
+
+    async def describe_producers(
+        self, places: Iterable[TopicPartition]
+    ) -> Outcomes[TopicPartition, list[ActiveProducer]]:
+        """Return who produces to partitions, idempotently or in transactions (KIP-664)."""
+        return await self._run(self._core.describe_producers(places))
+
+    async def list_transactions(
+        self, *, states: Sequence[str] = (), producer_ids: Sequence[int] = ()
+    ) -> list[ListedTransaction]:
+        """Return the transactions of all coordinators, by id."""
+        return await self._run(
+            self._core.list_transactions(states=states, producer_ids=producer_ids)
+        )
+
+    async def describe_transactions(
+        self, transactional_ids: Iterable[str]
+    ) -> Outcomes[str, TransactionDescription]:
+        """Return the state of transactions."""
+        return await self._run(self._core.describe_transactions(transactional_ids))

@@ -1,0 +1,292 @@
+"""Settings of topics, brokers and the rest: describe, set and unset, list what has some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeVar
+
+from millstream.client.core.admin.outcome import Outcome, Outcomes, done, refusal
+from millstream.client.core.admin.routing import Routing
+from millstream.client.errors import BrokerError
+from millstream.model.errors import ErrorCode
+from millstream.protocol.message import Request, Response
+from millstream.protocol.messages.alter_configs import (
+    AlterableConfig as PlainConfig,
+)
+from millstream.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+)
+from millstream.protocol.messages.alter_configs import (
+    AlterConfigsResource as PlainResource,
+)
+from millstream.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from millstream.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from millstream.protocol.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+R = TypeVar("R", bound=Response)
+
+
+class ResourceType(IntEnum):
+    """What has settings (Kafka: ``ConfigResource.Type``)."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A topic by name, a broker by id; the broker named "" is the default of all brokers."""
+
+    type: ResourceType
+    name: str
+
+    def __str__(self) -> str:
+        if self.type is ResourceType.BROKER:
+            return f"broker {self.name}" if self.name else "the default of all brokers"
+        return f"{self.type.name.lower().replace('_', ' ')} {self.name!r}"
+
+
+class Source(IntEnum):
+    """Where a value comes from (Kafka: ``ConfigSource``)."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+    @property
+    def words(self) -> str:
+        """The source as a person would say it."""
+        return _WORDS.get(self, self.name.lower().replace("_", " "))
+
+
+_WORDS = {
+    Source.DYNAMIC_BROKER: "broker",
+    Source.DYNAMIC_DEFAULT_BROKER: "broker default",
+    Source.STATIC_BROKER: "server.properties",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """One value that was looked at for a setting, the one in effect first."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One setting as the broker sees it; ``value`` is None for null and for secrets."""
+
+    name: str
+    value: str | None
+    source: Source
+    is_read_only: bool
+    is_sensitive: bool
+    synonyms: tuple[Synonym, ...] = ()
+    documentation: str | None = None
+
+
+class Operation(IntEnum):
+    """What to do with a setting (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of one setting; APPEND and SUBTRACT are for lists."""
+
+    name: str
+    value: str | None = None
+    operation: Operation = Operation.SET
+
+
+class Configs(Routing):
+    """What can be asked about settings."""
+
+    async def describe_configs(
+        self,
+        resources: Mapping[Resource, Sequence[str] | None] | Iterable[Resource],
+        *,
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
+    ) -> Outcomes[Resource, list[Setting]]:
+        """Return settings in alphabetical order; a mapping says which ones, None is all."""
+        wanted = resources if isinstance(resources, Mapping) else dict.fromkeys(resources)
+
+        async def ask(pending: list[Resource]) -> dict[Resource, Outcome[list[Setting]]]:
+            found: dict[Resource, Outcome[list[Setting]]] = {}
+            for broker_id, some in _by_broker(pending).items():
+                request = DescribeConfigsRequest(
+                    resources=[
+                        DescribeConfigsResource(
+                            resource_type=each.type,
+                            resource_name=each.name,
+                            configuration_keys=_names(wanted[each]),
+                        )
+                        for each in some
+                    ],
+                    include_synonyms=include_synonyms,
+                    include_documentation=include_documentation,
+                )
+                response = await self._ask(broker_id, request, DescribeConfigsResponse)
+                for result in response.results:
+                    resource = Resource(ResourceType(result.resource_type), result.resource_name)
+                    found[resource] = _described(result, resource)
+            return found
+
+        return await self.each(wanted, ask)
+
+    async def incremental_alter_configs(
+        self, changes: Mapping[Resource, Iterable[Change]], *, validate_only: bool = False
+    ) -> Outcomes[Resource, None]:
+        """Change settings of resources and leave the others as they are; all or none of each."""
+
+        async def ask(pending: list[Resource]) -> dict[Resource, Outcome[None]]:
+            found: dict[Resource, Outcome[None]] = {}
+            for broker_id, some in _by_broker(pending).items():
+                request = IncrementalAlterConfigsRequest(
+                    resources=[
+                        AlterConfigsResource(
+                            resource_type=each.type,
+                            resource_name=each.name,
+                            configs=[
+                                AlterableConfig(
+                                    name=change.name,
+                                    config_operation=change.operation,
+                                    value=change.value,
+                                )
+                                for change in changes[each]
+                            ],
+                        )
+                        for each in some
+                    ],
+                    validate_only=validate_only,
+                )
+                response = await self._ask(broker_id, request, IncrementalAlterConfigsResponse)
+                for row in response.responses:
+                    resource = Resource(ResourceType(row.resource_type), row.resource_name)
+                    found[resource] = done(row.error_code, row.error_message, str(resource))
+            return found
+
+        return await self.each(changes, ask)
+
+    async def alter_configs(
+        self, configs: Mapping[Resource, Mapping[str, str | None]], *, validate_only: bool = False
+    ) -> Outcomes[Resource, None]:
+        """Replace all settings of resources (AlterConfigs): what is not named becomes default."""
+
+        async def ask(pending: list[Resource]) -> dict[Resource, Outcome[None]]:
+            found: dict[Resource, Outcome[None]] = {}
+            for broker_id, some in _by_broker(pending).items():
+                request = AlterConfigsRequest(
+                    resources=[
+                        PlainResource(
+                            resource_type=each.type,
+                            resource_name=each.name,
+                            configs=[
+                                PlainConfig(name=name, value=value)
+                                for name, value in configs[each].items()
+                            ],
+                        )
+                        for each in some
+                    ],
+                    validate_only=validate_only,
+                )
+                response = await self._ask(broker_id, request, AlterConfigsResponse)
+                for row in response.responses:
+                    resource = Resource(ResourceType(row.resource_type), row.resource_name)
+                    found[resource] = done(row.error_code, row.error_message, str(resource))
+            return found
+
+        return await self.each(configs, ask)
+
+    async def list_config_resources(self, types: Iterable[ResourceType] = ()) -> list[Resource]:
+        """Return what has settings of its own, of some types or of all (KIP-1142)."""
+        request = ListConfigResourcesRequest(resource_types=[int(each) for each in types])
+        response = await self.ask_any(request, ListConfigResourcesResponse)
+        if response.error_code:
+            raise BrokerError(ErrorCode.of(response.error_code), "resources with settings")
+        return [
+            Resource(ResourceType(each.resource_type), each.resource_name)
+            for each in response.config_resources
+        ]
+
+    async def _ask(self, broker_id: int | None, request: Request, answer: type[R]) -> R:
+        if broker_id is not None:
+            return await self.ask_broker(broker_id, request, answer)
+        response = await self.network.send_any(request)
+        assert isinstance(response, answer)
+        return response
+
+
+def _by_broker(resources: Iterable[Resource]) -> dict[int | None, list[Resource]]:
+    """Group resources by the broker that must be asked; None is any."""
+    grouped: dict[int | None, list[Resource]] = {}
+    for resource in resources:
+        own = resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
+        broker_id = int(resource.name) if own and resource.name else None
+        grouped.setdefault(broker_id, []).append(resource)
+    return grouped
+
+
+def _names(names: Sequence[str] | None) -> list[str] | None:
+    return None if names is None else list(names)
+
+
+def _described(result: DescribeConfigsResult, resource: Resource) -> Outcome[list[Setting]]:
+    error = refusal(result.error_code, result.error_message, str(resource))
+    if error is not None:
+        return Outcome(None, error)
+    settings = [_setting(each) for each in result.configs]
+    return Outcome(sorted(settings, key=lambda each: each.name))
+
+
+def _setting(row: DescribeConfigsResourceResult) -> Setting:
+    return Setting(
+        name=row.name,
+        value=row.value,
+        source=_source(row.config_source),
+        is_read_only=row.read_only,
+        is_sensitive=row.is_sensitive,
+        synonyms=tuple(
+            Synonym(each.name, each.value, _source(each.source)) for each in row.synonyms
+        ),
+        documentation=row.documentation or None,
+    )
+
+
+def _source(number: int) -> Source:
+    return Source(number) if number in Source._value2member_map_ else Source.UNKNOWN

@@ -1,0 +1,15 @@
+"""Everything that can be asked of a cluster, in one object."""
+
+from __future__ import annotations
+
+from millstream.client.core.admin.cluster import Cluster
+from millstream.client.core.admin.configs import Configs
+from millstream.client.core.admin.groups import Groups
+from millstream.client.core.admin.offsets import Offsets
+from millstream.client.core.admin.producers import Producers
+from millstream.client.core.admin.replicas import Replicas
+from millstream.client.core.admin.topics import Topics
+
+
+class AdminCore(Topics, Configs, Cluster, Groups, Offsets, Replicas, Producers):
+    """The administrator without a face."""

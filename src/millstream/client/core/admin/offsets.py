@@ -1,0 +1,92 @@
+"""Where partitions begin and end, and which record comes at or after a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from millstream.client.core.admin.outcome import Outcome, Outcomes, refusal
+from millstream.client.core.admin.routing import Routing
+from millstream.model.offsets import NO_OFFSET, LeaderEpoch, Offset
+from millstream.model.topic import TopicPartition
+from millstream.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+LATEST: Final = -1
+"""Asked instead of a timestamp: the high watermark; with read_committed the last stable offset."""
+EARLIEST: Final = -2
+"""Asked instead of a timestamp: the log start offset."""
+MAX_TIMESTAMP: Final = -3
+"""Asked instead of a timestamp: the record with the largest one (KIP-734)."""
+
+_CONSUMER: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class FoundOffset:
+    """An offset and the timestamp of its record (ms), −1 for the ends of the log."""
+
+    offset: Offset
+    timestamp: int
+    leader_epoch: LeaderEpoch
+
+
+class Offsets(Routing):
+    """What can be asked about offsets."""
+
+    async def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> Outcomes[TopicPartition, FoundOffset | None]:
+        """Return for each partition the first offset at or after a timestamp, None for none.
+
+        Instead of a timestamp (ms) may stand EARLIEST, LATEST or MAX_TIMESTAMP.
+        """
+
+        async def ask(
+            pending: list[TopicPartition],
+        ) -> dict[TopicPartition, Outcome[FoundOffset | None]]:
+            leaders, failed = await self.by_leader(pending)
+            found: dict[TopicPartition, Outcome[FoundOffset | None]] = {
+                place: Outcome(None, error) for place, error in failed.items()
+            }
+            for leader, places in leaders.items():
+                wanted = {place: timestamps[place] for place in places}
+                request = ListOffsetsRequest(
+                    replica_id=_CONSUMER,
+                    isolation_level=int(read_committed),
+                    topics=_rows(wanted),
+                    timeout_ms=self.timeout_ms,
+                )
+                response = await self.network.call(leader, request, ListOffsetsResponse)
+                found.update(_read(response))
+            return found
+
+        return await self.each(timestamps, ask)
+
+
+def _rows(wanted: Mapping[TopicPartition, int]) -> list[ListOffsetsTopic]:
+    topics: dict[str, list[ListOffsetsPartition]] = {}
+    for place, timestamp in wanted.items():
+        topics.setdefault(place.topic, []).append(
+            ListOffsetsPartition(partition_index=place.partition, timestamp=timestamp)
+        )
+    return [ListOffsetsTopic(name=name, partitions=rows) for name, rows in topics.items()]
+
+
+def _read(response: ListOffsetsResponse) -> dict[TopicPartition, Outcome[FoundOffset | None]]:
+    found: dict[TopicPartition, Outcome[FoundOffset | None]] = {}
+    for topic in response.topics:
+        for row in topic.partitions:
+            place = TopicPartition(topic.name, row.partition_index)
+            value = (
+                None
+                if row.offset == NO_OFFSET
+                else FoundOffset(row.offset, row.timestamp, row.leader_epoch)
+            )
+            found[place] = Outcome(value, refusal(row.error_code, None, f"offsets of {place}"))
+    return found

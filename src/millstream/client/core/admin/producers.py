@@ -1,0 +1,174 @@
+"""Producers and transactions as brokers see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from millstream.client.core.admin.outcome import Outcome, Outcomes, done, refusal
+from millstream.client.core.admin.routing import Routing
+from millstream.client.core.network import CoordinatorType
+from millstream.client.errors import TRANSIENT
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicPartition
+from millstream.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    TopicRequest,
+)
+from millstream.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from millstream.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveProducer:
+    """One producer in one partition; the transaction's start is −1 without one."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    transaction_start_offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTransaction:
+    """One line of a list of transactions."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionDescription:
+    """A transaction and its partitions; the start is −1 when none is open."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_time_ms: int
+    partitions: tuple[TopicPartition, ...]
+
+
+class Producers(Routing):
+    """What can be asked about producers."""
+
+    async def describe_producers(
+        self, places: Iterable[TopicPartition]
+    ) -> Outcomes[TopicPartition, list[ActiveProducer]]:
+        """Return who produces to partitions, idempotently or in transactions (KIP-664)."""
+
+        async def ask(
+            pending: list[TopicPartition],
+        ) -> dict[TopicPartition, Outcome[list[ActiveProducer]]]:
+            leaders, failed = await self.by_leader(pending)
+            found: dict[TopicPartition, Outcome[list[ActiveProducer]]] = {
+                place: Outcome(None, error) for place, error in failed.items()
+            }
+            for leader, some in leaders.items():
+                topics: dict[str, list[int]] = {}
+                for place in some:
+                    topics.setdefault(place.topic, []).append(place.partition)
+                request = DescribeProducersRequest(
+                    topics=[
+                        TopicRequest(name=name, partition_indexes=indexes)
+                        for name, indexes in topics.items()
+                    ]
+                )
+                response = await self.network.call(leader, request, DescribeProducersResponse)
+                for topic in response.topics:
+                    for row in topic.partitions:
+                        place = TopicPartition(topic.name, row.partition_index)
+                        found[place] = _producers(row, place)
+            return found
+
+        return await self.each(places, ask)
+
+    async def list_transactions(
+        self, *, states: Sequence[str] = (), producer_ids: Sequence[int] = ()
+    ) -> list[ListedTransaction]:
+        """Return the transactions of all coordinators, by id."""
+        found: dict[str, ListedTransaction] = {}
+        request = ListTransactionsRequest(
+            state_filters=list(states), producer_id_filters=list(producer_ids)
+        )
+
+        async def ask(pending: list[int]) -> dict[int, Outcome[None]]:
+            outcomes: dict[int, Outcome[None]] = {}
+            for broker_id in pending:
+                response = await self.ask_broker(broker_id, request, ListTransactionsResponse)
+                for each in response.transaction_states:
+                    found[each.transactional_id] = ListedTransaction(
+                        each.transactional_id, each.producer_id, each.transaction_state
+                    )
+                outcomes[broker_id] = done(response.error_code, None, "the list of transactions")
+            return outcomes
+
+        brokers = list((await self.metadata()).brokers)
+        (await self.each(brokers, ask)).get_all()
+        return [found[name] for name in sorted(found)]
+
+    async def describe_transactions(
+        self, transactional_ids: Iterable[str]
+    ) -> Outcomes[str, TransactionDescription]:
+        """Return the state of transactions."""
+
+        async def ask(pending: list[str]) -> dict[str, Outcome[TransactionDescription]]:
+            return {name: await self._transaction(name) for name in pending}
+
+        return await self.each(transactional_ids, ask)
+
+    async def _transaction(self, name: str) -> Outcome[TransactionDescription]:
+        response = await self.ask_coordinator(
+            name,
+            DescribeTransactionsRequest(transactional_ids=[name]),
+            DescribeTransactionsResponse,
+            kind=CoordinatorType.TRANSACTION,
+        )
+        row = response.transaction_states[0]
+        error = refusal(row.error_code, None, f"transactional id {name!r}")
+        if error is not None:
+            if error.error in TRANSIENT:
+                self.network.forget_coordinator(name, CoordinatorType.TRANSACTION)
+            return Outcome(None, error)
+        return Outcome(
+            TransactionDescription(
+                transactional_id=row.transactional_id,
+                state=row.transaction_state,
+                producer_id=row.producer_id,
+                producer_epoch=row.producer_epoch,
+                timeout_ms=row.transaction_timeout_ms,
+                start_time_ms=row.transaction_start_time_ms,
+                partitions=tuple(
+                    TopicPartition(topic.topic, partition)
+                    for topic in row.topics
+                    for partition in topic.partitions
+                ),
+            )
+        )
+
+
+def _producers(row: PartitionResponse, place: TopicPartition) -> Outcome[list[ActiveProducer]]:
+    producers = [
+        ActiveProducer(
+            producer_id=each.producer_id,
+            producer_epoch=each.producer_epoch,
+            last_sequence=each.last_sequence,
+            last_timestamp_ms=each.last_timestamp,
+            coordinator_epoch=each.coordinator_epoch,
+            transaction_start_offset=each.current_txn_start_offset,
+        )
+        for each in row.active_producers
+    ]
+    return Outcome(producers, refusal(row.error_code, row.error_message, str(place)))

@@ -1,0 +1,256 @@
+"""Replicas: the directories they lie in, who leads, and where they move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from millstream.client.core.admin.outcome import Outcome, Outcomes, done, refusal
+from millstream.client.core.admin.routing import Routing
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicPartition
+from millstream.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from millstream.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
+from millstream.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+)
+from millstream.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
+from millstream.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaOnDisk:
+    """One replica in a log directory; ``is_future`` while it moves there."""
+
+    size_bytes: int
+    offset_lag: Offset
+    is_future: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirectory:
+    """One log directory of one broker; bytes are −1 when the broker does not tell."""
+
+    path: str
+    total_bytes: int
+    usable_bytes: int
+    replicas: Mapping[TopicPartition, ReplicaOnDisk] = field(default_factory=dict)
+    error: Exception | None = None
+
+
+class ElectionType(IntEnum):
+    """Which replica is to lead: the first one of the assignment, or any that lives."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """One that is under way: all replicas, and which of them come and go."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+class Replicas(Routing):
+    """What can be asked about replicas."""
+
+    async def describe_log_dirs(
+        self,
+        brokers: Iterable[int] | None = None,
+        *,
+        places: Iterable[TopicPartition] | None = None,
+    ) -> Outcomes[int, list[LogDirectory]]:
+        """Return the log directories of brokers (None: all) with all replicas, or with some."""
+        wanted = list(brokers) if brokers is not None else list((await self.metadata()).brokers)
+        topics = None if places is None else _by_topic(places)
+        rows = (
+            None
+            if topics is None
+            else [DescribableLogDirTopic(topic=name, partitions=some) for name, some in topics]
+        )
+
+        async def ask(pending: list[int]) -> dict[int, Outcome[list[LogDirectory]]]:
+            found: dict[int, Outcome[list[LogDirectory]]] = {}
+            for broker_id in pending:
+                response = await self.ask_broker(
+                    broker_id, DescribeLogDirsRequest(topics=rows), DescribeLogDirsResponse
+                )
+                error = refusal(response.error_code, None, f"broker {broker_id}")
+                found[broker_id] = Outcome([_directory(each) for each in response.results], error)
+            return found
+
+        return await self.each(wanted, ask)
+
+    async def alter_replica_log_dirs(
+        self, moves: Mapping[tuple[TopicPartition, int], str]
+    ) -> Outcomes[tuple[TopicPartition, int], None]:
+        """Move replicas, given as (partition, broker id), to other directories of their broker."""
+
+        async def ask(
+            pending: list[tuple[TopicPartition, int]],
+        ) -> dict[tuple[TopicPartition, int], Outcome[None]]:
+            found: dict[tuple[TopicPartition, int], Outcome[None]] = {}
+            for broker_id in dict.fromkeys(broker for _, broker in pending):
+                paths: dict[str, list[TopicPartition]] = {}
+                for place, broker in pending:
+                    if broker == broker_id:
+                        paths.setdefault(moves[place, broker], []).append(place)
+                request = AlterReplicaLogDirsRequest(
+                    dirs=[
+                        AlterReplicaLogDir(
+                            path=path,
+                            topics=[
+                                AlterReplicaLogDirTopic(name=name, partitions=some)
+                                for name, some in _by_topic(places)
+                            ],
+                        )
+                        for path, places in paths.items()
+                    ]
+                )
+                response = await self.ask_broker(broker_id, request, AlterReplicaLogDirsResponse)
+                for topic in response.results:
+                    for row in topic.partitions:
+                        place = TopicPartition(topic.topic_name, row.partition_index)
+                        found[place, broker_id] = done(row.error_code, None, str(place))
+            return found
+
+        return await self.each(moves, ask)
+
+    async def elect_leaders(
+        self,
+        places: Iterable[TopicPartition] | None = None,
+        *,
+        election_type: ElectionType = ElectionType.PREFERRED,
+    ) -> Outcomes[TopicPartition, None]:
+        """Elect leaders of partitions, or with None of all that need it (KIP-460)."""
+        topics = None if places is None else _by_topic(places)
+        request = ElectLeadersRequest(
+            election_type=election_type,
+            topic_partitions=None
+            if topics is None
+            else [TopicPartitions(topic=name, partitions=some) for name, some in topics],
+            timeout_ms=self.timeout_ms,
+        )
+
+        async def ask(_: list[None]) -> dict[None, Outcome[Outcomes[TopicPartition, None]]]:
+            response = await self.ask_controller(request, ElectLeadersResponse)
+            found: Outcomes[TopicPartition, None] = Outcomes()
+            for topic in response.replica_election_results:
+                for row in topic.partition_result:
+                    place = TopicPartition(topic.topic, row.partition_id)
+                    found[place] = done(row.error_code, row.error_message, str(place))
+            return {None: Outcome(found, refusal(response.error_code, None, "an election"))}
+
+        return (await self.each([None], ask))[None].get()
+
+    async def alter_partition_reassignments(
+        self, assignments: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> Outcomes[TopicPartition, None]:
+        """Move partitions to these brokers, the preferred leader first; None cancels a move."""
+
+        async def ask(pending: list[TopicPartition]) -> dict[TopicPartition, Outcome[None]]:
+            topics: dict[str, list[ReassignablePartition]] = {}
+            for place in pending:
+                brokers = assignments[place]
+                topics.setdefault(place.topic, []).append(
+                    ReassignablePartition(
+                        partition_index=place.partition,
+                        replicas=None if brokers is None else list(brokers),
+                    )
+                )
+            request = AlterPartitionReassignmentsRequest(
+                timeout_ms=self.timeout_ms,
+                topics=[
+                    ReassignableTopic(name=name, partitions=rows) for name, rows in topics.items()
+                ],
+            )
+            response = await self.ask_controller(request, AlterPartitionReassignmentsResponse)
+            whole = refusal(response.error_code, response.error_message, "reassignments")
+            if whole is not None:
+                return {place: Outcome(None, whole) for place in pending}
+            return {
+                TopicPartition(topic.name, row.partition_index): done(
+                    row.error_code, row.error_message, f"{topic.name}-{row.partition_index}"
+                )
+                for topic in response.responses
+                for row in topic.partitions
+            }
+
+        return await self.each(assignments, ask)
+
+    async def list_partition_reassignments(
+        self, places: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, Reassignment]:
+        """Return the reassignments under way, of all partitions or of some."""
+        topics = None if places is None else _by_topic(places)
+        request = ListPartitionReassignmentsRequest(
+            timeout_ms=self.timeout_ms,
+            topics=None
+            if topics is None
+            else [
+                ListPartitionReassignmentsTopics(name=name, partition_indexes=some)
+                for name, some in topics
+            ],
+        )
+
+        async def ask(_: list[None]) -> dict[None, Outcome[dict[TopicPartition, Reassignment]]]:
+            response = await self.ask_controller(request, ListPartitionReassignmentsResponse)
+            found = {
+                TopicPartition(topic.name, row.partition_index): Reassignment(
+                    tuple(row.replicas), tuple(row.adding_replicas), tuple(row.removing_replicas)
+                )
+                for topic in response.topics
+                for row in topic.partitions
+            }
+            error = refusal(response.error_code, response.error_message, "reassignments")
+            return {None: Outcome(found, error)}
+
+        return (await self.each([None], ask))[None].get()
+
+
+def _by_topic(places: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    topics: dict[str, list[int]] = {}
+    for place in places:
+        topics.setdefault(place.topic, []).append(place.partition)
+    return list(topics.items())
+
+
+def _directory(row: DescribeLogDirsResult) -> LogDirectory:
+    return LogDirectory(
+        path=row.log_dir,
+        total_bytes=row.total_bytes,
+        usable_bytes=row.usable_bytes,
+        error=refusal(row.error_code, None, f"log directory {row.log_dir}"),
+        replicas={
+            TopicPartition(topic.name, each.partition_index): ReplicaOnDisk(
+                each.partition_size, each.offset_lag, each.is_future_key
+            )
+            for topic in row.topics
+            for each in topic.partitions
+        },
+    )

@@ -1,0 +1,192 @@
+"""Who is asked: the controller, a leader, a coordinator, a broker; and asking again.
+
+What passes by itself (``TRANSIENT`` codes, broken connections) is asked again for up to
+``default.api.timeout.ms``, only for the items concerned, after leaders, controller and coordinators
+have been looked up anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar, cast
+
+from millstream.client.core.admin.outcome import Outcome, Outcomes
+from millstream.client.core.loop import ClientLoop
+from millstream.client.core.network import CoordinatorType, Network
+from millstream.client.core.settings import AdminSettings
+from millstream.client.core.waiting import backoff_ms, sleep
+from millstream.client.errors import TRANSIENT, BrokerError, ConnectionFailedError
+from millstream.client.metadata import Metadata, read_metadata
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.topic import TopicPartition
+from millstream.protocol.message import Request, Response
+from millstream.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+
+K = TypeVar("K")
+T = TypeVar("T")
+R = TypeVar("R", bound=Response)
+
+Ask = Callable[[list[K]], Awaitable[Mapping[K, Outcome[T]]]]
+"""Asks for some items and returns their outcomes."""
+
+
+class Routing:
+    """The base of everything that can be asked."""
+
+    def __init__(self, loop: ClientLoop, settings: AdminSettings) -> None:
+        self.loop = loop
+        self.settings = settings
+        self.network = Network(loop, settings)
+
+    @property
+    def timeout_ms(self) -> int:
+        """What brokers are told to take at most."""
+        return int(self.settings.request_timeout_ms)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.network.close()
+
+    # --- metadata --------------------------------------------------------------------------------
+
+    async def metadata(self, topics: Iterable[str] | None = ()) -> Metadata:
+        """Ask for the cluster and these topics, or with None for every topic."""
+        asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        response = await self.network.send_any(request)
+        assert isinstance(response, MetadataResponse)
+        if response.error_code:
+            raise BrokerError(ErrorCode.of(response.error_code), "metadata")
+        metadata = read_metadata(response)
+        self.network.update_brokers(metadata.brokers, metadata.controller_id)
+        return metadata
+
+    async def by_leader(
+        self, places: Iterable[TopicPartition]
+    ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, BrokerError]]:
+        """Group partitions by the broker that leads them; those without one have an error."""
+        wanted = list(places)
+        metadata = await self.metadata(dict.fromkeys(place.topic for place in wanted))
+        leaders: dict[int, list[TopicPartition]] = {}
+        failed: dict[TopicPartition, BrokerError] = {}
+        for place in wanted:
+            topic = metadata.topics[place.topic]
+            error = topic.error
+            if error is ErrorCode.NONE and not 0 <= place.partition < len(topic.partitions):
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if error is ErrorCode.NONE and topic.partitions[place.partition].leader < 0:
+                error = ErrorCode.LEADER_NOT_AVAILABLE
+            if error is ErrorCode.NONE:
+                leader = topic.partitions[place.partition].leader
+                leaders.setdefault(leader, []).append(place)
+            else:
+                failed[place] = BrokerError(error, str(place))
+        return leaders, failed
+
+    # --- one request -----------------------------------------------------------------------------
+
+    async def ask_any(self, request: Request, answer: type[R]) -> R:
+        """Ask any broker; try again while the connection fails."""
+
+        async def ask(_: list[None]) -> Mapping[None, Outcome[R]]:
+            return {None: Outcome(cast(R, await self.network.send_any(request)))}
+
+        response = (await self.each([None], ask))[None].get()
+        assert isinstance(response, answer)
+        return response
+
+    async def ask_controller(self, request: Request, answer: type[R]) -> R:
+        """Ask the controller once."""
+        response = await self.network.send_to_controller(request)
+        assert isinstance(response, answer)
+        return response
+
+    async def ask_coordinator(
+        self,
+        key: str,
+        request: Request,
+        answer: type[R],
+        *,
+        kind: CoordinatorType = CoordinatorType.GROUP,
+        max_version: int | None = None,
+    ) -> R:
+        """Ask the coordinator of a group or transactional id once."""
+        response = await self.network.send_to_coordinator(
+            key, kind, request, max_version=max_version
+        )
+        assert isinstance(response, answer)
+        return response
+
+    async def ask_broker(self, broker_id: int, request: Request, answer: type[R]) -> R:
+        """Ask one broker once; BrokerError BROKER_NOT_AVAILABLE for an unknown id."""
+        if broker_id not in self.network.brokers:
+            await self.metadata()
+        if broker_id not in self.network.brokers:
+            raise BrokerError(
+                ErrorCode.BROKER_NOT_AVAILABLE, f"there is no live broker {broker_id}"
+            )
+        return await self.network.call(broker_id, request, answer)
+
+    # --- items -----------------------------------------------------------------------------------
+
+    async def each(
+        self,
+        items: Iterable[K],
+        ask: Ask[K, T],
+        *,
+        coordinator_of: Callable[[K], str] | None = None,
+    ) -> Outcomes[K, T]:
+        """Ask for items until each has an outcome that does not pass, or time is up.
+
+        Raises what concerns them all: UnsupportedVersionError, and ConnectionFailedError once time
+        is up.
+        """
+        settings = self.settings
+        deadline = self.loop.now_ms() + settings.default_api_timeout_ms
+        pending = list(items)
+        outcomes: Outcomes[K, T] = Outcomes()
+        attempts = 0
+        while pending:
+            failure: ConnectionFailedError | BrokerError | None = None
+            try:
+                outcomes.update(await ask(pending))
+            except (ConnectionFailedError, BrokerError) as error:
+                if isinstance(error, BrokerError) and error.error not in TRANSIENT:
+                    raise
+                failure = error
+            if failure is None:
+                pending = [item for item in pending if passes(outcomes[item].error)]
+            pause = backoff_ms(
+                self.loop, attempts, settings.retry_backoff_ms, settings.retry_backoff_max_ms
+            )
+            if self.loop.now_ms() + pause >= deadline or attempts >= settings.retries:
+                if failure is not None:
+                    raise failure
+                break
+            if pending:
+                attempts += 1
+                await self._look_up_anew(pending, coordinator_of, failure)
+                await sleep(self.loop, pause)
+        return outcomes
+
+    async def _look_up_anew(
+        self,
+        pending: list[K],
+        coordinator_of: Callable[[K], str] | None,
+        failure: BaseException | None,
+    ) -> None:
+        if coordinator_of is not None:
+            for item in pending:
+                self.network.forget_coordinator(coordinator_of(item), CoordinatorType.GROUP)
+        elif failure is None:
+            # The controller may be another one; who leads what is asked each time.
+            self.network.controller_id = -1
+
+
+def passes(error: KafkaError | None) -> bool:
+    """Return True for an error that ends by itself."""
+    return error is not None and error.error in TRANSIENT

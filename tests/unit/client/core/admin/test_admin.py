@@ -1,0 +1,204 @@
+"""Who is asked, what is asked again, and what fails on its own: on scripted brokers."""
+
+from __future__ import annotations
+
+import pytest
+from tests.client_twin import TwinBroker, TwinCluster, TwinLoop
+
+from millstream.client.core.admin.configs import Change, Resource, ResourceType
+from millstream.client.core.admin.core import AdminCore
+from millstream.client.core.admin.topics import NewTopic
+from millstream.client.core.settings import AdminSettings, read_settings
+from millstream.client.errors import BrokerError, ConnectionFailedError, UnsupportedVersionError
+from millstream.model.errors import ErrorCode
+from millstream.model.topic import TopicPartition
+from millstream.protocol.api import ApiKey
+from millstream.protocol.message import Request, Response
+from millstream.protocol.messages.create_topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from millstream.protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from millstream.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from millstream.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+
+def world(*brokers: int, **more: object) -> tuple[TwinLoop, TwinCluster, AdminCore]:
+    loop = TwinLoop()
+    cluster = TwinCluster(loop, brokers or (1,))
+    given = {"default_api_timeout_ms": 5000, "request_timeout_ms": 1000, **more}
+    settings = read_settings(AdminSettings, {"bootstrap.servers": cluster.bootstrap}, given)
+    return loop, cluster, AdminCore(loop, settings)
+
+
+def create(broker: TwinBroker, request: Request) -> Response:
+    assert isinstance(request, CreateTopicsRequest)
+    rows = []
+    for topic in request.topics:
+        error = ErrorCode.NONE
+        if broker.node_id != broker.cluster.controller_id:
+            error = ErrorCode.NOT_CONTROLLER
+        elif topic.name in broker.cluster.topics:
+            error = ErrorCode.TOPIC_ALREADY_EXISTS
+        else:
+            broker.cluster.create_topic(topic.name, topic.num_partitions)
+        rows.append(
+            CreatableTopicResult(name=topic.name, error_code=error.code, error_message=None)
+        )
+    return CreateTopicsResponse(topics=rows)
+
+
+def test_each_item_fails_on_its_own() -> None:
+    loop, cluster, admin = world()
+    cluster.handlers[CreateTopicsRequest] = create
+    cluster.create_topic("there")
+    outcomes = loop.run(admin.create_topics([NewTopic("there", 1), NewTopic("new", 2)]))
+    assert outcomes["new"].error is None
+    assert set(outcomes.errors) == {"there"}
+    with pytest.raises(BrokerError) as caught:
+        outcomes.get_all()
+    assert caught.value.error is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert "topic that is there" in caught.value.advice
+
+
+def test_the_controller_is_looked_up_anew() -> None:
+    loop, cluster, admin = world(1, 2)
+    cluster.handlers[CreateTopicsRequest] = create
+    loop.run(admin.metadata())
+    cluster.controller_id = 2
+    assert loop.run(admin.create_topics([NewTopic("t", 1)]))["t"].error is None
+    assert any(isinstance(each, CreateTopicsRequest) for each in cluster.brokers[2].requests)
+
+
+def test_only_what_passes_is_asked_again_until_time_is_up() -> None:
+    loop, cluster, admin = world()
+    asked: list[list[str]] = []
+
+    def refuse(broker: TwinBroker, request: Request) -> Response | None:
+        if not isinstance(request, CreateTopicsRequest):
+            return None
+        asked.append([each.name for each in request.topics])
+        codes = {"a": ErrorCode.NOT_CONTROLLER, "b": ErrorCode.POLICY_VIOLATION}
+        return CreateTopicsResponse(
+            topics=[
+                CreatableTopicResult(
+                    name=each.name, error_code=codes[each.name].code, error_message="no"
+                )
+                for each in request.topics
+            ]
+        )
+
+    cluster.hooks.append(refuse)
+    outcomes = loop.run(admin.create_topics([NewTopic("a"), NewTopic("b")]))
+    assert asked[0] == ["a", "b"]
+    assert len(asked) > 3
+    assert all(each == ["a"] for each in asked[1:])
+    assert {name: error.error.name for name, error in outcomes.errors.items()} == {
+        "a": "NOT_CONTROLLER",
+        "b": "POLICY_VIOLATION",
+    }
+
+
+def test_leaders_are_asked_each_for_its_own() -> None:
+    loop, cluster, admin = world(1, 2)
+    cluster.create_topic("t", 3)
+
+    def offsets(broker: TwinBroker, request: Request) -> Response:
+        assert isinstance(request, ListOffsetsRequest)
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        ListOffsetsPartitionResponse(
+                            partition_index=row.partition_index,
+                            error_code=0,
+                            offset=100 * broker.node_id + row.partition_index,
+                        )
+                        for row in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    cluster.handlers[ListOffsetsRequest] = offsets
+    places = [TopicPartition("t", index) for index in range(4)] + [TopicPartition("no", 0)]
+    outcomes = loop.run(admin.list_offsets(dict.fromkeys(places, -1)))
+    found = {place: each.value.offset for place, each in outcomes.items() if each.value}
+    assert found == {places[0]: 100, places[1]: 201, places[2]: 102}
+    assert outcomes.errors[places[3]].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert outcomes.errors[places[4]].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_broker_s_settings_go_to_that_broker() -> None:
+    loop, cluster, admin = world(1, 2)
+
+    def alter(broker: TwinBroker, request: Request) -> Response:
+        assert isinstance(request, IncrementalAlterConfigsRequest)
+        return IncrementalAlterConfigsResponse(
+            responses=[
+                AlterConfigsResourceResponse(
+                    error_code=0,
+                    error_message=None,
+                    resource_type=each.resource_type,
+                    resource_name=each.resource_name,
+                )
+                for each in request.resources
+            ]
+        )
+
+    cluster.handlers[IncrementalAlterConfigsRequest] = alter
+    broker, topic = Resource(ResourceType.BROKER, "2"), Resource(ResourceType.TOPIC, "t")
+    changes = {broker: [Change("a", "1")], topic: [Change("b", "2")]}
+    assert not loop.run(admin.incremental_alter_configs(changes)).errors
+    mine = [
+        each.resources[0].resource_name
+        for each in cluster.brokers[2].requests
+        if isinstance(each, IncrementalAlterConfigsRequest)
+    ]
+    assert "2" in mine
+    unknown = {Resource(ResourceType.BROKER, "9"): [Change("a", "1")]}
+    with pytest.raises(BrokerError, match="no live broker 9"):
+        loop.run(admin.incremental_alter_configs(unknown))
+
+
+def test_a_coordinator_that_moved_is_found() -> None:
+    loop, cluster, admin = world(1, 2)
+
+    def delete(broker: TwinBroker, request: Request) -> Response:
+        assert isinstance(request, DeleteGroupsRequest)
+        moved = broker.node_id != broker.cluster.controller_id
+        error = ErrorCode.NOT_COORDINATOR if moved else ErrorCode.NONE
+        return DeleteGroupsResponse(
+            results=[DeletableGroupResult(group_id=request.groups_names[0], error_code=error.code)]
+        )
+
+    cluster.handlers[DeleteGroupsRequest] = delete
+    assert not loop.run(admin.delete_groups(["g"])).errors
+    cluster.controller_id = 2
+    assert not loop.run(admin.delete_groups(["g", "h"])).errors
+
+
+def test_what_concerns_all_items_is_raised() -> None:
+    loop, cluster, admin = world()
+    del cluster.brokers[1].versions[int(ApiKey.ELECT_LEADERS)]
+    with pytest.raises(UnsupportedVersionError, match="does not serve"):
+        loop.run(admin.elect_leaders())
+    cluster.brokers[1].stop()
+    with pytest.raises(ConnectionFailedError):
+        loop.run(admin.list_topics())
