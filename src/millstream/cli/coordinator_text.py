@@ -17,6 +17,24 @@ from millstream.model.topic import (
     TRANSACTION_STATE_TOPIC,
     topic_id_to_text,
 )
+from millstream.protocol.fields import Buffer
+from millstream.protocol.message import Message
+from millstream.protocol.messages.consumer_group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
 from millstream.protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -35,12 +53,6 @@ _GROUP_KEYS: Final = {
     0: "offset_commit",
     1: "offset_commit",
     2: "group_metadata",
-    3: "consumer_group_metadata",
-    4: "consumer_group_partition_metadata",
-    5: "consumer_group_member_metadata",
-    6: "consumer_group_target_assignment_metadata",
-    7: "consumer_group_target_assignment_member",
-    8: "consumer_group_current_member_assignment",
     9: "share_group_partition_metadata",
     10: "share_group_member_metadata",
     11: "share_group_metadata",
@@ -48,8 +60,46 @@ _GROUP_KEYS: Final = {
     13: "share_group_target_assignment_member",
     14: "share_group_current_member_assignment",
     15: "share_group_state_partition_metadata",
-    16: "consumer_group_regular_expression",
 }
+_CONSUMER_GROUP: Final[Mapping[int, tuple[str, type[Message], type[Message]]]] = {
+    3: (
+        "consumer_group_metadata",
+        ConsumerGroupMetadataKey,
+        ConsumerGroupMetadataValue,
+    ),
+    4: (
+        "consumer_group_partition_metadata",
+        ConsumerGroupPartitionMetadataKey,
+        ConsumerGroupPartitionMetadataValue,
+    ),
+    5: (
+        "consumer_group_member_metadata",
+        ConsumerGroupMemberMetadataKey,
+        ConsumerGroupMemberMetadataValue,
+    ),
+    6: (
+        "consumer_group_target_assignment_metadata",
+        ConsumerGroupTargetAssignmentMetadataKey,
+        ConsumerGroupTargetAssignmentMetadataValue,
+    ),
+    7: (
+        "consumer_group_target_assignment_member",
+        ConsumerGroupTargetAssignmentMemberKey,
+        ConsumerGroupTargetAssignmentMemberValue,
+    ),
+    8: (
+        "consumer_group_current_member_assignment",
+        ConsumerGroupCurrentMemberAssignmentKey,
+        ConsumerGroupCurrentMemberAssignmentValue,
+    ),
+    16: (
+        "consumer_group_regular_expression",
+        ConsumerGroupRegularExpressionKey,
+        ConsumerGroupRegularExpressionValue,
+    ),
+}
+"""Records of the consumer protocol (KIP-848) by key type."""
+
 _TRANSACTION_STATES: Final = (
     "Empty",
     "Ongoing",
@@ -65,6 +115,8 @@ _TRANSACTION_STATES: Final = (
 def decode_group_record(key: bytes, value: bytes | None) -> Fields:
     """Return what a record of ``__consumer_offsets`` says; a value of None deletes its key."""
     key_type, body = split_type(key)
+    if key_type in _CONSUMER_GROUP:
+        return _consumer_group_record(key_type, body, value)
     name = _GROUP_KEYS.get(key_type, f"type {key_type}")
     record = decode_record(key, value)
     if record is None:
@@ -80,6 +132,20 @@ def decode_group_record(key: bytes, value: bytes | None) -> Fields:
     if isinstance(record.value, GroupMetadataValue) and isinstance(content, dict):
         _decode_members(record.value, content)
     return {**decoded, "version": record.value_version, "value": content}
+
+
+def _consumer_group_record(key_type: int, body: Buffer, value: bytes | None) -> Fields:
+    name, key_schema, value_schema = _CONSUMER_GROUP[key_type]
+    decoded: Fields = {"type": name, "key": plain(key_schema.decode_body(0, body))}
+    if value is None:
+        return {**decoded, "value": None}
+    version, content = split_type(value)
+    newest = value_schema.VERSIONS[-1]
+    return {
+        **decoded,
+        "version": version,
+        "value": plain(value_schema.decode_body(min(version, newest), content)),
+    }
 
 
 def _decode_members(value: GroupMetadataValue, content: Fields) -> None:

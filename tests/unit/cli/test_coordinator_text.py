@@ -14,6 +14,11 @@ from millstream.cli.coordinator_text import (
 from millstream.coordinator.group.records import offset_commit_record, offset_tombstone
 from millstream.coordinator.result import CoordinatorRecord
 from millstream.model.topic import TopicId
+from millstream.protocol.messages.consumer_group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    TopicPartitions,
+)
 from millstream.protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -86,6 +91,25 @@ def test_a_transaction() -> None:
     assert shown["transaction_partitions"] == [{"topic": "orders", "partition_ids": [1]}]
     key, _ = record.encode()
     assert decode_transaction_record(key, None)["value"] is None
+
+
+def test_a_member_of_the_consumer_protocol() -> None:
+    key = ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="m")
+    value = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=3, previous_member_epoch=2, state=0,
+        assigned_partitions=[
+            TopicPartitions(topic_id=TopicId(b"0123456789abcdef"), partitions=[1, 2])
+        ],
+        partitions_pending_revocation=[],
+    )  # fmt: skip
+    record = CoordinatorRecord(8, key, 0, value)
+    decoded = decode_group_record(*record.encode())
+    assert decoded["type"] == "consumer_group_current_member_assignment"
+    assert decoded["key"] == {"group_id": "g", "member_id": "m"}
+    shown = decoded["value"]
+    assert isinstance(shown, dict)
+    assert shown["assigned_partitions"][0]["topic_id"] == "MDEyMzQ1Njc4OWFiY2RlZg"
+    assert decode_group_record(record.encode()[0], None)["value"] is None
 
 
 def test_types_of_other_protocols_keep_their_bytes() -> None:
