@@ -199,6 +199,21 @@ void ms_measure(const ms_batch *batches, int64_t count, int64_t start_offset, in
     *sizes = sum;
 }
 
+void ms_bound(const ms_batch *batches, int64_t count, ms_sizes *sizes, ms_fault *fault) {
+    ms_sizes sum = {0, 0, 0, 0, 0, 0};
+    set_fault(fault, MS_OK, 0, 0);
+    for (int64_t i = 0; i < count; i++) {
+        if (batches[i].count < 0 || batches[i].size / MIN_RECORD_BYTES < batches[i].count) {
+            set_fault(fault, MS_PAYLOAD, i, 0);
+            return;
+        }
+        sum.rows += batches[i].count;
+        sum.value_bytes += batches[i].size;
+    }
+    sum.key_bytes = sum.value_bytes;
+    *sizes = sum;
+}
+
 /* A column of byte strings that is being written. */
 typedef struct {
     ms_binary_out *out;
@@ -233,7 +248,7 @@ MS_INLINE int put(writer *column, const uint8_t *data, int32_t length) {
     return 1;
 }
 
-/* Writes the headers of one record, which ms_measure has checked; MS_CAPACITY without room. */
+/* Writes the headers of one record; MS_CAPACITY without room. */
 static int put_headers(const record *each, int64_t capacity, writer *keys, writer *values) {
     const uint8_t *at = each->headers, *key, *value;
     int32_t key_length, value_length;
@@ -243,7 +258,7 @@ static int put_headers(const record *each, int64_t capacity, writer *keys, write
         if (!at) return MS_HEADERS;
         if (!put(keys, key, key_length) || !put(values, value, value_length)) return MS_CAPACITY;
     }
-    return MS_OK;
+    return at == each->end ? MS_OK : MS_RECORD;
 }
 
 void ms_decode(const ms_batch *batches, int64_t count, int64_t start_offset, int64_t end_offset,
@@ -264,19 +279,21 @@ void ms_decode(const ms_batch *batches, int64_t count, int64_t start_offset, int
     for (int64_t i = 0; i < count; i++) {
         const ms_batch *batch = batches + i;
         const uint8_t *at = batch->records, *end = at + batch->size;
-        int append_time = (batch->attributes & LOG_APPEND_TIME) != 0;
+        int append_time = (batch->attributes & LOG_APPEND_TIME) != 0, code = MS_OK;
         for (int32_t left = batch->count; left > 0; left--) {
-            int code = read_record(at, end, &each);
-            if (MS_UNLIKELY(code != MS_OK)) {
-                set_fault(fault, code, i, at - batch->records);
-                return;
-            }
-            at = each.end;
+            code = read_record(at, end, &each);
+            if (MS_UNLIKELY(code != MS_OK)) break;
             int64_t offset = offset_of(batch, &each);
-            if (MS_UNLIKELY(offset < start_offset || offset >= end_offset)) continue;
-            if (MS_UNLIKELY(row >= rows)) {
-                set_fault(fault, MS_CAPACITY, i, 0);
-                return;
+            if (MS_UNLIKELY(offset < start_offset || offset >= end_offset)) {
+                if (each.header_count) code = measure_headers(&each, (ms_sizes *)0);
+                if (code != MS_OK) break;
+                at = each.end;
+                continue;
+            }
+            if (MS_UNLIKELY(row >= rows || !put(&keys, each.key, each.key_length) ||
+                            !put(&values, each.value, each.value_length))) {
+                code = MS_CAPACITY;
+                break;
             }
             if (columns->offset) columns->offset[row] = offset;
             if (columns->timestamp) {
@@ -287,26 +304,27 @@ void ms_decode(const ms_batch *batches, int64_t count, int64_t start_offset, int
                     (int64_t)((uint64_t)time * (uint64_t)columns->timestamp_factor);
             }
             if (columns->timestamp_type) columns->timestamp_type[row] = append_time;
-            if (MS_UNLIKELY(!put(&keys, each.key, each.key_length) ||
-                            !put(&values, each.value, each.value_length))) {
-                set_fault(fault, MS_CAPACITY, i, 0);
-                return;
+            if (MS_UNLIKELY(each.header_count)) {
+                code = columns->header_offsets
+                           ? put_headers(&each, columns->header_capacity, &header_keys,
+                                         &header_values)
+                           : measure_headers(&each, (ms_sizes *)0);
+                if (code != MS_OK) break;
             }
             if (columns->header_offsets) {
-                if (each.header_count) {
-                    code = put_headers(&each, columns->header_capacity, &header_keys,
-                                       &header_values);
-                    if (code != MS_OK) {
-                        set_fault(fault, code, i, each.headers - batch->records);
-                        return;
-                    }
-                } else {
+                if (!each.header_count) {
                     columns->header_validity[row >> 3] &= (uint8_t) ~(1u << (row & 7));
                     columns->header_nulls++;
                 }
                 columns->header_offsets[row + 1] = (int32_t)header_keys.row;
             }
+            at = each.end;
             row++;
+        }
+        if (code == MS_OK && at != end) code = MS_PAYLOAD;
+        if (code != MS_OK) {
+            set_fault(fault, code, i, at - batch->records);
+            return;
         }
     }
     columns->rows = row;

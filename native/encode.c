@@ -254,7 +254,7 @@ int64_t ms_encode(const ms_table *table, const int64_t *order, int64_t first, in
 /* Takes the next cell of a run; 0 when it does not fit. */
 MS_INLINE int next_cell(const ms_run *run, int64_t row, int64_t *position, cell *out) {
     out->data = run->data;
-    out->length = run->lengths ? run->lengths[row] : -1;
+    out->length = run->lengths && run->lengths[row] >= 0 ? run->lengths[row] : -1;
     if (out->length <= 0) return 1;
     if (MS_UNLIKELY(out->length > run->size - *position)) return 0;
     out->data = run->data + *position;

@@ -21,7 +21,7 @@
 #endif
 
 /* Raised with every change of a structure or a signature; the loader refuses another number. */
-#define MS_ABI 2
+#define MS_ABI 3
 
 MS_API int32_t ms_abi(void);
 
@@ -96,6 +96,10 @@ typedef struct {
 MS_API void ms_measure(const ms_batch *batches, int64_t count, int64_t start_offset,
                        int64_t end_offset, ms_sizes *sizes, ms_fault *fault);
 
+/* Says what the records of the batches can hold at most, from the batches' sizes alone: rows, and
+ * in key_bytes and value_bytes all their bytes. headers is 0. */
+MS_API void ms_bound(const ms_batch *batches, int64_t count, ms_sizes *sizes, ms_fault *fault);
+
 /* Where a column of byte strings goes, as Arrow lays it out: offsets of rows + 1 entries, data of
  * capacity bytes, a validity bitmap. Without offsets the column is not wanted. nulls is told. */
 typedef struct {
@@ -123,7 +127,9 @@ typedef struct {
     int64_t rows; /* capacity */
 } ms_columns;
 
-/* Writes the records in [start_offset, end_offset); sizes come from ms_measure. */
+/* Checks all records of the batches and writes those in [start_offset, end_offset). Capacities
+ * come from ms_measure, which reads the records twice then, or from ms_bound: a header for which
+ * there is no room ends the decoding with MS_CAPACITY. rows tells how many were written. */
 MS_API void ms_decode(const ms_batch *batches, int64_t count, int64_t start_offset,
                       int64_t end_offset, ms_columns *columns, ms_fault *fault);
 

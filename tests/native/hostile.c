@@ -136,6 +136,9 @@ static void read_log(uint8_t *log, int64_t size) {
     told[fault.code]++;
     int64_t count = walk.found < capacity ? walk.found : capacity;
     ms_sizes sizes;
+    ms_bound(found, count, &sizes, &fault);
+    told[fault.code]++;
+    if (fault.code == MS_OK) decode(found, count, start, end, &sizes);
     ms_measure(found, count, start, end, &sizes, &fault);
     told[fault.code]++;
     if (fault.code == MS_OK) {

@@ -13,13 +13,14 @@ from typing import Final
 
 import pyarrow as pa
 
+from millstream.model.errors import CorruptLogError
 from millstream.model.offsets import Offset
 from millstream.records import kernel
 from millstream.records.arrow_columns import as_text
 from millstream.records.columns import decode_columns
 from millstream.records.crc32c import Buffer
 from millstream.records.kernel_decoder import Chosen, Selection, choose
-from millstream.records.kernel_types import BinaryOut, Columns, Fault, Sizes
+from millstream.records.kernel_types import CAPACITY, BinaryOut, Columns, Fault, Sizes
 
 _MAX_CELLS_BYTES: Final = 2**31 - 1
 _MICROSECONDS: Final = 1000
@@ -67,8 +68,14 @@ def decode_arrow(
         rows = columns.to_record_batch(schema, topic=topic, partition=partition)
         return DecodedBatch(rows, columns.next_offset)
     chosen = choose(library, buffers, selection)
-    writing = _Writing(schema, chosen.measure(start_offset, end_offset))
-    writing.decode(chosen, start_offset, end_offset)
+    sizes = chosen.bound()
+    fits = sizes.value_bytes <= _MAX_CELLS_BYTES
+    writing = _Writing(schema, sizes) if fits else None
+    if writing is None or not writing.decode(chosen, start_offset, end_offset):
+        # There are headers, or very much data: find out how much first.
+        writing = _Writing(schema, chosen.measure(start_offset, end_offset))
+        if not writing.decode(chosen, start_offset, end_offset):
+            raise CorruptLogError("records changed while they were decoded")
     return DecodedBatch(writing.record_batch(topic, partition), chosen.next_offset)
 
 
@@ -103,7 +110,7 @@ class _Writing:
         for name, size in (("key", sizes.key_bytes), ("value", sizes.value_bytes)):
             if name in names:
                 self._reserve(name, getattr(self._columns, name), self._rows, size)
-        if "headers" in names and sizes.headers:
+        if "headers" in names:
             self._reserve_headers(sizes)
 
     def _reserve(self, name: str, out: BinaryOut, rows: int, size: int) -> None:
@@ -112,7 +119,7 @@ class _Writing:
         buffers = [
             pa.allocate_buffer((rows + 7) // 8),
             pa.allocate_buffer(4 * (rows + 1)),
-            pa.allocate_buffer(size),
+            pa.allocate_buffer(size, resizable=True),
         ]
         out.validity, out.offsets, out.data = (buffer.address for buffer in buffers)
         out.capacity = size
@@ -130,8 +137,8 @@ class _Writing:
         columns.header_capacity = sizes.headers
         self._buffers["headers"] = buffers
 
-    def decode(self, chosen: Chosen, start_offset: Offset, end_offset: Offset) -> None:
-        """Let the kernel write the columns."""
+    def decode(self, chosen: Chosen, start_offset: Offset, end_offset: Offset) -> bool:
+        """Let the kernel write the columns; return False when there is no room for them."""
         fault = Fault()
         chosen.library.decode(
             chosen.address,
@@ -141,10 +148,11 @@ class _Writing:
             self._columns.address,
             fault.address,
         )
+        if fault.code == CAPACITY:
+            return False
         chosen.check(fault)
-        if self._columns.rows != self._rows:
-            fault.code = 5
-            fault.raise_corrupt(start_offset)
+        self._rows = self._columns.rows
+        return True
 
     def record_batch(self, topic: str, partition: int) -> pa.RecordBatch:
         """Return the columns as Arrow arrays, without a copy."""
@@ -167,6 +175,7 @@ class _Writing:
 
     def _binary(self, name: str, out: BinaryOut, rows: int) -> pa.BinaryArray:
         validity, offsets, data = self._buffers[name]
+        data.resize(memoryview(offsets).cast("B").cast("i")[rows], shrink_to_fit=True)
         kept = validity if out.nulls else None
         return pa.BinaryArray.from_buffers(pa.binary(), rows, [kept, offsets, data], out.nulls)
 

@@ -27,7 +27,7 @@ Address: TypeAlias = int
 SWITCH: Final = "MILLSTREAM_KERNEL"
 """Environment variable; ``off`` leaves the kernel out."""
 
-ABI: Final = 2
+ABI: Final = 3
 """The version of ``native/kernel.h`` that this module and ``kernel_types`` describe."""
 
 _Number: TypeAlias = type[ctypes.c_int32] | type[ctypes.c_uint32] | type[ctypes.c_int64]
@@ -55,6 +55,9 @@ class Library:
         ] = _typed(loaded, "ms_find_batches", None, "pqqqqipqpp")
         self.measure: Callable[[Address, int, int, int, Address, Address], None] = _typed(
             loaded, "ms_measure", None, "pqqqpp"
+        )
+        self.bound: Callable[[Address, int, Address, Address], None] = _typed(
+            loaded, "ms_bound", None, "pqpp"
         )
         self.decode: Callable[[Address, int, int, int, Address, Address], None] = _typed(
             loaded, "ms_decode", None, "pqqqpp"

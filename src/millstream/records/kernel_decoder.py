@@ -68,6 +68,13 @@ class Chosen:
         self.check(fault)
         return sizes
 
+    def bound(self) -> Sizes:
+        """Return the most that all records can take; they are not looked at."""
+        sizes, fault = Sizes(), Fault()
+        self.library.bound(self.address, len(self.entries), sizes.address, fault.address)
+        self.check(fault)
+        return sizes
+
     def check(self, fault: Fault) -> None:
         """Raise CorruptLogError when a function of the kernel told a fault."""
         if fault.code != OK:
