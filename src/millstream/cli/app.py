@@ -18,7 +18,17 @@ from millstream.cli.arguments import UsageError
 from millstream.cli.failures import FAILED, INTERRUPTED, WRONG_USAGE, complain, sentence
 from millstream.model.errors import MillstreamError
 
-_GROUPS: Final = ("topic", "config", "group", "log", "log-dirs", "dlq", "pipeline")
+_GROUPS: Final = (
+    "topic",
+    "config",
+    "group",
+    "cluster",
+    "zookeeper",
+    "log",
+    "log-dirs",
+    "dlq",
+    "pipeline",
+)
 """Groups of commands: each is a module with a typer application ``app``."""
 
 _COMMANDS: Final = (
@@ -27,6 +37,8 @@ _COMMANDS: Final = (
     "produce",
     "consume",
     "group",
+    "cluster",
+    "zookeeper",
     "ingest",
     "log",
     "log-dirs",

@@ -290,14 +290,19 @@ def last_resort(
 
 
 def elect_longest(
-    state: PartitionState, logs: Mapping[BrokerId, LogEnd], *, controller_epoch: int, epoch: int
+    state: PartitionState,
+    logs: Mapping[BrokerId, LogEnd],
+    *,
+    broker_epochs: Mapping[BrokerId, int],
+    controller_epoch: int,
 ) -> PartitionState:
     """Return the state led by the longest log, and by the first in assignment order of several.
 
-    It is marked as recovering unless no other replica could have had more. ``epoch`` is the
-    highest leader epoch that any of the logs knows of: leader epochs never go back.
+    It is marked as recovering unless no other replica could have had more. Leader epochs go beyond
+    all that the logs know of. ``broker_epochs`` are those of the brokers that live.
     """
     assert logs
+    epoch = max(end.last_epoch for end in logs.values())
     order = [each for each in state.replicas if each in logs]
     leader = max(order, key=lambda each: logs[each])
     recovery = LeaderRecoveryState.RECOVERING
@@ -311,7 +316,7 @@ def elect_longest(
         last_known_elr=(),
         leader_recovery_state=recovery,
         leader_epoch=max(state.leader_epoch, epoch),
-        isr_broker_epochs=(),
+        isr_broker_epochs=(IsrMember(leader, broker_epochs.get(leader, NO_BROKER_EPOCH)),),
     )
     return _written(after, controller_epoch, raise_leader_epoch=True)
 

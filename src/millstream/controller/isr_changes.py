@@ -77,7 +77,7 @@ def plan_isr(
         state,
         tuple(each for each in state.replicas if each in members),
         min_insync_replicas=min_insync_replicas,
-        epochs=wanted.isr,
+        epochs=[each for each in wanted.isr if each.broker_id not in state.isr],
     )
     return replace(
         after,

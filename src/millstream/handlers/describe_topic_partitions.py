@@ -125,8 +125,8 @@ class _Page:
             leader_epoch=state.leader_epoch,
             replica_nodes=list(state.replicas),
             isr_nodes=list(state.isr),
-            eligible_leader_replicas=[],
-            last_known_elr=[],
+            eligible_leader_replicas=list(state.elr),
+            last_known_elr=list(state.last_known_elr),
             offline_replicas=[each for each in state.replicas if each not in live],
         )
 

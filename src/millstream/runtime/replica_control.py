@@ -363,7 +363,7 @@ class ReplicaControl:
                 state,
                 found,
                 controller_epoch=self._context.controller_epoch,
-                epoch=max(end.last_epoch for end in found.values()),
+                broker_epochs=self._desk.broker_epochs(),
             )
             results[place] = None
         await self._partitions.apply(changes)

@@ -1,0 +1,250 @@
+"""`millstream cluster`: run a cluster here, look at one, move its leaders and replicas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from millstream.cli.arguments import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    Configs,
+    UsageError,
+    connect,
+    key_values,
+)
+from millstream.cli.cluster_reassign import reassign
+from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
+from millstream.cli.output import human_bytes, print_json, print_rows
+from millstream.client.cluster import Cluster
+from millstream.client.doctor import Severity, diagnose
+from millstream.client.replicas import (
+    PREFERRED,
+    UNCLEAN,
+    ClusterView,
+    Replicas,
+    elect_leaders,
+    list_moves,
+    view_cluster,
+)
+from millstream.model.errors import ErrorCode
+from millstream.model.topic import TopicPartition
+
+app = typer.Typer(
+    help="Clusters: start, describe, elect-leaders, reassign, doctor.", no_args_is_help=True
+)
+app.command()(reassign)
+
+_SIGNS = {Severity.BROKEN: "broken", Severity.RISK: "at risk", Severity.NOTE: "note"}
+
+
+@app.command()
+def start(
+    brokers: Annotated[int, typer.Option(min=1, max=99, help="Brokers.")] = 3,
+    directory: Annotated[Path, typer.Option("--dir", help="Directory for all data.")] = Path(
+        "millstream-cluster"
+    ),
+    port: Annotated[
+        int,
+        typer.Option(help="Port of the first broker, the others follow; 0 lets the system pick."),
+    ] = 9092,
+    settings: Configs = None,
+) -> None:
+    """Run ZooKeeper and brokers on this machine until Ctrl-C or SIGTERM.
+
+    The first line says where clients connect. Data stays in the directory for the next start.
+    """
+    from millstream.cli.cluster_site import ClusterSite
+    from millstream.cli.zookeeper import stop_on_signal
+
+    stopped = stop_on_signal()
+    site = ClusterSite(
+        directory, size=brokers, first_port=port, settings=key_values(settings, "--config")
+    )
+    with site:
+        print(f"millstream cluster listening on {site.bootstrap}, data in {directory}", flush=True)
+        print(f"another broker joins with: {_joining(site.zookeeper.connect, brokers)}", flush=True)
+        missing: set[int] = set()
+        while not stopped.wait(0.5):
+            fallen = {each.broker_id for each in site.brokers if not each.running} - missing
+            for broker_id in sorted(fallen):
+                complain(f"broker {broker_id} has ended; the others go on")
+            missing |= fallen
+            if len(missing) == brokers:
+                raise CommandFailedError("no broker is left")
+
+
+def _joining(connect_string: str, brokers: int) -> str:
+    return (
+        "millstream serve --port 0 --data-dir DIR "
+        f"--override zookeeper.connect={connect_string} --override broker.id={brokers + 1}"
+    )
+
+
+@app.command()
+def describe(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
+    """Show the controller, the brokers, and what is not fully replicated."""
+    with connect(bootstrap) as cluster:
+        view = view_cluster(cluster)
+    if as_json:
+        print_json(_as_json(view))
+        return
+    short = [each for each in view.partitions if len(each.isr) < len(each.replicas)]
+    controller = view.controller_id if view.controller_id in view.brokers else "none"
+    print(f"cluster {view.cluster_id}  controller {controller}  {len(view.brokers)} brokers")
+    print_rows(
+        [
+            {
+                "broker": broker_id,
+                "address": str(broker.address),
+                "rack": broker.rack,
+                "leads": sum(each.leader == broker_id for each in view.partitions),
+                "keeps": sum(broker_id in each.replicas for each in view.partitions),
+                "in_sync": sum(broker_id in each.isr for each in view.partitions),
+                "size": human_bytes(
+                    sum(each.size_bytes for each in view.partitions if broker_id in each.replicas)
+                ),
+            }
+            for broker_id, broker in sorted(view.brokers.items())
+        ],
+        {
+            "broker": "broker",
+            "address": "address",
+            "rack": "rack",
+            "leads": "leads",
+            "keeps": "replicas",
+            "in_sync": "in sync",
+            "size": "size",
+        },
+    )
+    print(f"{len(view.partitions)} partitions, {len(short)} of them under-replicated")
+    if short:
+        print_rows([_row(each) for each in short], _COLUMNS)
+
+
+_COLUMNS = {
+    "partition": "partition",
+    "leader": "leader",
+    "replicas": "replicas",
+    "isr": "isr",
+    "elr": "elr",
+    "lag": "lag",
+}
+
+
+def _row(partition: Replicas) -> dict[str, str | int | list[int] | None]:
+    lag = ", ".join(f"{broker}: {count:,}" for broker, count in sorted(partition.lag.items()))
+    return {
+        "partition": str(partition.place),
+        "leader": partition.leader if partition.leader >= 0 else None,
+        "replicas": list(partition.replicas),
+        "isr": list(partition.isr),
+        "elr": list(partition.elr),
+        "lag": lag or None,
+    }
+
+
+def _as_json(view: ClusterView) -> dict[str, object]:
+    return {
+        "cluster_id": view.cluster_id,
+        "controller": view.controller_id,
+        "brokers": [
+            {"id": broker_id, "address": str(broker.address), "rack": broker.rack}
+            for broker_id, broker in sorted(view.brokers.items())
+        ],
+        "partitions": [
+            {
+                "topic": each.place.topic,
+                "partition": each.place.partition,
+                "leader": each.leader,
+                "replicas": list(each.replicas),
+                "isr": list(each.isr),
+                "elr": list(each.elr),
+                "last_known_elr": list(each.last_known_elr),
+                "min_insync_replicas": each.min_insync_replicas,
+                "lag": {str(broker): count for broker, count in sorted(each.lag.items())},
+                "bytes": each.size_bytes,
+            }
+            for each in view.partitions
+        ],
+    }
+
+
+@app.command("elect-leaders")
+def elect(
+    places: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC[:PARTITION]",
+            help="Where to elect.",
+            show_default="wherever it is needed",
+        ),
+    ] = None,
+    unclean: Annotated[
+        bool,
+        typer.Option(
+            "--unclean",
+            help="Where there is no leader: the longest log that is alive, although records may "
+            "be lost.",
+        ),
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Give leaderships back to the preferred replicas, or elect where nobody can lead."""
+    if unclean and not places:
+        raise UsageError("--unclean may lose records: name the topics or partitions")
+    with connect(bootstrap) as cluster:
+        wanted = _places(cluster, places) if places else None
+        outcomes = elect_leaders(cluster, UNCLEAN if unclean else PREFERRED, wanted)
+    failed = False
+    for place, error in sorted(outcomes.items()):
+        if error is None:
+            print(f"elected a leader of {place}")
+        elif error.error is not ErrorCode.ELECTION_NOT_NEEDED:
+            failed = True
+            complain(f"{place}: {sentence(error)}")
+    if not outcomes:
+        print("every partition that can be is led by its preferred replica")
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def _places(cluster: Cluster, words: list[str]) -> list[TopicPartition]:
+    found = []
+    for word in words:
+        topic, colon, index = word.rpartition(":")
+        if colon and index.isdecimal():
+            found.append(TopicPartition(topic, int(index)))
+            continue
+        known = cluster.metadata([word]).topics[word]
+        if known.error is not ErrorCode.NONE:
+            raise CommandFailedError(f"there is no topic {word!r}")
+        found += [each.topic_partition for each in known.partitions]
+    return found
+
+
+@app.command()
+def doctor(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
+    """Say in plain sentences which partitions are at risk, and why.
+
+    The exit code is 1 when something is broken now.
+    """
+    with connect(bootstrap) as cluster:
+        view = view_cluster(cluster)
+        moves = list_moves(cluster) if view.controller_id in view.brokers else []
+    findings = diagnose(view, moves)
+    if as_json:
+        print_json([{"severity": _SIGNS[e.severity], "sentence": e.sentence} for e in findings])
+    else:
+        for each in findings:
+            print(f"{_SIGNS[each.severity]}: {each.sentence}")
+        if not findings:
+            print(
+                f"All is well: {len(view.partitions)} partitions on {len(view.brokers)} brokers, "
+                "all replicas in sync."
+            )
+    if any(each.severity is Severity.BROKEN for each in findings):
+        raise typer.Exit(FAILED)

@@ -1,0 +1,150 @@
+"""A whole cluster on this machine: ZooKeeper and brokers as processes of their own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final
+
+from millstream.cli.failures import CommandFailedError
+from millstream.cli.zookeeper import java_program
+from millstream.zookeeper.embedded import ZooKeeperEnsemble
+
+STOP_TIMEOUT_S: Final = 30.0
+
+_LISTENING = re.compile(r"listening on (\S+:\d+)")
+
+
+class BrokerSite:
+    """One broker process; what it says of itself goes to ``broker.log`` in its directory."""
+
+    def __init__(self, broker_id: int, directory: Path, settings: dict[str, str]) -> None:
+        self.broker_id = broker_id
+        self.address = ""
+        self._directory = directory
+        self._settings = settings
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def log_path(self) -> Path:
+        """Where its log is."""
+        return self._directory / "broker.log"
+
+    @property
+    def running(self) -> bool:
+        """True while the process has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, port: int) -> None:
+        """Start the process; :meth:`wait` returns once it listens."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "millstream.cli.main", "serve", "--port", str(port)]
+        command += ["--data-dir", str(self._directory / "data")]
+        for name, value in self._settings.items():
+            command += ["--override", f"{name}={value}"]
+        with self.log_path.open("a") as errors:
+            # In a session of its own: Ctrl-C is for us, and brokers stop before ZooKeeper does.
+            self._process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+            )
+
+    def wait(self) -> None:
+        """Return once it listens; CommandFailedError with its last words when it does not."""
+        output = self._output()
+        line = output.readline()
+        found = _LISTENING.search(line)
+        if found is None:
+            raise CommandFailedError(f"broker {self.broker_id} did not start: {self._last_words()}")
+        self.address = found[1]
+        threading.Thread(target=output.read, daemon=True).start()
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM."""
+        if self._process is not None:
+            self._process.terminate()
+
+    def stop(self) -> None:
+        """Wait for the end; kill what does not come to it."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _output(self) -> IO[str]:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    def _last_words(self) -> str:
+        lines = self.log_path.read_text(errors="replace").splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+
+class ClusterSite:
+    """ZooKeeper and brokers 1 to ``size``; a context manager that starts and stops them."""
+
+    def __init__(
+        self, directory: Path, *, size: int, first_port: int, settings: dict[str, str]
+    ) -> None:
+        self._first_port = first_port
+        self.zookeeper = ZooKeeperEnsemble(java_program(), directory / "zookeeper")
+        common = {
+            "zookeeper.connect": self.zookeeper.connect,
+            "default.replication.factor": str(min(3, size)),
+            "offsets.topic.replication.factor": str(min(3, size)),
+            "transaction.state.log.replication.factor": str(min(3, size)),
+            "transaction.state.log.min.isr": str(min(2, size)),
+            "min.insync.replicas": str(min(2, size)),
+            **settings,
+        }
+        self.brokers = [
+            BrokerSite(number, directory / f"broker-{number}", {**common, "broker.id": str(number)})
+            for number in range(1, size + 1)
+        ]
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients connect."""
+        return ",".join(each.address for each in self.brokers)
+
+    def start(self) -> None:
+        """Start everything; what has started is stopped again when something does not."""
+        try:
+            self.zookeeper.start()
+            for offset, broker in enumerate(self.brokers):
+                broker.start(self._first_port + offset if self._first_port else 0)
+            for broker in self.brokers:
+                broker.wait()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop the brokers one after the other, each giving its leaderships away, then ZooKeeper.
+
+        The last ones have nobody left to give them to, and stop at once.
+        """
+        for broker in self.brokers:
+            broker.stop()
+        self.zookeeper.stop()
+
+    def __enter__(self) -> ClusterSite:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()

@@ -1,0 +1,79 @@
+"""`millstream zookeeper`: a ZooKeeper from the jars that PySpark carries, for a cluster's metadata.
+
+For machines that have none. An ensemble of one's own is named to brokers by `zookeeper.connect`
+just the same.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from millstream.cli.failures import CommandFailedError
+from millstream.zookeeper.embedded import JavaProgram, ZooKeeperEnsemble, find_jars
+
+app = typer.Typer(help="ZooKeeper for a cluster's metadata.", no_args_is_help=True)
+
+
+@app.callback()
+def zookeeper() -> None:
+    """Run the ZooKeeper that PySpark carries."""
+
+
+@app.command()
+def start(
+    ensemble: Annotated[
+        int, typer.Option(help="Servers; three or five go on when one or two of them fail.")
+    ] = 1,
+    directory: Annotated[Path, typer.Option("--dir", help="Directory for all data.")] = Path(
+        "millstream-zookeeper"
+    ),
+    port: Annotated[
+        list[int] | None,
+        typer.Option(help="Client port, one for each server; by default the system picks."),
+    ] = None,
+) -> None:
+    """Run ZooKeeper on this machine until Ctrl-C or SIGTERM.
+
+    The first line says what zookeeper.connect has to be.
+    """
+    if ensemble < 1 or ensemble % 2 == 0:
+        raise typer.BadParameter("an odd number of servers agrees best", param_hint="--ensemble")
+    if port and len(port) != ensemble:
+        raise typer.BadParameter(f"give it {ensemble} times", param_hint="--port")
+    stopped = stop_on_signal()
+    servers = ZooKeeperEnsemble(java_program(), directory, size=ensemble, ports=port or ())
+    with servers:
+        print(f"zookeeper listening on {servers.connect}, data in {directory}", flush=True)
+        while not stopped.wait(0.5):
+            fallen = [each.address for each in servers.servers if not each.running]
+            if fallen:
+                raise CommandFailedError(f"ZooKeeper at {', '.join(fallen)} has ended")
+
+
+def java_program() -> JavaProgram:
+    """Return what runs ZooKeeper on this machine; CommandFailedError says what is missing."""
+    from millstream.spark.java import find_java
+
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise CommandFailedError(
+            "the ZooKeeper to run is in PySpark: pip install 'millstream[spark]' brings it, or "
+            "name an ensemble of your own with --override zookeeper.connect"
+        )
+    home = find_java(os.environ).home
+    return JavaProgram(home / "bin" / "java", find_jars(Path(spec.origin).parent / "jars"))
+
+
+def stop_on_signal() -> threading.Event:
+    """Return what is set by SIGTERM and Ctrl-C."""
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    return stopped

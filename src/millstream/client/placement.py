@@ -1,0 +1,121 @@
+"""Plans where replicas go: onto other brokers, off some, as evenly as can be with little copied.
+
+Pure. A partition keeps every replica that may stay where it is; what has to go, or what one broker
+has too much of, goes to the broker with the fewest, in a rack that has none of the partition yet
+where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from millstream.model.topic import TopicPartition
+
+Placement = dict[TopicPartition, tuple[int, ...]]
+
+
+def plan_placement(
+    present: Mapping[TopicPartition, Sequence[int]],
+    brokers: Collection[int],
+    racks: Mapping[int, str | None] | None = None,
+) -> Placement:
+    """Return the replicas of those partitions that are to move onto ``brokers``, and of no other.
+
+    ValueError when a partition has more replicas than there are brokers.
+    """
+    racks = racks or {}
+    most = max((len(replicas) for replicas in present.values()), default=0)
+    if most > len(brokers):
+        raise ValueError(f"{most} replicas do not fit on {len(brokers)} brokers")
+    placed = {place: [b for b in replicas if b in brokers] for place, replicas in present.items()}
+    load = dict.fromkeys(sorted(brokers), 0)
+    for replicas in placed.values():
+        for broker_id in replicas:
+            load[broker_id] += 1
+    for place, replicas in placed.items():
+        while len(replicas) < len(present[place]):
+            chosen = _least(load, replicas, racks)
+            replicas.append(chosen)
+            load[chosen] += 1
+    _even_out(placed, load, racks)
+    _spread_leaders(placed, present)
+    return {
+        place: tuple(replicas)
+        for place, replicas in placed.items()
+        if list(present[place]) != replicas
+    }
+
+
+def _least(load: Mapping[int, int], taken: Sequence[int], racks: Mapping[int, str | None]) -> int:
+    used = {racks.get(each) for each in taken} - {None}
+    return min(
+        (each for each in load if each not in taken),
+        key=lambda each: (racks.get(each) in used, load[each], each),
+    )
+
+
+def _even_out(
+    placed: Mapping[TopicPartition, list[int]],
+    load: dict[int, int],
+    racks: Mapping[int, str | None],
+) -> None:
+    """Move replicas from the fullest broker to the emptiest until they differ by one at most."""
+    while True:
+        order = sorted(load, key=lambda each: (load[each], each))
+        moved = any(
+            load[full] - load[empty] > 1 and _move_one(placed, full, empty, load, racks)
+            for full in reversed(order)
+            for empty in order
+        )
+        if not moved:
+            return
+
+
+def _move_one(
+    placed: Mapping[TopicPartition, list[int]],
+    full: int,
+    empty: int,
+    load: dict[int, int],
+    racks: Mapping[int, str | None],
+) -> bool:
+    for replicas in placed.values():
+        if full not in replicas or empty in replicas:
+            continue
+        others = {racks.get(each) for each in replicas if each != full} - {None}
+        if racks.get(empty) in others and racks.get(full) not in others:
+            continue  # the racks would be fewer than they are
+        replicas[replicas.index(full)] = empty
+        load[full] -= 1
+        load[empty] += 1
+        return True
+    return False
+
+
+def _spread_leaders(
+    placed: Mapping[TopicPartition, list[int]],
+    present: Mapping[TopicPartition, Sequence[int]],
+) -> None:
+    """Let brokers be preferred leaders equally often, where replicas changed anyway."""
+    count: dict[int, int] = {}
+    for place, replicas in placed.items():
+        if replicas and list(present[place]) == replicas:
+            count[replicas[0]] = count.get(replicas[0], 0) + 1
+    for place, replicas in placed.items():
+        if not replicas or list(present[place]) == replicas:
+            continue
+        first = min(replicas, key=lambda each: (count.get(each, 0), replicas.index(each)))
+        replicas.remove(first)
+        replicas.insert(0, first)
+        count[first] = count.get(first, 0) + 1
+
+
+def bytes_to_copy(
+    present: Mapping[TopicPartition, Sequence[int]],
+    planned: Mapping[TopicPartition, Sequence[int]],
+    sizes: Mapping[TopicPartition, int],
+) -> int:
+    """Return how much a plan copies over the network: a partition's size for each added replica."""
+    return sum(
+        sizes.get(place, 0) * len(set(target) - set(present[place]))
+        for place, target in planned.items()
+    )
