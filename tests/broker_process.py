@@ -68,6 +68,11 @@ class BrokerProcess:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def is_running(self) -> bool:
+        """True from a start until the broker is stopped or killed."""
+        return self._process is not None
+
+    @property
     def log(self) -> str:
         """What the broker wrote to standard error since the first start."""
         path = self.directory / "broker.err"

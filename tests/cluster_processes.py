@@ -1,124 +1,116 @@
-"""A cluster for tests: a real ZooKeeper and broker processes, all on ports that the system picked.
-
-``with ClusterProcesses(directory, brokers=3) as cluster:`` starts everything and stops it again.
-Brokers have the ids 1, 2, 3 and may be killed, paused and started again.
-"""
+"""A real cluster for tests: ZooKeeper and brokers as processes on this machine."""
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from tests.broker_process import BrokerProcess
 from tests.zookeeper_server import ensemble
 
 from millstream.client.cluster import Cluster
-from millstream.client.errors import ClientError
-from millstream.model.errors import KafkaError
+from millstream.client.metadata import Partition
+from millstream.model.errors import MillstreamError
 
-T = TypeVar("T")
+TIMEOUT_S: Final = 40.0
 
-SETTINGS: Final[Mapping[str, str]] = {
-    "zookeeper.session.timeout.ms": "3000",
-    "offsets.topic.num.partitions": "4",
-    "min.insync.replicas": "2",
-    "replica.lag.time.max.ms": "3000",
+SETTINGS: Final = {
+    "zookeeper.session.timeout.ms": "4000",
+    "offsets.topic.replication.factor": "3",
+    "offsets.topic.num.partitions": "3",
+    "default.replication.factor": "3",
+    "group.initial.rebalance.delay.ms": "0",
 }
-TIMEOUT_S: Final = 30.0
 
 
 class ClusterProcesses:
-    """ZooKeeper and brokers by id."""
+    """``with ClusterProcesses(directory) as cluster:`` starts one ZooKeeper and three brokers."""
 
     def __init__(
-        self,
-        directory: Path,
-        *,
-        brokers: int = 3,
-        settings: Mapping[str, str] | None = None,
-        chroot: str = "",
+        self, directory: Path, *, brokers: int = 3, settings: Mapping[str, str] | None = None
     ) -> None:
         self.directory = directory
-        self.zookeeper = ensemble(directory / "zookeeper")
-        self.connect = self.zookeeper.connect + chroot
-        self.brokers: dict[int, BrokerProcess] = {}
+        self._ensemble = ensemble(directory / "zookeeper")
         self._settings = {**SETTINGS, **(settings or {})}
-        for broker_id in range(1, brokers + 1):
-            self.add(broker_id)
-
-    def add(self, broker_id: int, settings: Mapping[str, str] | None = None) -> BrokerProcess:
-        """Make a broker of this cluster, not started yet."""
-        own = {
-            **self._settings,
-            "zookeeper.connect": self.connect,
-            "broker.id": str(broker_id),
-            **(settings or {}),
-        }
-        broker = BrokerProcess(self.directory / f"broker-{broker_id}", own)
-        self.brokers[broker_id] = broker
-        return broker
-
-    @property
-    def bootstrap(self) -> str:
-        """Every broker that has been started, for clients."""
-        return ",".join(each.bootstrap for each in self.brokers.values() if each.port)
-
-    def start(self) -> None:
-        """Start ZooKeeper, then the brokers one after the other."""
-        self.zookeeper.start()
-        for broker in self.brokers.values():
-            broker.start()
-
-    def stop(self) -> None:
-        """Stop all that runs; what was paused goes on first."""
-        try:
-            for broker in self.brokers.values():
-                if broker.running:
-                    broker.process.send_signal(signal.SIGCONT)
-                    broker.stop()
-        finally:
-            for broker in self.brokers.values():
-                broker.kill()
-            self.zookeeper.stop()
-
-    def client(self) -> Cluster:
-        """Return a client of this cluster."""
-        return Cluster.at(self.bootstrap)
-
-    def controller_id(self) -> int:
-        """Return who the controller is, as clients are told."""
-        with self.client() as client:
-            return client.metadata([]).controller_id
-
-    def until(self, look: Callable[[Cluster], T | None], what: str = "it") -> T:
-        """Look until something comes of it; the client is made anew after each failure."""
-        deadline = time.monotonic() + TIMEOUT_S
-        seen: object = None
-        while time.monotonic() < deadline:
-            try:
-                with self.client() as client:
-                    found = look(client)
-                    if found is not None and found is not False:
-                        return found
-                    seen = found
-            except (KafkaError, ClientError, OSError) as error:
-                seen = error
-            time.sleep(0.05)
-        logs = "\n".join(f"--- {key}\n{each.log[-1500:]}" for key, each in self.brokers.items())
-        raise AssertionError(f"{what} did not come to be ({seen!r})\n{logs}")
+        self._count = brokers
+        self.brokers: dict[int, BrokerProcess] = {}
 
     def __enter__(self) -> ClusterProcesses:
+        self._ensemble.__enter__()
         try:
-            self.start()
+            for broker_id in range(1, self._count + 1):
+                self.add(broker_id)
         except BaseException:
-            for broker in self.brokers.values():
-                broker.kill()
-            self.zookeeper.stop()
+            self.close()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self.close()
+
+    def add(self, broker_id: int) -> BrokerProcess:
+        """Start one more broker."""
+        broker = BrokerProcess(
+            self.directory / f"broker-{broker_id}",
+            {
+                **self._settings,
+                "broker.id": str(broker_id),
+                "broker.rack": f"rack-{broker_id}",
+                "zookeeper.connect": self._ensemble.servers[0].address,
+            },
+        )
+        self.brokers[broker_id] = broker
+        broker.start()
+        return broker
+
+    def close(self) -> None:
+        """Stop everything; a broker that does not stop is killed."""
+        for broker in self.brokers.values():
+            if broker.is_running:
+                broker.kill()
+        self._ensemble.__exit__(None, None, None)
+
+    def __getitem__(self, broker_id: int) -> BrokerProcess:
+        return self.brokers[broker_id]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(each.bootstrap for each in self.brokers.values())
+
+    def partition(self, topic: str, index: int = 0) -> Partition | None:
+        """Return what some broker that lives says of a partition; None while nobody answers."""
+        for broker in self.living():
+            try:
+                with Cluster.at(broker.bootstrap) as client:
+                    partitions = client.metadata([topic]).topics[topic].partitions
+                    return partitions[index] if index < len(partitions) else None
+            except (MillstreamError, KeyError):
+                continue
+        return None
+
+    def living(self) -> list[BrokerProcess]:
+        """Return the brokers whose process runs."""
+        return [each for each in self.brokers.values() if each.is_running]
+
+    def wait_for(self, topic: str, isr: set[int], leader: int | None = None) -> Partition:
+        """Wait until a partition has this ISR, and perhaps this leader."""
+        found: list[Partition] = []
+
+        def as_wanted() -> bool:
+            partition = self.partition(topic)
+            found[:] = [] if partition is None else [partition]
+            return partition is not None and (
+                set(partition.isr) == isr and leader in (None, partition.leader)
+            )
+
+        self.until(as_wanted, f"ISR {isr} of {topic}")
+        return found[0]
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until something is so."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while not condition():
+            assert time.monotonic() < deadline, f"waited in vain: {what}"
+            time.sleep(0.1)

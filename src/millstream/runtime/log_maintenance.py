@@ -64,7 +64,7 @@ class LogMaintenance:
         self._every("removal", lambda: _REMOVAL_CHECK_MS, self._remove)
         self._every(
             "checkpoint",
-            lambda: config.current.log_flush_offset_checkpoint_interval_ms,
+            self._checkpoint_interval_ms,
             self._checkpoint,
         )
         self._every("flush", lambda: _FLUSH_CHECK_MS, self._flush)
@@ -100,6 +100,17 @@ class LogMaintenance:
         plan = self._log_manager.removal_plan(now_ms=self._clock.now_ms())
         if plan is not None:
             self._offload.run("removal", plan).on_done(self._settle)
+
+    def _checkpoint_interval_ms(self) -> int:
+        """High watermarks go to disk oftener than the rest, where they say what a log alone does
+        not: on a broker with replicas.
+        """
+        config = self._config.current
+        interval_ms = config.log_flush_offset_checkpoint_interval_ms
+        replicas = self._partitions.replicas
+        if replicas is None:
+            return interval_ms
+        return min(interval_ms, config.replica_high_watermark_checkpoint_interval_ms)
 
     def _checkpoint(self) -> None:
         if self._checkpointing:

@@ -139,7 +139,7 @@ class Broker:
         node = self._bind(advertised)
         home.join(
             node,
-            _LocalBroker(self._partitions, self._on_topic_deleted),
+            _LocalBroker(self._partitions, self._on_topic_changed, self._on_topic_deleted),
             self._settle_adoption,
         )
         if self._metadata.topic(GROUP_METADATA_TOPIC) is not None:
@@ -240,6 +240,18 @@ class Broker:
             self._groups.start()
         return self._groups
 
+    def _on_topic_changed(self, image: TopicImage, created: bool) -> None:
+        """Begin and end the coordinators of groups with the leadership of their partitions."""
+        if image.name != GROUP_METADATA_TOPIC or not self._started:
+            return
+        if self._groups is None and any(
+            partition is not None and partition.log.log_end_offset
+            for partition in self._partitions.by_name.get(image.name, ())
+        ):
+            self._group_runtime()
+        elif self._groups is not None:
+            self._groups.topic_changed(image, created=created)
+
     def _on_topic_deleted(self, image: TopicImage) -> None:
         if self._groups is not None:
             self._groups.topic_deleted(image)
@@ -326,12 +338,19 @@ class Broker:
 class _LocalBroker:
     """Carries the controller's decisions to what this broker keeps."""
 
-    def __init__(self, partitions: Partitions, on_deleted: Callable[[TopicImage], None]) -> None:
+    def __init__(
+        self,
+        partitions: Partitions,
+        on_changed: Callable[[TopicImage, bool], None],
+        on_deleted: Callable[[TopicImage], None],
+    ) -> None:
         self._partitions = partitions
+        self._on_changed = on_changed
         self._on_deleted = on_deleted
 
     def topic_changed(self, image: TopicImage, *, created: bool) -> None:
         self._partitions.topic_changed(image, created=created)
+        self._on_changed(image, created)
 
     def topic_deleted(self, image: TopicImage) -> None:
         self._partitions.topic_deleted(image)

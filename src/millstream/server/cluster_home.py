@@ -18,7 +18,7 @@ from millstream.runtime.cluster_member import ClusterMember
 from millstream.runtime.leader_role import ReplicationContext
 from millstream.runtime.replica_manager import ReplicaManager
 from millstream.server.metadata_home import BrokerParts
-from millstream.storage.trust_marker import current_boot_id, read_continuity, write_continuity
+from millstream.storage.trust import continuity_found, damaged_logs, write_trust
 from millstream.zookeeper.metadata_store import ZooKeeperMetadataStore
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,6 @@ class ClusterHome:
         config = parts.config
         assert config.zookeeper_connect is not None
         self._parts = parts
-        self._boot_id = current_boot_id()
         self._joined = False
         self._store = ZooKeeperMetadataStore(
             config.zookeeper_connect,
@@ -90,9 +89,11 @@ class ClusterHome:
         parts = self._parts
         settle(self._member.arrival(parts.found()))
         directory = parts.first_directory()
+        for damaged in damaged_logs(parts.log_manager):
+            log.error("%s was damaged in the middle: what it lacks is fetched again", damaged)
         registration = Registration(
             directory_id=parts.log_manager.directory_id(directory) or "",
-            continuity=self._continuity(directory),
+            continuity=continuity_found(parts.environment.file_system, parts.log_manager),
         )
         if registration.continuity is None:
             log.info("this broker may lack what it had: its places in ISRs count no more")
@@ -112,26 +113,12 @@ class ClusterHome:
             log.info("the controller's seat was not left cleanly: %s", error)
         self._parts.wait(self._store.close())
 
-    def _continuity(self, directory: str) -> int | None:
-        parts = self._parts
-        return read_continuity(
-            parts.environment.file_system,
-            directory,
-            boot_id=self._boot_id,
-            clean=parts.log_manager.had_clean_shutdown,
-        )
-
     def _registered(self, epoch: int, continuity: int) -> None:
-        directory = self._parts.first_directory()
+        parts = self._parts
         try:
-            write_continuity(
-                self._parts.environment.file_system,
-                directory,
-                boot_id=self._boot_id,
-                continuity=continuity,
-            )
-        except OSError as error:
-            self._parts.partitions.storage_failed(StorageError(directory, str(error)))
+            write_trust(parts.environment.file_system, parts.log_manager, continuity)
+        except StorageError as error:
+            parts.partitions.storage_failed(error)
 
     def _log_end(self, topic_partition: TopicPartition) -> LogEnd | None:
         kept = self._parts.log_manager.get(topic_partition)
