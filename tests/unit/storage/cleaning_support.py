@@ -74,7 +74,7 @@ def clean(
     now_ms: int = NOW_MS,
     keys: int = 1000,
     buffer_bytes: int = 200,
-    offset_map: OffsetMap | None = None,
+    kernel: bool = False,
 ) -> int:
     """Clean once and return the new checkpoint."""
     dirty = find_cleanable(log, checkpoint, now_ms=now_ms)
@@ -83,7 +83,7 @@ def clean(
     cleaning = Cleaning(
         LogEnvironment(file_system=log.local.environment.file_system),
         plan_cleaning(log, dirty, now_ms=now_ms),
-        offset_map or make_map(keys),
+        make_map(keys, kernel=kernel),
         buffer_bytes=buffer_bytes,
         on_bytes=lambda count: None,
     )
