@@ -15,6 +15,7 @@ _WIDTH: Final = 1080
 _HEIGHT: Final = 260
 _LEFT: Final = 56
 _BOTTOM: Final = 34
+_LABEL: Final = 80
 _KINDS: Final = (
     ("fine", "2xx", "c2"),
     ("redirected", "3xx", "c3"),
@@ -148,7 +149,7 @@ def _hours(hours: Sequence[Hour]) -> str:
                     f'<rect class="{css}" x="{x + step * 0.1:.1f}" y="{y:.1f}" '
                     f'width="{step * 0.8:.1f}" height="{height:.1f}">{title}</rect>'
                 )
-        if index % labels_every == 0:
+        if index % labels_every == 0 and x < _WIDTH - _LABEL:
             parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - 12}">{each.start:%d %b %H:00}</text>')
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{"".join(parts)}</svg>'
 

@@ -1,0 +1,192 @@
+"""Kills, at random moments, of whoever takes part in a load; then the table is compared record by
+record with its topic.
+
+``python -m tests.system.lakehouse.chaos --kind delta --records 2000000 --kills 30`` runs it by
+hand and prints what happened; `test_chaos` runs a small one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from tests.broker_process import BrokerProcess
+
+from millstream.client.cluster import Cluster
+from millstream.client.produce import BatchSender
+from millstream.client.topics import NewTopic, create_topics
+from millstream.model.topic import TopicPartition
+from millstream.records.builder import BatchBuilder
+from millstream.spark.lakehouse.table import Table, TableName, open_table
+
+TOPIC = "chaos"
+PARTITIONS = 4
+BATCH = 500
+PADDING = b"x" * 60
+
+
+@dataclass(slots=True)
+class Chaos:
+    """One run."""
+
+    directory: Path
+    kind: str
+    records: int
+    kills: int
+    seed: int
+    engine: str = "spark"
+    batch_bytes: int = 8 << 20
+    longest_pause_s: float = 6.0
+    killed: dict[str, int] = field(default_factory=dict)
+    starts: int = 0
+    audit: dict[str, object] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Fill a topic, load it under fire, and check; AssertionError when anything is amiss."""
+        with BrokerProcess(self.directory / "broker") as broker:
+            fill(broker.bootstrap, self.records)
+            self._load_under_fire(broker)
+            self.audit = self._audit(broker)
+            assert self.audit["clean"], self.audit
+            check_records(self.table, self.records)
+
+    @property
+    def table(self) -> Table:
+        return open_table(TableName(self.kind, self.directory / "table"))
+
+    def _load_under_fire(self, broker: BrokerProcess) -> None:
+        rng = random.Random(self.seed)
+        left = self.kills
+        while True:
+            driver = self._start(broker)
+            while left and driver.poll() is None:
+                time.sleep(rng.uniform(0.1, self.longest_pause_s))
+                target = rng.choice(("driver", "worker", "broker"))
+                if driver.poll() is None and self._kill(target, driver, broker):
+                    self.killed[target] = self.killed.get(target, 0) + 1
+                    left -= 1
+            if driver.wait(600) == 0:
+                return
+
+    def _start(self, broker: BrokerProcess) -> subprocess.Popen[bytes]:
+        self.starts += 1
+        with (self.directory / "load.log").open("ab") as log:
+            return subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "millstream.cli.main", "load", TOPIC),
+                    *("--to", str(self.table.name), "-b", broker.bootstrap, "--group", ""),
+                    *("--batch-size", str(self.batch_bytes), "--engine", self.engine),
+                    *("--master", "local[2]"),
+                ],
+                stdout=log,
+                stderr=log,
+            )
+
+    def _kill(self, target: str, driver: subprocess.Popen[bytes], broker: BrokerProcess) -> bool:
+        if target == "broker":
+            broker.kill()
+            broker.start()
+            return True
+        if target == "driver":
+            os.kill(driver.pid, signal.SIGKILL)
+            driver.wait()
+            return True
+        workers = [
+            each
+            for each in psutil.Process(driver.pid).children(recursive=True)
+            if "pyspark.daemon" in " ".join(each.cmdline()) or "pyspark.worker" in each.name()
+        ]
+        if not workers:
+            return False
+        random.choice(workers).kill()
+        return True
+
+    def _audit(self, broker: BrokerProcess) -> dict[str, object]:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "millstream.cli.main", "audit", TOPIC),
+                *(str(self.table.name), "-b", broker.bootstrap, "--json"),
+            ],
+            capture_output=True,
+            check=False,
+        )
+        found: dict[str, object] = json.loads(done.stdout)
+        return found
+
+
+def fill(bootstrap: str, records: int) -> None:
+    """Write records whose value tells their partition and offset."""
+    with Cluster.at(bootstrap) as cluster:
+        assert create_topics(cluster, [NewTopic(TOPIC, PARTITIONS)]) == {TOPIC: None}
+        sender = BatchSender(cluster, acks=1)
+        for first in range(0, records // PARTITIONS, BATCH):
+            for partition in range(PARTITIONS):
+                builder = BatchBuilder()
+                count = min(BATCH, records // PARTITIONS - first)
+                for offset in range(first, first + count):
+                    builder.append(
+                        1_700_000_000_000, None, b"%d:%d:" % (partition, offset) + PADDING
+                    )
+                sender.send(TopicPartition(TOPIC, partition), builder.build(), count)
+        sender.flush()
+        sender.close()
+
+
+def check_records(table: Table, records: int) -> None:
+    """Compare every row with what was written at its offset."""
+    rows = 0
+    seen: dict[int, list[pa.Array]] = {}
+    for path in table.files():
+        found = pq.ParquetFile(table.data_directory / path).read(["partition", "offset", "value"])
+        rows += found.num_rows
+        expected = pc.binary_join_element_wise(
+            found["partition"].cast(pa.string()), found["offset"].cast(pa.string()), "", ":"
+        )
+        texts = found["value"].cast(pa.string())
+        assert pc.all(pc.equal(pc.utf8_slice_codeunits(texts, 0, -len(PADDING)), expected)).as_py()
+        for partition in pc.unique(found["partition"]).to_pylist():
+            mask = pc.equal(found["partition"], partition)
+            seen.setdefault(partition, []).extend(found["offset"].filter(mask).chunks)
+    assert rows == records // PARTITIONS * PARTITIONS
+    for offsets in seen.values():
+        everything = pa.chunked_array(offsets)
+        assert pc.count_distinct(everything).as_py() == len(everything) == records // PARTITIONS
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kind", choices=("delta", "iceberg", "parquet"), default="delta")
+    parser.add_argument("--records", type=int, default=2_000_000)
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        chaos = Chaos(Path(directory), chosen.kind, chosen.records, chosen.kills, chosen.seed)
+        started = time.monotonic()
+        try:
+            chaos.run()
+        except BaseException:
+            print((Path(directory) / "load.log").read_text(errors="replace")[-4000:])
+            raise
+        print(
+            f"{chosen.kind}: {chaos.records:,} records, killed {chaos.killed}, "
+            f"{chaos.starts} drivers, clean after {time.monotonic() - started:.0f} s"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+"""A load under fire ends with a table that equals its topic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.system.lakehouse.chaos import Chaos
+
+from millstream.spark.lakehouse.table import KINDS
+
+
+@pytest.mark.system
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", KINDS)
+def test_kills_at_random_moments(kind: str, tmp_path: Path) -> None:
+    """Without Spark, so that it is quick: drivers and brokers die."""
+    chaos = Chaos(
+        tmp_path, kind, records=200_000, kills=6, seed=7, engine="local", batch_bytes=1 << 20
+    )
+    chaos.longest_pause_s = 1.5
+    chaos.run()
+    assert sum(chaos.killed.values()) >= 1
