@@ -33,7 +33,7 @@ from millstream.records.rows import encode_rows
 RECORD_OVERHEAD_BYTES: Final = 21
 """Most that the numbers of a record without headers take (Kafka: ``DefaultRecord``)."""
 
-HELD_BYTES: Final = 160
+HELD_BYTES: Final = 96
 """What a waiting record costs beside its bytes: its objects and its places in lists."""
 
 
