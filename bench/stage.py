@@ -145,6 +145,11 @@ def run_load(
         module, argument = "bench.load.raw", raw.to_json(spec)
     else:
         module, argument = "bench.load.c_client", c_client.to_json(spec)
+    return run_module(module, argument)
+
+
+def run_module(module: str, argument: str) -> LoadReport:
+    """Run a module with one argument as a load and return what it reports."""
     answer = subprocess.run(
         [sys.executable, "-m", module, argument],
         stdin=subprocess.DEVNULL,
