@@ -9,8 +9,8 @@ new segment into its place, in two short steps (``storage.log_compaction``)::
     lane         map, new segment          rename old                 flush names
 
 A log that is damaged is not cleaned again until the next start. How far a log is clean stands in
-``cleaner-offset-checkpoint``; truncation takes it back, and a move takes it along. Kafka:
-``LogCleaner``, ``LogCleanerManager``.
+``cleaner-offset-checkpoint``; truncation takes it back, and a move, during which the log is left
+alone, takes it along. Kafka: ``LogCleaner``, ``LogCleanerManager``.
 """
 
 from __future__ import annotations
@@ -205,7 +205,12 @@ class LogCleaner:
 
     def _may_clean(self, opened: Log) -> bool:
         topic_partition = opened.topic_partition
-        if topic_partition in self._jobs or topic_partition in self._paused:
+        if (
+            topic_partition in self._jobs
+            or topic_partition in self._paused
+            # What has been copied already would never be cleaned at its new place.
+            or topic_partition in self._log_manager.future_logs
+        ):
             return False
         if topic_partition in self._uncleanable:
             if self._uncleanable[topic_partition] == opened.topic_id:
@@ -295,8 +300,12 @@ class LogCleaner:
         finish_swap(swap, now_ms=self._clock.now_ms())
 
     def _is_another(self, job: _Job) -> bool:
-        """Tell whether the log was deleted, moved or lost with its directory meanwhile."""
-        return self._log_manager.get(job.log.topic_partition) is not job.log
+        """Tell whether the log was deleted, lost with its directory, moved or began to move."""
+        topic_partition = job.log.topic_partition
+        return (
+            self._log_manager.get(topic_partition) is not job.log
+            or topic_partition in self._log_manager.future_logs
+        )
 
     def _new_map(self) -> OffsetMap:
         settings = self._config.current

@@ -206,6 +206,28 @@ def test_a_topic_deleted_while_it_is_cleaned() -> None:
     assert cleaned.site.failed_directories == []
 
 
+def test_a_log_that_moves_is_left_alone_and_takes_its_checkpoint_along() -> None:
+    cleaned = Cleaned("/one", "/two", log_cleaner_backoff_ms="1000")
+    site = cleaned.site
+    site.create(**SMALL)
+    cleaned.write()
+    cleaned.cleaner.start()
+    site.clock.settle()
+    done = cleaned.cleaner.first_dirty_offset(T0)
+    cleaned.write(count=60)
+    log = site.partition().log
+    elsewhere = "/two" if log.log_directory == "/one" else "/one"
+    future = site.log_manager.future_logs.create(log, elsewhere, now_ms=site.clock.now_ms())
+    before = cleaned.offsets()
+    site.clock.advance(5000)
+    assert cleaned.offsets() == before
+    site.log_manager.future_logs.pop(T0)
+    future.abandon()
+    assert cleaned.cleaner.first_dirty_offset(T0) == done
+    site.clock.advance(1000)
+    assert len(cleaned.offsets()) < len(before)
+
+
 def test_the_checkpoint_is_read_at_the_start_unless_it_lies_beyond_the_log() -> None:
     cleaned = Cleaned()
     cleaned.site.create("t", 2, **SMALL)
