@@ -92,8 +92,8 @@ class LeaderRole:
         "_durable_waiters",
         "_partition",
         "_sizes",
-        "_state_asked_ms",
         "_stopped",
+        "_unanswered_since_ms",
         "machine",
     )
 
@@ -104,7 +104,7 @@ class LeaderRole:
         self._context = context
         self._durable_waiters = CommitWaiters()
         self._sizes: deque[tuple[Offset, int]] = deque()
-        self._state_asked_ms = float("-inf")
+        self._unanswered_since_ms: float | None = None
         self._stopped = False
         self.machine = LeaderReplication(
             IsrMember(context.broker_id, context.broker_epoch),
@@ -130,6 +130,7 @@ class LeaderRole:
 
     def on_state(self, state: PartitionState) -> None:
         """Take over a newer state in which this broker leads."""
+        self._unanswered_since_ms = None
         end = self._partition.log.log_end_offset
         self._carry_out(self.machine.on_state(state, self._now_ms(), epoch_start_offset=end))
 
@@ -286,6 +287,9 @@ class LeaderRole:
         except KafkaError as error:
             log.info("%s: the ISR was not changed: %s", self._partition.topic_partition, error)
             answer = error.error
+            self._ask_for_state()
+        else:
+            self._unanswered_since_ms = None
         self._carry_out(self.machine.on_isr_answer(attempt, answer, self._now_ms()))
 
     def _retry(self, attempt: int) -> None:
@@ -293,12 +297,15 @@ class LeaderRole:
             self._carry_out(self.machine.retry_proposal(attempt))
 
     def _ask_for_state(self) -> None:
-        """Read the stored state where no push has brought it for a while."""
+        """Read the stored state where no controller has said a word of this partition for long: it
+        may be led elsewhere.
+        """
         now_ms = self._now_ms()
-        if self._state_asked_ms == float("-inf"):
-            self._state_asked_ms = now_ms
-        elif now_ms - self._state_asked_ms > self._context.config.current.replica_lag_time_max_ms:
-            self._state_asked_ms = now_ms
+        since_ms = self._unanswered_since_ms
+        if since_ms is None:
+            self._unanswered_since_ms = now_ms
+        elif now_ms - since_ms > self._context.config.current.replica_lag_time_max_ms:
+            self._unanswered_since_ms = now_ms
             self._context.read_state(self._partition.topic_partition)
 
 

@@ -5,6 +5,9 @@ One connection, one request on its way, for all partitions of that leader::
     idle ──something is due──▶ asked ──answer──▶ applied ──▶ idle
                                  └──no answer──▶ paused  ──▶ idle
 
+A partition that comes while a fetch is on its way would wait as long as that one waits for records,
+after an election above all; so such a fetch is given up and begun anew with everything.
+
 A partition is due unless it is paused by a refusal or waits for its flush. An answer counts for a
 partition only if the same follower asked and its log still ends where it did
 (``replication.follower``); records are appended before the answer's buffer is used again.
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from millstream.model.broker import BrokerId
 from millstream.model.clock import TimerHandle
@@ -57,8 +60,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FIRST_VERSION: Final = 15
-"""The first version of Fetch that tells the follower's broker epoch (KIP-903)."""
+PATIENCE_MS: Final = 10.0
+"""How long a partition that came new waits for the answer to a fetch that does not name it."""
 
 
 class FollowerRole:
@@ -189,6 +192,10 @@ class FollowerRole:
         return str(self.partition.topic_partition)
 
 
+_Asked: TypeAlias = dict[PartitionKey, tuple[FollowerRole, FetchPosition]]
+"""What one fetch asked for, and for whom."""
+
+
 class ReplicaFetcher:
     """Everything that this broker follows at one other broker."""
 
@@ -200,7 +207,8 @@ class ReplicaFetcher:
         self._context = context
         self._session = ReplicaFetchSession()
         self._followed: dict[PartitionKey, FollowerRole] = {}
-        self._asked: dict[PartitionKey, tuple[FollowerRole, FetchPosition]] | None = None
+        self._asked: _Asked | None = None
+        self._impatient = False
         self._pump_scheduled = False
         self._timer: TimerHandle | None = None
         self._stopped = False
@@ -215,6 +223,19 @@ class ReplicaFetcher:
         self._followed[role.key] = role
         role.fetcher = self
         self.pump()
+        if self._asked is not None and not self._impatient:
+            self._impatient = True
+            asked = self._asked
+            self._context.clock.call_later(PATIENCE_MS, lambda: self._give_up(asked))
+
+    def _give_up(self, asked: _Asked) -> None:
+        """End a fetch that waits at the leader, for the sake of partitions it does not name."""
+        self._impatient = False
+        if self._asked is asked and not self._stopped:
+            self._asked = None
+            self._session.reset()
+            self._channel.close()
+            self.pump()
 
     def remove(self, role: FollowerRole) -> None:
         """Follow no more: an answer on its way does not count."""
@@ -250,10 +271,12 @@ class ReplicaFetcher:
             self._wait_for_a_pause(now_ms)
             return
         positions = {key: role.position() for key, role in due.items()}
-        self._asked = {key: (role, positions[key]) for key, role in due.items()}
+        asked = self._asked = {key: (role, positions[key]) for key, role in due.items()}
         config = self._context.config.current
         timeout_ms = config.replica_socket_timeout_ms + config.replica_fetch_wait_max_ms
-        self._channel.send(self._request(positions), timeout_ms=timeout_ms).on_done(self._answered)
+        self._channel.send(self._request(positions), timeout_ms=timeout_ms).on_done(
+            lambda outcome: self._answered(asked, outcome)
+        )
 
     def _wait_for_a_pause(self, now_ms: float) -> None:
         pauses = [
@@ -299,10 +322,10 @@ class ReplicaFetcher:
             ],
         )
 
-    def _answered(self, outcome: Deferred[Response]) -> None:
-        asked, self._asked = self._asked, None
-        if self._stopped or asked is None:
-            return
+    def _answered(self, asked: _Asked, outcome: Deferred[Response]) -> None:
+        if self._stopped or self._asked is not asked:
+            return  # given up
+        self._asked = None
         now_ms = self._context.clock.monotonic_ms()
         try:
             response = outcome.result()
@@ -320,12 +343,7 @@ class ReplicaFetcher:
             self._apply(response, asked, now_ms)
         self.pump()
 
-    def _apply(
-        self,
-        response: FetchResponse,
-        asked: Mapping[PartitionKey, tuple[FollowerRole, FetchPosition]],
-        now_ms: float,
-    ) -> None:
+    def _apply(self, response: FetchResponse, asked: _Asked, now_ms: float) -> None:
         for topic in response.responses:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from millstream.config.topic import TopicConfig
 from millstream.model.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
-from millstream.model.offsets import LeaderEpoch, Offset
+from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch, Offset
 from millstream.model.topic import TopicId
 from millstream.records.batch import LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, Batch, iter_batches
 from millstream.records.control import parse_marker
@@ -204,14 +204,21 @@ class Log(LogCore):
         """Append whole batches that carry a leader's offsets and epochs; bytes after the last
         whole batch are left out.
 
-        Raises CorruptLogError, and KafkaError(OFFSET_OUT_OF_RANGE) when the batches do not follow
-        on the log end, both before anything is written; StorageError.
+        Raises CorruptLogError for a batch that is damaged or of an older epoch than the one before
+        it, and KafkaError(OFFSET_OUT_OF_RANGE) when the batches do not follow on the log end, both
+        before anything is written; StorageError.
         """
         view = memoryview(buffer)
         batches = list(iter_batches(view))
         first_offset = next_offset = self._offsets.log_end_offset
+        epoch = self._epochs.latest_epoch
         for batch in batches:
             batch.ensure_valid()
+            if NO_LEADER_EPOCH < batch.partition_leader_epoch < epoch:
+                raise CorruptLogError(
+                    f"a batch of epoch {batch.partition_leader_epoch} follows on epoch {epoch}"
+                )
+            epoch = max(epoch, batch.partition_leader_epoch)
             if batch.base_offset < next_offset:
                 raise KafkaError(
                     ErrorCode.OFFSET_OUT_OF_RANGE,

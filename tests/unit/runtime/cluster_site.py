@@ -229,13 +229,15 @@ class TwinBroker:
             return Deferred.of(reply)
         return cast("Deferred[Response]", spawn(cast(Any, reply)))
 
-    def produce(self, *values: bytes, acks: int = -1, timeout_ms: int = 5_000) -> Produced:
+    def produce(
+        self, *values: bytes, acks: int = -1, timeout_ms: int = 5_000, topic: str = TOPIC
+    ) -> Produced:
         records = bytes(batch(*(values or (b"v",))).buffer)
         data = PartitionProduceData(index=0, records=memoryview(bytearray(records)))
         request = ProduceRequest(
             acks=acks,
             timeout_ms=timeout_ms,
-            topic_data=[TopicProduceData(name=TOPIC, partition_data=[data])],
+            topic_data=[TopicProduceData(name=topic, partition_data=[data])],
         )
         return Produced(self.ask(ApiKey.PRODUCE, 12, request))
 
@@ -371,6 +373,14 @@ class ClusterSite:
                 broker.metadata.brokers = dict(nodes)
                 broker.metadata.update(image)
                 broker.partitions.topic_changed(image, created=False)
+
+    def create(self, name: str) -> None:
+        """Make another topic like the first, which only the brokers hear of."""
+        topic_id = TopicId(name.encode().ljust(16, b"."))
+        image = TopicImage(name, topic_id, (PartitionState(IDS, IDS[0], 0, IDS, 0),), self.config)
+        for broker in self.brokers.values():
+            broker.metadata.update(image)
+            broker.partitions.topic_changed(image, created=True)
 
     def cut(self, source: int, target: int) -> None:
         """Lose everything that one broker sends to another, from now on."""

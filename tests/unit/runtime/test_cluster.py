@@ -431,3 +431,25 @@ def test_a_replica_that_was_moved_away_is_deleted() -> None:
     produced = site[1].produce(b"w")
     site.advance(1000)
     assert produced.error is ErrorCode.NONE
+
+
+def test_a_partition_that_comes_new_does_not_wait_for_a_long_poll() -> None:
+    site = ClusterSite()
+    site.advance(100)  # the followers' fetches wait at broker 1
+    site.create("second")
+    produced = site[1].produce(b"one", topic="second")
+    site.advance(20)
+    assert produced.error is ErrorCode.NONE
+
+
+def test_a_leader_that_no_controller_answers_reads_the_stored_state() -> None:
+    """The controller is cut from a broker that another one has replaced."""
+    site = ClusterSite()
+    site.cut_off(1)
+    site.controller.refusal = ErrorCode.NETWORK_EXCEPTION
+    site[1].produce(b"lost", acks=1)
+    site.controller.write(leader=2, isr=(2, 3), leader_epoch=1)
+    site.push(2, 3)
+    site.advance(3 * LAG_MS)
+    assert site.controller.reads
+    assert site[1].produce().error is ErrorCode.NOT_LEADER_OR_FOLLOWER
