@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -257,6 +257,10 @@ class MemoryFileSystem:
             folder = self._find(path)
             assert isinstance(folder, Folder)
             folder.sync()
+
+    def sync_files(self, files: Sequence[File]) -> None:
+        for file in files:
+            file.sync()
 
     def sync_all(self, directory: str) -> None:
         self.step("sync_all", directory)

@@ -16,10 +16,13 @@ import resource
 import shutil
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
 """Bytes to look at; a mapping pages them in from the file."""
@@ -122,6 +125,11 @@ class FileSystem(Protocol):
 
     def sync_directory(self, path: str) -> None:
         """Wait until the names in a directory are on disk. Any thread."""
+
+    def sync_files(self, files: Sequence[File]) -> None:
+        """Flush several files, side by side where that is faster; all are tried, then the first
+        failure is raised. Any thread.
+        """
 
     def sync_all(self, directory: str) -> None:
         """Wait until everything written to the directory's volume is on disk. Any thread."""
@@ -359,6 +367,17 @@ class LocalFileSystem:
         finally:
             os.close(descriptor)
 
+    def sync_files(self, files: Sequence[File]) -> None:
+        """Flush with a thread each from two files up: a disk takes their requests together."""
+        if len(files) < 2:
+            for file in files:
+                file.sync()
+            return
+        outcomes = [_sync_threads().submit(file.sync) for file in files]
+        failures = [failure for each in outcomes if (failure := each.exception()) is not None]
+        if failures:
+            raise failures[0]
+
     def sync_all(self, directory: str) -> None:
         """Flush the volume in one call (``syncfs``), which beats many flushes of single files."""
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -376,6 +395,16 @@ class LocalFileSystem:
         """Ask the volume; usable is what this user may take."""
         status = os.statvfs(directory)
         return Space(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
+
+
+_SYNC_THREADS: Final = 8
+
+
+@cache
+def _sync_threads() -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(_SYNC_THREADS, "fsync")
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+import threading
 from pathlib import Path
 
 import pytest
@@ -349,3 +350,30 @@ def test_a_recovery_that_cannot_be_flushed_is_a_storage_error() -> None:
     fail(files, "sync_all")
     with pytest.raises(StorageError, match="Input/output error"):
         manager(files)
+
+
+def test_several_files_are_flushed_side_by_side(tmp_path: Path) -> None:
+    files = LocalFileSystem()
+    opened = [files.open(str(tmp_path / str(number)), create=True) for number in range(5)]
+    flushed: list[int] = []
+    together = threading.Barrier(5, timeout=10)
+
+    class Watched:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(opened[self.number], name)
+
+        def sync(self) -> None:
+            together.wait()
+            opened[self.number].sync()
+            flushed.append(self.number)
+            if self.number == 2:
+                raise OSError(errno.EIO, "broken")
+
+    with pytest.raises(OSError, match="broken"):
+        files.sync_files([Watched(number) for number in range(5)])  # type: ignore[misc]
+    assert sorted(flushed) == list(range(5)), "the others were not given up"
+    files.sync_files([])
+    files.sync_files(opened[:1])
