@@ -25,7 +25,7 @@ from typing import Final
 from millstream.config.dynamic import DynamicConfig
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred, spawn
-from millstream.model.errors import StorageError
+from millstream.model.errors import ConfigError, StorageError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.runtime.cleaner_throttle import CleanerThrottle
@@ -53,6 +53,7 @@ from millstream.storage.offset_map import OffsetMap
 log = logging.getLogger(__name__)
 
 _MIB: Final = 1 << 20
+_PYTHON_BUFFER_BYTES: Final = 32_768
 
 
 @dataclass(slots=True, eq=False)
@@ -239,6 +240,9 @@ class LogCleaner:
             log.info("cleaning of %s ended early: %s", opened.topic_partition, error)
         except StorageError as error:
             self._on_storage_error(error)
+        except ConfigError as error:
+            log.warning("cleaning of %s: %s", opened.topic_partition, error)
+            return  # the lane tries again after a while: settings change
         except Exception as error:  # as in Kafka: whatever it is, the other logs go on
             if job.is_aborted or self._is_another(job):
                 log.info("cleaning of %s ended early: %s", opened.topic_partition, error)
@@ -254,14 +258,12 @@ class LogCleaner:
         started_ms = self._clock.monotonic_ms()
         self._checkpoint_of(opened)
         opened.truncated_to = NEVER_TRUNCATED
-        settings = self._config.current
+        offset_map = self._new_map()
         cleaning = Cleaning(
             self._environment,
             plan_cleaning(opened, dirty, now_ms=self._clock.now_ms()),
-            self._new_map(),
-            buffer_bytes=settings.log_cleaner_io_buffer_size
-            // max(1, settings.log_cleaner_threads)
-            // 2,
+            offset_map,
+            buffer_bytes=self._buffer_bytes(offset_map),
             on_bytes=lambda count: self._throttle.take(count, job.check),
         )
         groups = await self._offload.run(lane, cleaning.build_map)
@@ -314,6 +316,12 @@ class LogCleaner:
             settings.log_cleaner_io_buffer_load_factor,
             self._environment.new_id(),
         )
+
+    def _buffer_bytes(self, offset_map: OffsetMap) -> int:
+        settings = self._config.current
+        share = settings.log_cleaner_io_buffer_size // max(1, settings.log_cleaner_threads) // 2
+        # Python holds the interpreter's lock while it works: the loop gets its turn more often.
+        return share if offset_map.in_kernel else min(share, _PYTHON_BUFFER_BYTES)
 
     async def _write_checkpoint(self, directory: str) -> None:
         offsets = {

@@ -118,6 +118,12 @@ class Cleaning:
         self._buffer_bytes = max(buffer_bytes, HEADER_SIZE)
         self._on_bytes = on_bytes
         self._transactions: CleanedTransactions | None = None
+        rules = plan.rules
+        # In order: nothing of a producer lies at or beyond the end but what is not cleaned.
+        ends = {end.last_offset for end in rules.producers.values()}
+        self._stops = sorted(
+            {end for end in ends if end < rules.end_offset} | {rules.end_offset - 1}
+        )
         self.stats = CleaningStats()
         self.end_offset = plan.first_dirty_offset
         """How far the log will be clean, known once the map is built."""
@@ -270,12 +276,10 @@ class Cleaning:
                 self.stats.bytes_written += len(left)
 
     def _filter_chunk(self, data: memoryview, batch_filter: BatchFilter) -> bytes:
-        ends = sorted(end.last_offset for end in self._plan.rules.producers.values())
-        ends.append(self._plan.rules.end_offset - 1)
         parts: list[bytes | memoryview] = []
         position = 0
         while True:
-            position, plain = self._map.filter_batches(data, position, ends)
+            position, plain = self._map.filter_batches(data, position, self._stops)
             parts.append(plain)
             if position >= len(data):
                 return b"".join(parts)

@@ -33,6 +33,7 @@ class KernelOffsetMap:
     def __init__(
         self, library: CleanerLibrary, size_bytes: int, load_factor: float, seed: bytes
     ) -> None:
+        self.in_kernel: Final = True
         self._library = library
         slots = slot_count(size_bytes, load_factor)
         # The search for a key that is not there ends at a free slot.

@@ -40,6 +40,10 @@ class OffsetMap(Protocol):
     """Up to here the map knows the log."""
 
     @property
+    def in_kernel(self) -> bool:
+        """True where the interpreter's lock is let go meanwhile."""
+
+    @property
     def count(self) -> int:
         """Keys in the map."""
 
@@ -80,6 +84,7 @@ class PythonOffsetMap:
     """
 
     def __init__(self, size_bytes: int, load_factor: float, seed: bytes) -> None:
+        self.in_kernel: Final = False
         self._slots = slot_count(size_bytes, load_factor)
         self._capacity = min(int(self._slots * load_factor), self._slots - 1)
         self._table = bytearray(self._slots * SLOT_BYTES)

@@ -214,6 +214,46 @@ def test_the_last_batch_of_a_producer_stays_without_records(tmp_path: Path) -> N
     assert reopen(tmp_path, compacted(), clean=False).producers() == before
 
 
+@pytest.mark.parametrize("kernel", [False, True])
+def test_ends_of_producers_and_of_the_range_stay_whatever_their_order(
+    tmp_path: Path, kernel: bool
+) -> None:
+    log = create_log(tmp_path, compacted(**{"internal.segment.bytes": "100000"}))
+    put(log, (b"k", b"0"), producer_id=1, producer_epoch=0, base_sequence=0)
+    put(log, (b"k", b"1"), producer_id=2, producer_epoch=0, base_sequence=0)
+    put(log, (b"k", b"2"), producer_id=3, producer_epoch=0, base_sequence=0)
+    put(log, (b"k", b"3"), (b"gone", b"3"))
+    put(log, (b"k", b"5"))
+    log.roll(now_ms=NOW_MS)
+    put(log, (b"z", b"6"), producer_id=2, producer_epoch=0, base_sequence=1)
+    clean(log, kernel=kernel, buffer_bytes=1000)
+    found = [(batch.base_offset, batch.count) for batch in read_batches(log, 0)]
+    assert found == [(0, 0), (2, 0), (3, 1), (5, 1), (6, 1)]
+    # What ends the range is superseded by what is not cleaned yet, and stays as an empty batch
+    # the next time.
+    put(log, (b"k", b"7"), producer_id=2, producer_epoch=0, base_sequence=2)
+    put(log, (b"k", b"8"))
+    log.roll(now_ms=NOW_MS)
+    put(log, (b"y", b"9"), producer_id=3, producer_epoch=0, base_sequence=1)
+    clean(log, 6, kernel=kernel, buffer_bytes=1000)
+    found = [(batch.base_offset, batch.count) for batch in read_batches(log, 0)]
+    assert found == [(0, 0), (3, 1), (6, 1), (7, 0), (8, 1), (9, 1)]
+
+
+@pytest.mark.parametrize("kernel", [False, True])
+def test_the_end_of_an_aborted_range_stays(tmp_path: Path, kernel: bool) -> None:
+    log = create_log(tmp_path, compacted(**{"internal.segment.bytes": "100000"}))
+    put(log, (b"k", b"0"))
+    put(log, (b"k", b"1"), producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    log.roll(now_ms=NOW_MS)
+    append_marker(log, 7, commit=False)
+    put(log, (b"z", b"3"), producer_id=1, producer_epoch=0, base_sequence=0)
+    put(log, (b"z", b"4"), producer_id=7, producer_epoch=0, base_sequence=1)
+    assert clean(log, kernel=kernel) == 2
+    found = [(batch.base_offset, batch.count) for batch in read_batches(log, 0)]
+    assert found == [(0, 1), (1, 0), (2, 1), (3, 1), (4, 1)]
+
+
 def test_min_compaction_lag_holds_segments_back(tmp_path: Path) -> None:
     log = create_log(tmp_path, compacted(**{"min.compaction.lag.ms": "1000"}))
     for age_ms in (5000, 1001, 999, 2000):
