@@ -9,8 +9,9 @@ from typing import Annotated, Final, TypeAlias, cast
 
 import typer
 
+from millstream.client import Admin
 from millstream.client.cluster import Cluster
-from millstream.client.settings import ClientSettings, parse_bootstrap_servers
+from millstream.client.settings import Address, ClientSettings, parse_bootstrap_servers
 from millstream.model.errors import ConfigError
 
 # typer carries its own copy of click in newer versions and uses the package in older ones; the base
@@ -19,6 +20,9 @@ UsageError: Final = cast("type[Exception]", typer.BadParameter.__bases__[0])
 """Raised for a command line that is wrong as a whole, with a sentence that says why."""
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+
+WAIT_MS: Final = 10_000
+"""How long a command waits for brokers that do not answer."""
 
 Bootstrap: TypeAlias = Annotated[
     str,
@@ -42,11 +46,30 @@ _MILLISECONDS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 8
 
 def connect(bootstrap: str) -> Cluster:
     """Return the cluster that a ``--bootstrap-server`` names; nothing is sent yet."""
+    addresses = _addresses(bootstrap)
+    return Cluster(ClientSettings(bootstrap_servers=addresses, client_id="millstream-cli"))
+
+
+def bootstrap_servers(bootstrap: str) -> str:
+    """Return what a ``--bootstrap-server`` names, once it is sure that it names something."""
+    _addresses(bootstrap)
+    return bootstrap
+
+
+def open_admin(bootstrap: str) -> Admin:
+    """Return an administrator of the cluster that a ``--bootstrap-server`` names."""
+    return Admin(
+        bootstrap_servers=bootstrap_servers(bootstrap),
+        client_id="millstream-cli",
+        default_api_timeout_ms=WAIT_MS,
+    )
+
+
+def _addresses(bootstrap: str) -> tuple[Address, ...]:
     try:
-        addresses = parse_bootstrap_servers(bootstrap)
+        return parse_bootstrap_servers(bootstrap)
     except ConfigError as error:
         raise typer.BadParameter(str(error), param_hint="--bootstrap-server") from None
-    return Cluster(ClientSettings(bootstrap_servers=addresses, client_id="millstream-cli"))
 
 
 def key_values(items: Sequence[str] | None, option: str) -> dict[str, str]:

@@ -11,16 +11,16 @@ from millstream.cli.arguments import (
     AsJson,
     Bootstrap,
     UsageError,
-    connect,
     key_values,
+    open_admin,
 )
 from millstream.cli.output import Row, print_json, print_rows
-from millstream.client.configs import (
+from millstream.client.core.admin.configs import (
+    Change,
+    Operation,
     Resource,
     ResourceType,
     Source,
-    alter_configs,
-    describe_configs,
 )
 
 app = typer.Typer(help="Settings of topics and brokers.", no_args_is_help=True)
@@ -45,8 +45,8 @@ def describe(
 ) -> None:
     """Show settings, their values and sources."""
     resource = _resource(topic, broker, broker_defaults)
-    with connect(bootstrap) as cluster:
-        settings = describe_configs(cluster, resource)
+    with open_admin(bootstrap) as admin:
+        settings = admin.describe_configs([resource])[resource].get()
     rows: list[Row] = [
         {
             "name": setting.name,
@@ -74,8 +74,9 @@ def alter(
     """Set settings; those not named stay as they are."""
     resource = _resource(topic, broker, broker_defaults)
     values = key_values(items, "KEY=VALUE")
-    with connect(bootstrap) as cluster:
-        alter_configs(cluster, resource, values=values)
+    changes = [Change(name, value) for name, value in values.items()]
+    with open_admin(bootstrap) as admin:
+        admin.incremental_alter_configs({resource: changes})[resource].get()
     print(f"altered {resource}: {', '.join(values)}")
 
 
@@ -89,8 +90,9 @@ def delete(
 ) -> None:
     """Unset settings: they fall back to the broker's or to Kafka's defaults."""
     resource = _resource(topic, broker, broker_defaults)
-    with connect(bootstrap) as cluster:
-        alter_configs(cluster, resource, delete=names)
+    changes = [Change(name, None, Operation.DELETE) for name in names]
+    with open_admin(bootstrap) as admin:
+        admin.incremental_alter_configs({resource: changes})[resource].get()
     print(f"altered {resource}: {', '.join(names)} unset")
 
 

@@ -1,7 +1,7 @@
 """`millstream demo`: the main job on one machine, from a web server's log to a Parquet table.
 
-A broker process of its own on a port that the system picks, a stock client that produces, a group
-of two stock consumers, PySpark that loads the topic. Every count is compared with the input's.
+A broker process of its own on a port that the system picks, a producer, a group of two consumers,
+PySpark that loads the topic. Every count is compared with the input's.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from millstream.cli.demo_clients import GroupReport, consume_as_group, produce_l
 from millstream.cli.demo_report import Report
 from millstream.cli.demo_spark import SparkLoad
 from millstream.cli.failures import FAILED, TERMINATED, CommandFailedError
-from millstream.client.cluster import Cluster
-from millstream.client.topics import NewTopic, create_topics, raise_first
+from millstream.client import Admin
+from millstream.client.core.admin.topics import NewTopic
 
 TOPIC: Final = "access-log"
 PARTITIONS: Final = 4
@@ -72,11 +72,11 @@ def demo(
 def _run(
     report: Report, home: Path, source: Path, broker: DemoBroker, counted: Counter[str]
 ) -> None:
-    with Cluster.at(broker.bootstrap) as cluster:
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
         segment_bytes = max(source.stat().st_size // _SEGMENTS, SMALLEST_SEGMENT_BYTES)
         topic = NewTopic(TOPIC, PARTITIONS, 1, {"segment.bytes": str(segment_bytes)})
-        raise_first(create_topics(cluster, [topic]).values())
-    with report.step("produce with the C client (confluent-kafka)"):
+        admin.create_topics([topic]).get_all()
+    with report.step("produce"):
         produced = produce_lines(broker.bootstrap, TOPIC, source)
     report.check("records produced", produced, sum(counted.values()))
     with report.step("consume as a group of two"):

@@ -1,4 +1,4 @@
-"""What the demo does with a stock client: librdkafka, as `confluent-kafka` wraps it."""
+"""What the demo does with the client: a keyed production, and a group of two that divides it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from millstream.cli.failures import CommandFailedError
-
-if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from millstream.cli.produce import Failures
+from millstream.client import Consumer, Producer
+from millstream.model.topic import TopicPartition
 
 DELIVERY_TIMEOUT_S: Final = 120.0
 _BATCH_BYTES: Final = 64 * 1024
@@ -30,37 +29,18 @@ class GroupReport:
 
 def produce_lines(bootstrap: str, topic: str, source: Path) -> int:
     """Produce each line, keyed by its first word, the client's address; return how many."""
-    producer = _stock().Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "linger.ms": 20,
-            "batch.size": _BATCH_BYTES,
-            "log_level": 0,
-        }
-    )
-    failures: list[str] = []
-
-    def delivered(error: KafkaError | None, _message: Message) -> None:
-        if error is not None:
-            failures.append(str(error))
-
+    failures = Failures()
     count = 0
-    with source.open("rb") as lines:
+    with (
+        Producer(bootstrap_servers=bootstrap, linger_ms=20, batch_size=_BATCH_BYTES) as producer,
+        source.open("rb") as lines,
+    ):
         for line in lines:
             value = line.removesuffix(b"\n")
-            while True:
-                try:
-                    producer.produce(topic, value, value.partition(b" ")[0], on_delivery=delivered)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
+            producer.send(topic, value, value.partition(b" ")[0], on_delivery=failures)
             count += 1
-            producer.poll(0)
-    left = producer.flush(DELIVERY_TIMEOUT_S)
-    if failures or left:
-        raise CommandFailedError(
-            f"{len(failures) + left} records were not delivered: {(failures or ['no answer'])[0]}"
-        )
+        producer.flush(DELIVERY_TIMEOUT_S)
+    failures.raise_first()
     return count
 
 
@@ -71,15 +51,13 @@ class Member:
         self.name = name
         self.consumed = 0
         self._is_reading = False
-        self._consumer = _stock().Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": group,
-                "client.id": name,
-                "auto.offset.reset": "earliest",
-                "heartbeat.interval.ms": 300,
-                "log_level": 0,
-            }
+        self._consumer: Consumer[bytes, bytes] = Consumer(
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            client_id=name,
+            auto_offset_reset="earliest",
+            heartbeat_interval_ms=300,
+            max_poll_records=_POLL_RECORDS,
         )
 
     @property
@@ -89,32 +67,33 @@ class Member:
 
     def join(self, topic: str) -> None:
         """Subscribe; partitions come while the member polls."""
-        self._consumer.subscribe([topic], on_assign=self._on_assign)
+        self._consumer.subscribe([topic], listener=self)
 
     def start_reading(self) -> None:
         """Read from now on."""
         self._is_reading = True
-        self._consumer.resume(self._consumer.assignment())
+        self._consumer.resume(*self._consumer.assignment())
 
     def poll(self) -> int:
         """Take what has come; return how many records."""
-        messages = self._consumer.consume(_POLL_RECORDS, timeout=_POLL_TIMEOUT_S)
-        for message in messages:
-            error = message.error()
-            if error is not None:
-                raise CommandFailedError(f"{self.name}: {error}")
-        self.consumed += len(messages)
-        return len(messages)
+        records = self._consumer.poll(_POLL_TIMEOUT_S)
+        self.consumed += len(records)
+        return len(records)
 
     def close(self) -> None:
         """Commit and leave the group."""
         self._consumer.close()
 
-    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        # Only what is assigned can be paused, and librdkafka assigns after this call at the latest.
-        consumer.assign(partitions)
+    def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        """Do not read what came before the reading starts."""
         if not self._is_reading:
-            consumer.pause(partitions)
+            self._consumer.pause(*partitions)
+
+    def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        """Nothing to do: what was read is committed by the consumer itself."""
+
+    def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
+        """Nothing to do: others read on from what was committed."""
 
 
 def consume_as_group(bootstrap: str, topic: str, group: str, records: int) -> GroupReport:
@@ -163,13 +142,3 @@ def _shares(members: Sequence[Member]) -> str:
         f"{member.name} has partitions {', '.join(map(str, member.partitions)) or 'none'}"
         for member in members
     )
-
-
-def _stock() -> ModuleType:
-    try:
-        import confluent_kafka
-    except ImportError:
-        raise CommandFailedError(
-            "the demo's stock client is missing: pip install confluent-kafka"
-        ) from None
-    return confluent_kafka

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import sys
 import time
 from base64 import b64decode
 from collections.abc import Iterator
-from contextlib import closing
 from enum import StrEnum
 from typing import Annotated, Final, NamedTuple
 
 import typer
 
-from millstream.cli.arguments import DEFAULT_BOOTSTRAP, Bootstrap, connect, key_values
+from millstream.cli.arguments import (
+    DEFAULT_BOOTSTRAP,
+    WAIT_MS,
+    Bootstrap,
+    bootstrap_servers,
+    key_values,
+)
 from millstream.cli.failures import CommandFailedError
-from millstream.client.cluster import Cluster, partitions_of
-from millstream.client.produce import BatchSender
-from millstream.client.writer import RecordWriter, WriterSettings
+from millstream.client import Producer, RecordMetadata
 from millstream.records.compression import Codec
 from millstream.records.record import Header
 
-LINGER_S: Final = 0.05
-"""How long a record waits for company when the input pauses."""
+LINGER_MS: Final = 50
+"""How long a record waits for company."""
 
 _READ_BYTES: Final = 1 << 20
 
@@ -115,47 +117,61 @@ def produce(
         partition=partition,
         empty_is_null=empty_is_null,
     )
-    with (
-        connect(bootstrap) as cluster,
-        closing(_writer(cluster, topic, acks, compression)) as writer,
-    ):
+    failures = Failures()
+    with open_producer(bootstrap, acks, compression) as producer:
+        producer.partitions_for(topic)
         for lines in _lines_of_input(sys.stdin.fileno()):
             now_ms = int(time.time() * 1000)
             for text in lines:
                 line = parse_line(text, rules)
-                writer.write(
-                    now_ms if line.timestamp_ms is None else line.timestamp_ms,
-                    line.key,
+                producer.send(
+                    topic,
                     line.value,
-                    line.headers,
+                    line.key,
                     partition=line.partition,
+                    timestamp_ms=now_ms if line.timestamp_ms is None else line.timestamp_ms,
+                    headers=line.headers,
+                    on_delivery=failures,
                 )
-            if not lines:
-                writer.send_waiting()
-        writer.flush()
+            failures.raise_first()
+        producer.flush()
+    failures.raise_first()
 
 
-def _writer(cluster: Cluster, topic: str, acks: Acks, compression: Compression) -> RecordWriter:
-    partitions = partitions_of([cluster.topic(topic, create_missing=True)])
-    sender = BatchSender(cluster, acks=acks.number)
-    return RecordWriter(sender, partitions, WriterSettings(codec=compression.codec))
+class Failures:
+    """The first record that was not delivered, as ``on_delivery`` hears of it."""
+
+    def __init__(self) -> None:
+        self.first: Exception | None = None
+
+    def __call__(self, _: RecordMetadata | None, error: Exception | None) -> None:
+        """Keep the first error."""
+        self.first = self.first or error
+
+    def raise_first(self) -> None:
+        """Raise the first error if there was one."""
+        if self.first is not None:
+            raise self.first
+
+
+def open_producer(bootstrap: str, acks: Acks, compression: Compression) -> Producer:
+    """Return a producer with these settings; nothing is sent yet."""
+    return Producer(
+        bootstrap_servers=bootstrap_servers(bootstrap),
+        client_id="millstream-cli",
+        acks=acks.value,
+        compression_type=compression.value,
+        linger_ms=LINGER_MS,
+        max_block_ms=WAIT_MS,
+    )
 
 
 def _lines_of_input(descriptor: int) -> Iterator[list[bytes]]:
-    """Yield the lines that have come, without their line ends; an empty list when input pauses."""
+    """Yield the lines that have come, without their line ends."""
     rest = b""
-    paused = True
-    while True:
-        if not paused and not select.select([descriptor], [], [], LINGER_S)[0]:
-            paused = True
-            yield []
-        data = os.read(descriptor, _READ_BYTES)
-        if not data:
-            break
-        paused = False
+    while data := os.read(descriptor, _READ_BYTES):
         *lines, rest = (rest + data).split(b"\n")
-        if lines:
-            yield lines
+        yield lines
     if rest:
         yield [rest]
 
