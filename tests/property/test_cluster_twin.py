@@ -8,7 +8,7 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.runtime.cluster_site import IDS, ClusterSite, Produced
+from tests.unit.runtime.replica_site import IDS, ClusterSite, Produced
 
 from millstream.model.broker import BrokerId
 from millstream.model.errors import ErrorCode

@@ -5,7 +5,7 @@ back after a fault. The controller is scripted, time moves by hand.
 from __future__ import annotations
 
 import pytest
-from tests.unit.runtime.cluster_site import LAG_MS, TOPIC, TOPIC_ID, ClusterSite
+from tests.unit.runtime.replica_site import LAG_MS, TOPIC, TOPIC_ID, ClusterSite
 
 from millstream.model.errors import ErrorCode
 from millstream.protocol.api import ApiKey
