@@ -34,7 +34,7 @@ def diagnose(view: ClusterView, moves: Iterable[Moving] = ()) -> list[Finding]:
     found = [*_cluster(view), *_leaderless(view), *_in_sync(view), *_placing(view)]
     moving = [str(each.place) for each in moves]
     if moving:
-        found.append(Finding(Severity.NOTE, f"{_names(moving)} on the way to other brokers."))
+        found.append(Finding(Severity.NOTE, f"{_names(moving)}: on the way to other brokers."))
     return sorted(found, key=lambda each: -each.severity)
 
 

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Final
 
 from millstream.controller import paths, reassignment, topic_deletion
@@ -41,6 +42,12 @@ LogEnds = Mapping[TopicPartition, Mapping[BrokerId, LogEnd]]
 
 AskLogs = Callable[[Mapping[TopicPartition, Sequence[BrokerId]]], Deferred[LogEnds]]
 """Asks brokers how far their logs reach; who does not answer is left out."""
+
+
+ElectionResults = dict[TopicPartition, KafkaError | None]
+"""What became of each partition; None is success."""
+
+ASK_AGAIN_MS: Final = 1_000
 
 
 class ElectionType(Enum):
@@ -225,15 +232,15 @@ class ReplicaControl:
 
     def elect(
         self, election_type: ElectionType, partitions: Sequence[TopicPartition] | None
-    ) -> Deferred[dict[TopicPartition, KafkaError | None]]:
+    ) -> Deferred[ElectionResults]:
         """Elect leaders for some partitions, or (None) for all that need it; None is success."""
         return self._desk.submit(lambda: self._elect(election_type, partitions))
 
     async def _elect(
         self, election_type: ElectionType, partitions: Sequence[TopicPartition] | None
-    ) -> dict[TopicPartition, KafkaError | None]:
+    ) -> ElectionResults:
         places = self._partitions.all_places() if partitions is None else partitions
-        results: dict[TopicPartition, KafkaError | None] = {}
+        results: ElectionResults = {}
         changes: Changes = {}
         unclean: dict[TopicPartition, Sequence[BrokerId]] = {}
         for place in places:
@@ -331,19 +338,32 @@ class ReplicaControl:
         for unclean, candidates in wanted.items():
             if candidates:
                 self._asking.update(candidates)
-                done = self._desk.submit(
-                    lambda unclean=unclean, candidates=candidates: self._elect_longest(  # type: ignore[misc]
-                        candidates, unclean=unclean
-                    )
-                )
-                done.on_done(lambda _, c=candidates: self._asking.difference_update(c))  # type: ignore[misc]
+                done = self._desk.submit(partial(self._elect_longest, candidates, unclean=unclean))
+                done.on_done(partial(self._asked, candidates))
+
+    def _asked(
+        self, candidates: Mapping[TopicPartition, object], done: Deferred[ElectionResults]
+    ) -> None:
+        """Ask again later where nobody could be elected: somebody may not have answered."""
+        self._asking.difference_update(candidates)
+        try:
+            again = any(error is not None for error in done.result().values())
+        except KafkaError as error:
+            log.info("logs could not be compared: %s", error)
+            return
+        if again:
+            self._desk.clock.call_later(ASK_AGAIN_MS, self._ask_again)
+
+    def _ask_again(self) -> None:
+        if self._desk.active:
+            self._seek_last_resort()
 
     async def _elect_longest(
         self, candidates: Mapping[TopicPartition, Sequence[BrokerId]], *, unclean: bool
-    ) -> dict[TopicPartition, KafkaError | None]:
+    ) -> ElectionResults:
         ends = await self._ask_logs(candidates)
         self._desk.check_active()
-        results: dict[TopicPartition, KafkaError | None] = {}
+        results: ElectionResults = {}
         changes: Changes = {}
         for place, asked in candidates.items():
             state = self._partitions.find(place)
@@ -405,12 +425,12 @@ class ReplicaControl:
 
     # --- moves ---------------------------------------------------------------------------------
 
-    def move(self, wanted: Sequence[Move]) -> Deferred[dict[TopicPartition, KafkaError | None]]:
+    def move(self, wanted: Sequence[Move]) -> Deferred[ElectionResults]:
         """Begin or cancel moves, each for itself; None is success."""
         return self._desk.submit(lambda: self._move(wanted))
 
-    async def _move(self, wanted: Sequence[Move]) -> dict[TopicPartition, KafkaError | None]:
-        results: dict[TopicPartition, KafkaError | None] = {}
+    async def _move(self, wanted: Sequence[Move]) -> ElectionResults:
+        results: ElectionResults = {}
         changes: Changes = {}
         for each in wanted:
             place = each.topic_partition

@@ -1,412 +1,228 @@
-"""Three brokers in one process: real partitions, fetchers and handlers over files in memory, one
-hand clock, a network that a test cuts, and a controller of a few lines.
-"""
+"""Several controllers over one tree in memory, and a network between them that a test can cut."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
-from dataclasses import fields, replace
-from typing import Any, cast
+from dataclasses import dataclass, field, replace
 
-from tests.memory_files import MemoryFileSystem
-from tests.unit.runtime.coordinator_site import HandClock, HeldOffload
-from tests.unit.runtime.log_site import batch
+from tests.memory_metadata_store import MemoryMetadataStore, MemoryTree
+from tests.unit.runtime.coordinator_site import HandClock
 
 from millstream.config.broker import BrokerConfig
 from millstream.config.dynamic import DynamicConfig
-from millstream.config.topic import TopicConfig
-from millstream.handlers.request import ConnectionInfo, RequestContext
-from millstream.handlers.routes import ROUTES
+from millstream.controller.election import LogEnd
+from millstream.controller.payloads import Registration
+from millstream.controller.topic_changes import NewTopic
 from millstream.model.broker import BrokerId, BrokerNode, Endpoint
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import PartitionState
-from millstream.model.topic import TopicId, TopicPartition
-from millstream.net.connection import Served
-from millstream.protocol.api import ApiKey
+from millstream.model.topic import TopicPartition
 from millstream.protocol.message import Request, Response
-from millstream.protocol.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
+from millstream.protocol.messages.describe_replicas import (
+    DescribedReplica,
+    DescribeReplicasRequest,
+    DescribeReplicasResponse,
 )
-from millstream.protocol.outgoing import IN_MEMORY, Outgoing
-from millstream.runtime.broker_channels import BrokerChannels, TransportOwner
-from millstream.runtime.fetch_sessions import FetchSessions
-from millstream.runtime.isr_updates import IsrProposal
-from millstream.runtime.leader_role import ReplicationContext
+from millstream.protocol.messages.push_metadata import PushMetadataRequest, PushMetadataResponse
+from millstream.runtime.broker_registration import BrokerRegistration
+from millstream.runtime.cluster_controller import ClusterController
+from millstream.runtime.cluster_reading import prepare_store
+from millstream.runtime.controller_runtime import ControllerRuntime
 from millstream.runtime.metadata_cache import MetadataCache, TopicImage
-from millstream.runtime.partition import Partition
-from millstream.runtime.partitions import Partitions
-from millstream.runtime.replica_manager import ReplicaManager
-from millstream.runtime.services import Services
-from millstream.server.dispatch import Dispatcher
-from millstream.storage.environment import LogEnvironment
-from millstream.storage.log_manager import LogManager
+from millstream.runtime.metadata_messages import metadata_update
 
-IDS = tuple(BrokerId(each) for each in (1, 2, 3))
-TOPIC = "t"
-TOPIC_ID = TopicId(b"topic-of-a-test.")
-PLACE = TopicPartition(TOPIC, 0)
-LAG_MS = 10_000
+SESSION_MS = 6_000
 
 
-class Link:
-    """One connection between two brokers, seen from the one that opened it."""
+@dataclass
+class Heard:
+    """What a broker was told."""
 
-    def __init__(self, site: ClusterSite, source: BrokerId, target: BrokerId, owner: Any) -> None:
-        self._site = site
-        self._ends = (source, target)
-        self._owner: TransportOwner = owner
-        self._closed = False
-        self._serve: Callable[[memoryview], Served] | None = None
-        site.clock.call_soon(self._connect)
+    changed: list[TopicImage] = field(default_factory=list)
+    created: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
 
-    def _connect(self) -> None:
-        if self._closed:
-            return
-        target = self._site.brokers[self._ends[1]]
-        if not target.alive or self._site.is_cut(*self._ends):
-            self.drop("connection refused")
-            return
-        self._serve = target.open_session(self._ends[0])
-        self._owner.connected()
+    def topic_changed(self, image: TopicImage, *, created: bool) -> None:
+        self.changed.append(image)
+        if created:
+            self.created.append(image.name)
 
-    def send(self, outgoing: Outgoing) -> None:
-        frame = joined(outgoing)[4:]
-        self._site.clock.call_soon(lambda: self._arrive(frame))
+    def topic_deleted(self, image: TopicImage) -> None:
+        self.deleted.append(image.name)
 
-    def _arrive(self, frame: bytes) -> None:
-        if self._closed or self._site.is_cut(*self._ends) or self._serve is None:
-            return  # lost on the way
-        served = self._serve(memoryview(frame))
-        if isinstance(served, Deferred):
-            served.on_done(lambda ready: self._answer(ready.result()))
-        else:
-            self._answer(served)
-
-    def _answer(self, outgoing: Outgoing | None) -> None:
-        if outgoing is not None:
-            frame = joined(outgoing)[4:]
-            self._site.clock.call_soon(lambda: self._deliver(frame))
-
-    def _deliver(self, frame: bytes) -> None:
-        source, target = self._ends
-        alive = self._site.brokers[source].alive and self._site.brokers[target].alive
-        if not self._closed and alive and not self._site.is_cut(target, source):
-            self._owner.frame_received(memoryview(frame))
-
-    def drop(self, reason: str) -> None:
-        if not self._closed:
-            self._closed = True
-            self._owner.closed(reason)
-
-    def close(self) -> None:
-        self._closed = True
-
-    def touches(self, broker_id: BrokerId) -> bool:
-        return broker_id in self._ends
+    def config_changed(self, image: TopicImage) -> None:
+        self.changed.append(image)
 
 
-def joined(outgoing: Outgoing) -> bytes:
-    return b"".join(
-        bytes(each) if isinstance(each, IN_MEMORY) else each.read() for each in outgoing.pieces
-    )
+class Member:
+    """One broker: its store, its controller, its registration."""
 
-
-class TwinBroker:
-    """One broker; a start reads what the last life left in its files."""
-
-    def __init__(self, site: ClusterSite, broker_id: BrokerId, rack: str | None) -> None:
+    def __init__(
+        self,
+        site: Site,
+        number: int,
+        *,
+        continuity: int | None = -1,
+        settings: dict[str, str] | None = None,
+    ) -> None:
         self.site = site
-        self.broker_id = broker_id
-        self.rack = rack
-        self.files = MemoryFileSystem()
-        self.alive = False
-        self.epoch = 0
+        self.id = BrokerId(number)
+        self.store: MemoryMetadataStore = site.tree.open()
+        config = DynamicConfig(
+            BrokerConfig({"broker.id": str(number), "min.insync.replicas": "2", **(settings or {})})
+        )
+        counter = itertools.count(number * 1000)
+        self.runtime = ControllerRuntime(
+            store=self.store,
+            metadata=MetadataCache(""),
+            config=config,
+            clock=site.clock,
+            random_bytes=lambda size: next(counter).to_bytes(size, "big"),
+            on_store_failed=lambda _: None,
+        )
+        self.local = self.runtime.local
+        self.heard = Heard()
+        self.local.listener = self.heard
+        self.log_ends: dict[TopicPartition, LogEnd] = {}
+        self.leading = ClusterController(
+            self.runtime.desk, self.id, self._send, local_log_end=self.log_ends.get
+        )
+        self.runtime.replicas = self.leading.replicas
+        self.registration = BrokerRegistration(
+            self.store, site.clock, session_timeout_ms=SESSION_MS, on_epoch=self._registered
+        )
+        self.node = BrokerNode(self.id, (Endpoint("PLAINTEXT", "host", 9000 + number),))
+        self.said = Registration(f"directory-{number}", continuity)
+        self.cut_from: set[int] = set()
+        self.killed = False
+
+    @property
+    def is_controller(self) -> bool:
+        return self.runtime.desk.active
 
     def start(self) -> None:
         site = self.site
-        self.alive = True
-        self.epoch = site.next_epoch()
-        self.config = DynamicConfig(
-            BrokerConfig({"broker.id": str(self.broker_id), **site.settings})
-        )
-        self.metadata = MetadataCache("cluster")
-        self.offload = HeldOffload()
-        self.log_manager = LogManager(
-            ["/logs"], LogEnvironment(file_system=self.files), broker_id=self.broker_id
-        )
-        self.partitions = Partitions(
-            self.broker_id,
-            clock=site.clock,
-            offload=self.offload,
-            log_manager=self.log_manager,
-            metadata=self.metadata,
-            on_directory_failed=lambda _: None,
-        )
-        self.channels = BrokerChannels(
-            self, site.clock, client_id=str(self.broker_id), endpoint_of=self._endpoint_of
-        )
-        context = ReplicationContext(
-            self.broker_id,
-            site.clock,
-            self.config,
-            self.metadata,
-            site.controller,
-            site.controller,
-            self.partitions.state_read,
-        )
-        self.partitions.replicas = ReplicaManager(context, self.channels)
-        self.log_manager.lock()
-        self.log_manager.start(config_of=lambda _, __: site.config, now_ms=site.clock.now_ms())
-        self.node = BrokerNode(
-            self.broker_id, (Endpoint("PLAINTEXT", "h", self.broker_id),), self.rack, self.epoch
-        )
-        parts: dict[str, Any] = dict.fromkeys((each.name for each in fields(Services)), None)
-        parts |= {
-            "node": self.node,
-            "clock": site.clock,
-            "offload": self.offload,
-            "config": self.config,
-            "metadata": self.metadata,
-            "log_manager": self.log_manager,
-            "partitions": self.partitions,
-            "fetch_sessions": FetchSessions(
-                slots=100, evict_after_ms=1000, random_id=site.next_epoch
-            ),
-        }
-        self.services = Services(**parts)
+        site.wait(spawn(prepare_store(self.store, "cluster")))
+        site.wait(self.registration.start(self.node, self.said))
+        self.leading.start()
+        site.settle()
+
+    def _registered(self, epoch: int) -> None:
+        self.local.broker_epoch = epoch
+        self.local.cache.brokers[self.id] = replace(self.node, epoch=epoch)
 
     def kill(self) -> None:
-        """kill -9: what was written stays in the files, all else is gone."""
-        self.alive = False
-        assert self.partitions.replicas is not None
-        self.partitions.replicas.stop()
-        self.channels.close()
-        self.log_manager.give_back()
-        for link in self.site.links:
-            if link.touches(self.broker_id):
-                self.site.clock.call_soon(lambda link=link: link.drop("reset"))  # type: ignore[misc]
+        """Vanish; the session goes with it at once."""
+        self.killed = True
+        self.runtime.desk.leave_seat()
+        self.leading.pushes.stop()
+        self.registration.stop()
+        self.store.vanish()
+        self.site.settle()
 
-    def open(self, host: str, port: int, owner: TransportOwner) -> Link:
-        link = Link(self.site, self.broker_id, BrokerId(port), owner)
-        self.site.links.append(link)
-        return link
+    def _send(self, to: BrokerId, request: Request, timeout_ms: float) -> Deferred[Response]:
+        outcome: Deferred[Response] = Deferred()
 
-    def open_session(self, peer: BrokerId) -> Callable[[memoryview], Served]:
-        info = ConnectionInfo(peer, "PLAINTEXT", "h", 0)
-        dispatcher = Dispatcher(self.services)
-        return lambda frame: dispatcher.serve(info, frame)
+        def deliver() -> None:
+            other = self.site.members.get(to)
+            if self.killed:
+                return
+            if other is None or other.killed:
+                outcome.fail(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "connection refused"))
+            elif to in self.cut_from:
+                outcome.fail(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+            else:
+                outcome.complete(other.serve(request))
 
-    def _endpoint_of(self, broker_id: BrokerId) -> Endpoint | None:
-        node = self.metadata.brokers.get(broker_id)
-        return None if node is None else node.endpoints[0]
-
-    @property
-    def partition(self) -> Partition:
-        found = self.partitions.replica(TOPIC, 0)
-        assert found is not None
-        return found
-
-    @property
-    def end(self) -> int:
-        return self.partition.log.log_end_offset
-
-    @property
-    def high_watermark(self) -> int:
-        return self.partition.high_watermark
-
-    def ask(self, key: ApiKey, version: int, request: Request) -> Deferred[Response]:
-        """Have a client's request served; the answer may come later."""
-        context = RequestContext(ConnectionInfo(99, "PLAINTEXT", "h", 0), key, version, 0, "client")
-        reply = ROUTES[key].handle()(self.services, context, request)
-        if isinstance(reply, Deferred):
-            return cast("Deferred[Response]", reply)
-        if isinstance(reply, Response):
-            return Deferred.of(reply)
-        return cast("Deferred[Response]", spawn(cast(Any, reply)))
-
-    def produce(
-        self, *values: bytes, acks: int = -1, timeout_ms: int = 5_000, topic: str = TOPIC
-    ) -> Produced:
-        records = bytes(batch(*(values or (b"v",))).buffer)
-        data = PartitionProduceData(index=0, records=memoryview(bytearray(records)))
-        request = ProduceRequest(
-            acks=acks,
-            timeout_ms=timeout_ms,
-            topic_data=[TopicProduceData(name=topic, partition_data=[data])],
-        )
-        return Produced(self.ask(ApiKey.PRODUCE, 12, request))
-
-    def values(self) -> list[bytes]:
-        """Return the bytes of the log as it stands on this broker."""
-        directory = "/logs/t-0"
-        names = sorted(
-            each.name for each in self.files.scan(directory) if each.name.endswith(".log")
-        )
-        found = []
-        for name in names:
-            file = self.files.open(f"{directory}/{name}", writable=False)
-            found.append(file.read_at(0, file.size()))
-        return found
-
-
-class Produced:
-    """The answer to a produce request, now or later."""
-
-    def __init__(self, reply: Deferred[Response]) -> None:
-        self._reply = reply
-
-    @property
-    def done(self) -> bool:
-        return self._reply.done
-
-    @property
-    def answer(self) -> PartitionProduceResponse:
-        response = self._reply.result()
-        assert isinstance(response, ProduceResponse)
-        return response.responses[0].partition_responses[0]
-
-    @property
-    def error(self) -> ErrorCode:
-        return ErrorCode.of(self.answer.error_code)
-
-
-class ScriptedController:
-    """Writes the ISRs that are proposed, as long as it is told to; elects whom it is told."""
-
-    def __init__(self, site: ClusterSite) -> None:
-        self._site = site
-        self.answering = True
-        self.refusal: ErrorCode | None = None
-        self.proposals: list[IsrProposal] = []
-        self.state = PartitionState(IDS, IDS[0], 0, IDS, 0)
-        self.reads = 0
-
-    def propose(self, proposal: IsrProposal) -> Deferred[PartitionState]:
-        self.proposals.append(proposal)
-        outcome: Deferred[PartitionState] = Deferred()
-        if self.answering:
-            self._site.clock.call_soon(lambda: self._decide(proposal, outcome))
-        else:
-            self._site.clock.call_later(
-                1000, lambda: outcome.fail(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
-            )
+        self.site.clock.call_later(1, deliver)
         return outcome
 
-    def _decide(self, proposal: IsrProposal, outcome: Deferred[PartitionState]) -> None:
-        state = self.state
-        if self.refusal is not None:
-            outcome.fail(KafkaError(self.refusal))
-        elif proposal.leader_epoch != state.leader_epoch:
-            outcome.fail(KafkaError(ErrorCode.FENCED_LEADER_EPOCH))
-        elif proposal.partition_epoch != state.partition_epoch:
-            outcome.fail(KafkaError(ErrorCode.INVALID_UPDATE_VERSION))
-        else:
-            self.write(isr=tuple(member.broker_id for member in proposal.isr))
-            outcome.complete(self.state)
-            self._site.push()
+    def serve(self, request: Request) -> Response:
+        """Answer as the handlers do, by way of the wire."""
+        if isinstance(request, PushMetadataRequest):
+            read = PushMetadataRequest.decode_body(0, request.encode_body(0))
+            try:
+                self.local.apply(metadata_update(read))
+            except KafkaError as error:
+                return PushMetadataResponse(error_code=error.error.code)
+            return PushMetadataResponse(error_code=0)
+        assert isinstance(request, DescribeReplicasRequest)
+        answers = []
+        for each in request.replicas:
+            image = self.local.cache.topic_by_id(each.topic_id)
+            end = image and self.log_ends.get(TopicPartition(image.name, each.index))
+            answers.append(
+                DescribedReplica(present=False)
+                if not end
+                else DescribedReplica(
+                    present=True, last_epoch=end.last_epoch, log_end_offset=end.log_end_offset
+                )
+            )
+        return DescribeReplicasResponse(replicas=answers)
 
-    def write(self, **changes: Any) -> None:
-        self.state = replace(self.state, partition_epoch=self.state.partition_epoch + 1, **changes)
-
-    def elect(self, leader: int, *isr: int) -> None:
-        """Write a new leader (and ISR) and tell every broker."""
-        members = tuple(BrokerId(each) for each in isr) or self.state.isr
-        self.write(leader=BrokerId(leader), isr=members, leader_epoch=self.state.leader_epoch + 1)
-        self._site.push()
-
-    def read_state(self, topic_partition: TopicPartition) -> Deferred[PartitionState]:
-        self.reads += 1
-        return Deferred.of(self.state)
+    def state(self, topic: str, index: int = 0) -> PartitionState:
+        """What this broker knows of a partition."""
+        image = self.local.cache.topic(topic)
+        assert image is not None
+        return image.partitions[index]
 
 
-class ClusterSite:
-    """A topic with one partition on three brokers, broker 1 leading."""
+class Site:
+    """A tree, a clock and members by number."""
 
-    def __init__(self, *, min_isr: int = 1, racks: str = "abc", **settings: str) -> None:
+    def __init__(self) -> None:
+        self.tree = MemoryTree()
         self.clock = HandClock()
-        self.settings = {
-            "replica.lag.time.max.ms": str(LAG_MS),
-            **{key.replace("_", "."): value for key, value in settings.items()},
-        }
-        self.config = TopicConfig(
-            {
-                "min.insync.replicas": str(min_isr),
-                "flush.policy": settings.get("log_flush_policy", "os"),
-            }
-        )
-        self._epoch = 0
-        self.links: list[Link] = []
-        self._cuts: set[tuple[BrokerId, BrokerId]] = set()
-        self.controller = ScriptedController(self)
-        self.brokers = {
-            each: TwinBroker(self, each, rack) for each, rack in zip(IDS, racks, strict=True)
-        }
-        for broker in self.brokers.values():
-            broker.start()
-        self.push()
-        self.settle()
+        self.members: dict[int, Member] = {}
 
-    def next_epoch(self) -> int:
-        self._epoch += 1
-        return self._epoch
+    def add(
+        self,
+        number: int,
+        *,
+        continuity: int | None = -1,
+        settings: dict[str, str] | None = None,
+    ) -> Member:
+        member = Member(self, number, continuity=continuity, settings=settings)
+        self.members[number] = member
+        member.start()
+        return member
 
-    def __getitem__(self, broker_id: int) -> TwinBroker:
-        return self.brokers[BrokerId(broker_id)]
+    def wait(self, deferred: Deferred[object]) -> None:
+        self.until(lambda: deferred.done)
+        deferred.result()
 
-    def settle(self) -> None:
-        self.clock.settle()
+    def until(self, condition: Callable[[], bool]) -> None:
+        for _ in range(2_000):
+            if condition():
+                return
+            self.clock.advance(10)
+        raise AssertionError("waited in vain")
 
-    def advance(self, milliseconds: int) -> None:
+    def settle(self, milliseconds: int = 1_000) -> None:
         self.clock.advance(milliseconds)
 
-    def push(self, *only: int) -> None:
-        """Tell brokers the state that the controller holds, and who is alive."""
-        image = TopicImage(TOPIC, TOPIC_ID, (self.controller.state,), self.config)
-        nodes = {each.broker_id: each.node for each in self.brokers.values() if each.alive}
-        for broker in self.brokers.values():
-            if broker.alive and (not only or broker.broker_id in only):
-                broker.metadata.brokers = dict(nodes)
-                broker.metadata.update(image)
-                broker.partitions.topic_changed(image, created=False)
-
-    def create(self, name: str) -> None:
-        """Make another topic like the first, which only the brokers hear of."""
-        topic_id = TopicId(name.encode().ljust(16, b"."))
-        image = TopicImage(name, topic_id, (PartitionState(IDS, IDS[0], 0, IDS, 0),), self.config)
-        for broker in self.brokers.values():
-            broker.metadata.update(image)
-            broker.partitions.topic_changed(image, created=True)
-
-    def cut(self, source: int, target: int) -> None:
-        """Lose everything that one broker sends to another, from now on."""
-        self._cuts.add((BrokerId(source), BrokerId(target)))
-
-    def cut_off(self, broker_id: int) -> None:
-        for other in IDS:
-            if other != broker_id:
-                self.cut(broker_id, other)
-                self.cut(other, broker_id)
-
-    def heal(self) -> None:
-        self._cuts.clear()
-
-    def is_cut(self, source: BrokerId, target: BrokerId) -> bool:
-        return (source, target) in self._cuts
-
-    def kill(self, broker_id: int) -> None:
-        self[broker_id].kill()
-        self.settle()
-
-    def restart(self, broker_id: int) -> None:
-        self[broker_id].start()
-        self.push()
-        self.settle()
-
     @property
-    def isr(self) -> tuple[int, ...]:
-        return tuple(sorted(self.controller.state.isr))
+    def controller(self) -> Member:
+        (found,) = [
+            each for each in self.members.values() if each.is_controller and not each.killed
+        ]
+        return found
+
+    def create(self, name: str, replicas: tuple[int, ...], **configs: str) -> None:
+        created = self.controller.runtime.create_topics(
+            [NewTopic(name, assignments=[(0, replicas)], configs=dict(configs))]
+        )
+        self.settle()
+        (result,) = created.result()
+        assert not isinstance(result, KafkaError), result
+        self.settle()
+
+
+def three() -> Site:
+    """Brokers 1, 2 and 3; 1 is the controller."""
+    site = Site()
+    for number in (1, 2, 3):
+        site.add(number)
+    return site
