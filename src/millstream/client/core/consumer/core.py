@@ -46,7 +46,7 @@ from millstream.client.core.consumer.user_calls import Listener, RebalanceListen
 from millstream.client.core.loop import ClientLoop
 from millstream.client.core.metadata import MetadataView
 from millstream.client.core.network import Network
-from millstream.client.core.waiting import retrying, within
+from millstream.client.core.waiting import retrying, sleep, within
 from millstream.client.errors import ClientError, ClosedError, TimedOutError
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ConfigError, KafkaError
@@ -366,6 +366,8 @@ class ConsumerCore:
                 await within(self.loop, ready, left, f"the position of {place}")
             except TimedOutError:
                 raise TimedOutError(f"no position of {place} after {timeout_ms:.0f} ms") from None
+            if not self.state(place).has_position:
+                await sleep(self.loop, min(left, self.settings.retry_backoff_ms))
 
     async def committed(
         self, places: Iterable[TopicPartition], timeout_ms: float
