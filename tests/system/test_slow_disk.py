@@ -204,7 +204,7 @@ def test_others_are_served_while_a_flush_hangs(broker: LocalBroker) -> None:
         broker.flushes.close()
         producer.send(produce_request("safe", {0: batch(b"slow")}), PRODUCE_VERSION)
         reader.send(fetch_request("safe", {0: 1}, max_wait_ms=60_000), FETCH_VERSION)
-        wait_until(lambda: broker.flushes.waiting == 1)
+        wait_until(lambda: broker.flushes.waiting >= 1)
         for _ in range(3):
             ask_about_everything(broker, "quick")
         with broker.connect() as other:
@@ -227,7 +227,7 @@ def test_writes_that_come_while_a_flush_hangs_share_the_next_one(broker: LocalBr
         produce(wires[0], "safe", 0, batch(b"before"))
         broker.flushes.close()
         wires[0].send(produce_request("safe", {0: batch(b"first")}), PRODUCE_VERSION)
-        wait_until(lambda: broker.flushes.waiting == 1)
+        wait_until(lambda: broker.flushes.waiting >= 1)
         flushed_before = len(broker.flushes.passed)
         for number in range(50):
             request = produce_request("safe", {0: batch(b"%d" % number)})
@@ -249,7 +249,7 @@ def test_who_gives_up_and_repeats_finds_it_there_once(broker: LocalBroker) -> No
         broker.flushes.close()
         with broker.connect() as impatient:
             impatient.send(produce_request("safe", {0: data}), PRODUCE_VERSION)
-            wait_until(lambda: broker.flushes.waiting == 1)
+            wait_until(lambda: broker.flushes.waiting >= 1)
         wire.send(produce_request("safe", {0: data}), PRODUCE_VERSION)
         with broker.connect() as other:
             for _ in range(3):
@@ -274,7 +274,7 @@ def test_a_disk_that_hangs_holds_up_no_other_disk(tmp_path: Path) -> None:
         broker.files.on_sync = hang
         broker.flushes.close()
         slow.send(produce_request("t", {hanging: batch(b"slow")}), PRODUCE_VERSION)
-        wait_until(lambda: broker.flushes.waiting == 1)
+        wait_until(lambda: broker.flushes.waiting >= 1)
         for number in range(20):
             assert produce(fast, "t", 1 - hanging, batch(b"fast")).base_offset == number
         assert not slow.has_answer()

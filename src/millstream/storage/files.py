@@ -16,6 +16,7 @@ import resource
 import shutil
 import struct
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -400,11 +401,19 @@ class LocalFileSystem:
 _SYNC_THREADS: Final = 8
 
 
-@cache
-def _sync_threads() -> ThreadPoolExecutor:
-    from concurrent.futures import ThreadPoolExecutor
+_of_thread = threading.local()
 
-    return ThreadPoolExecutor(_SYNC_THREADS, "fsync")
+
+def _sync_threads() -> ThreadPoolExecutor:
+    """Return the threads of whoever calls: each disk has a flusher of its own, and one that hangs
+    must not hold up another.
+    """
+    threads: ThreadPoolExecutor | None = getattr(_of_thread, "sync_threads", None)
+    if threads is None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        threads = _of_thread.sync_threads = ThreadPoolExecutor(_SYNC_THREADS, "fsync")
+    return threads
 
 
 @cache
