@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -221,3 +223,12 @@ def test_records_that_cannot_be_read(broker: BrokerProcess, topic: str) -> None:
             assert (failure.value.topic_partition, failure.value.offset) == (place, 2)
         consumer.seek(place, failure.value.next_offset)
         assert consumer.poll_table(10)["offset"].to_pylist() == [4, 5]
+
+
+def test_the_page_about_tables(broker: BrokerProcess, topic: str) -> None:
+    page = Path(__file__).parents[2] / "docs" / "tables.md"
+    (example,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    code = example.replace("localhost:9092", broker.bootstrap).replace('"events"', repr(topic))
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert names["rows"] == 2
