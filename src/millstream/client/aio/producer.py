@@ -60,6 +60,7 @@ class Producer:
         self._settings = complete_settings(read, given)
         self._topics: dict[str, TopicBuffer] = {}
         self._running: tuple[AsyncioLoop, ProducerCore] | None = None
+        self._core: ProducerCore | None = None
         self._yields = False
 
     async def start(self) -> None:
@@ -72,6 +73,7 @@ class Producer:
             core = ProducerCore(loop, self._settings, contextlib.nullcontext())
             core.accumulator.wake = self._wake
             self._running = loop, core
+            self._core = core
 
     async def send(
         self,
@@ -90,7 +92,7 @@ class Producer:
         topic is not known or ``buffer.memory`` is full, ``max.block.ms`` at most, and lets the
         event loop run whenever a batch is full.
         """
-        _, core = self._started()
+        core = self._core or self._started()[1]
         if type(value) is not bytes or core.value_serializer is not None:
             value = core.value_bytes(topic, value)
         if key is not None or core.key_serializer is not None:
@@ -99,9 +101,10 @@ class Producer:
         buffer = self._topics.get(topic) or await self._open(topic)
         if timestamp_ms is None:
             timestamp_ms = int(time() * 1000)
-
-        def append() -> tuple[ProducerBatch, int] | None:
-            return core.accumulator.append(
+        accumulator = core.accumulator
+        appended = None
+        if not accumulator.is_closed:
+            appended = accumulator.append(
                 core.plan(buffer, key, value, partition),
                 timestamp_ms,
                 key,
@@ -109,10 +112,17 @@ class Producer:
                 pairs,
                 on_delivery,
             )
-
-        appended = None if core.accumulator.is_closed else append()
         if appended is None:
-            appended = await self._append_when_free(append)
+            appended = await self._append_when_free(
+                lambda: accumulator.append(
+                    core.plan(buffer, key, value, partition),
+                    timestamp_ms,
+                    key,
+                    value,
+                    pairs,
+                    on_delivery,
+                )
+            )
         if self._yields:
             self._yields = False
             await asyncio.sleep(0)

@@ -43,7 +43,7 @@ class PartitionQueue:
 class TopicBuffer:
     """One topic: its partitions' queues and where records without a key go."""
 
-    __slots__ = ("available", "name", "queues", "sticky")
+    __slots__ = ("available", "current", "name", "queues", "sticky")
 
     def __init__(self, name: str, sticky: StickyChoice) -> None:
         self.name = name
@@ -51,13 +51,17 @@ class TopicBuffer:
         self.sticky = sticky
         self.available: list[int] = []
         """Partitions that have a leader."""
+        self.current: PartitionQueue | None = None
+        """Where records without a key go for now; None when that has to be chosen."""
 
     def sticky_queue(self) -> PartitionQueue:
-        """Return the queue for a record without a key."""
-        return self.queues[self.sticky.partition(len(self.queues), self._available)]
+        """Choose the queue for records without a key."""
+        self.current = self.queues[self.sticky.partition(len(self.queues), self._available)]
+        return self.current
 
     def ended(self, batch: ProducerBatch) -> None:
         """Count a batch that takes no more records for the change of the sticky partition."""
+        self.current = None
         if batch.place.partition == self.sticky.current:
             self.sticky.produced(batch.size, len(self.queues), self._available)
 
@@ -123,6 +127,7 @@ class RecordAccumulator:
                 topic.queues.append(known)
             del topic.queues[partitions:]
             topic.available = available
+            topic.current = None
 
     def append(
         self,
@@ -137,7 +142,10 @@ class RecordAccumulator:
 
         RecordTooLargeError for one that could never be sent.
         """
-        size = record_bytes(key, value, headers)
+        if key is None and not headers and value is not None:
+            size = RECORD_OVERHEAD_BYTES + len(value)
+        else:
+            size = record_bytes(key, value, headers)
         held = size + HELD_BYTES
         if held > self.free_bytes:
             self._check_size(size)

@@ -79,6 +79,7 @@ class ProducerBatch:
         "is_acknowledged",
         "is_ambiguous",
         "is_closed",
+        "is_plain",
         "keys",
         "limit",
         "log_append_time_ms",
@@ -109,6 +110,8 @@ class ProducerBatch:
         self.callbacks: list[tuple[int, DeliveryCallback]] | None = None
         self.watchers: list[Callable[[], None]] = []
         self.is_closed = False
+        self.is_plain = True
+        """True while no record has a key, headers or a callback."""
         self.data: bytearray | memoryview | None = None
         self.stamps: array[int] | None = None
         self.identity = NO_IDENTITY
@@ -149,6 +152,9 @@ class ProducerBatch:
         index = len(self.values)
         self.values.append(value)
         self.timestamps.append(timestamp_ms)
+        if key is None and callback is None and self.is_plain and not headers:
+            return index
+        self.is_plain = False
         if self.keys is not None:
             self.keys.append(key)
         elif key is not None:

@@ -57,6 +57,7 @@ class ProducerCore:
         self.sender = Sender(self.network, self.metadata, self.accumulator, settings, self.metrics)
         self.accumulator.wake = self.sender.wake
         self.partitioner = chosen(settings.partitioner)
+        self.is_plain = self.partitioner is None
         self.keys = None if settings.partitioner_ignore_keys else KeyPartitioner()
         self.key_serializer = cast("Serializer | None", settings.key_serializer)
         self.value_serializer = cast("Serializer | None", settings.value_serializer)
@@ -76,6 +77,8 @@ class ProducerCore:
         self, topic: TopicBuffer, key: bytes | None, value: bytes | None, partition: int | None
     ) -> PartitionQueue:
         """Return the queue that a record goes to; BrokerError for a partition that is not there."""
+        if topic.current is not None and key is None and partition is None and self.is_plain:
+            return topic.current
         count = len(topic.queues)
         if partition is None:
             if self.partitioner is not None:
