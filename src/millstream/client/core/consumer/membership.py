@@ -171,6 +171,8 @@ class Membership:
         self.state = MemberState.UNJOINED
         self._era += 1
         self.group = group._replace(generation_id=-1, member_id="")
+        self._rejoin_reason = "the consumer subscribes anew"
+        self._needs_prepare = True
         if (
             group.member_id
             and group.group_instance_id is None
