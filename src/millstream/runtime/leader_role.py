@@ -227,6 +227,8 @@ class LeaderRole:
         return self._context.clock.monotonic_ms()
 
     def _carry_out(self, effects: tuple[LeaderEffect, ...]) -> None:
+        if self._stopped:
+            return
         for effect in effects:
             match effect:
                 case AdvanceHighWatermark(offset):

@@ -150,7 +150,9 @@ class Partition:
     def local_end_offset(self) -> Offset:
         """Up to where the log counts on this broker: what is flushed, where each write must be."""
         end = self.log.log_end_offset
-        return end - self._unflushed_records if self._flush_records == 1 else end
+        if self._flush_records > 1:
+            return end
+        return max(self.log.recovery_point, end - self._unflushed_records)
 
     @property
     def high_watermark(self) -> Offset:
@@ -353,7 +355,8 @@ class Partition:
     def on_flushed(self, plan: FlushPlan) -> None:
         """Commit what an fsync has made safe."""
         self.log.flushed(plan)
-        self._flushed_up_to(plan.recovery_point)
+        if self._gone is None:  # else another leadership says what is committed
+            self._flushed_up_to(plan.recovery_point)
 
     def _flushed_up_to(self, offset: Offset) -> None:
         self._unflushed_records = self.log.log_end_offset - offset

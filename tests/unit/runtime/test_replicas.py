@@ -453,3 +453,58 @@ def test_a_leader_that_no_controller_answers_reads_the_stored_state() -> None:
     site.advance(3 * LAG_MS)
     assert site.controller.reads
     assert site[1].produce().error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+# Damage and the disk
+
+
+def test_a_log_damaged_in_the_middle_never_leads_and_is_fetched_again() -> None:
+    site = ClusterSite()
+    for value in (b"one", b"two", b"three"):
+        site[1].produce(value)
+        site.settle()
+    site.kill(3)
+    path = f"/logs/t-0/{0:020}.log"
+    file = site[3].files.open(path)
+    file.write_at(100, b"\xff\xff\xff\xff")
+    site[3].start()
+    site.controller.elect(3)
+    produced = site[3].produce(b"four")
+    assert produced.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    site.controller.elect(1)
+    site.advance(40_000)
+    assert site[3].values() == site[1].values()
+    site.controller.elect(3)
+    produced = site[3].produce(b"four")
+    site.advance(1_000)
+    assert produced.error is ErrorCode.NONE
+
+
+def test_a_flush_of_a_leadership_gone_by_commits_nothing() -> None:
+    site = ClusterSite(log_flush_policy="ack")
+    site.controller.elect(1, 1)
+    site.controller.refusal = ErrorCode.INELIGIBLE_REPLICA
+    site.cut_off(1)
+    site[1].offload.held = True
+    waiting = site[1].produce(b"lost")
+    site.settle()
+    site.controller.elect(2, 2, 3)
+    site[1].offload.held = False
+    site[1].offload.let_go("flush")
+    assert waiting.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert site[1].high_watermark == 0
+
+
+def test_a_failed_disk_ends_a_leadership() -> None:
+    site = ClusterSite(log_flush_policy="ack")
+
+    def fail(step: str, path: str) -> None:
+        if step == "sync":
+            raise OSError(5, "sync fails", path)
+
+    site[1].files.hook = fail
+    produced = site[1].produce(b"one", acks=1)
+    site.settle()
+    assert produced.error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert site[1].partitions.replica(TOPIC, 0) is None
+    assert site[1].produce(b"two").error is ErrorCode.KAFKA_STORAGE_ERROR
