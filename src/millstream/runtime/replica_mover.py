@@ -10,9 +10,9 @@ When the copy is near the end it takes the replica's place, in these steps::
     4. swap               the two renames, at once; the partition goes on in the new directory
     5. flush              answers the writes that wait
 
-A process that ends in between leaves one of the states that ``storage.future_logs`` lists. The
-setting ``replica.alter.log.dirs.io.max.bytes.per.second`` bounds the copying before step 1. Kafka:
-``ReplicaAlterLogDirsThread``.
+The log is not compacted meanwhile. A process that ends in between leaves one of the states that
+``storage.future_logs`` lists. The setting ``replica.alter.log.dirs.io.max.bytes.per.second`` bounds
+the copying before step 1. Kafka: ``ReplicaAlterLogDirsThread``.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from millstream.model.clock import Clock
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import MillstreamError, StorageError
 from millstream.model.topic import TopicPartition
+from millstream.runtime.log_cleaner import LogCleaner
 from millstream.runtime.offload import Offload
 from millstream.runtime.partition import Partition
 from millstream.runtime.partitions import Partitions
@@ -63,7 +64,9 @@ class ReplicaMover:
         *,
         log_manager: LogManager,
         partitions: Partitions,
+        cleaner: LogCleaner | None = None,
     ) -> None:
+        self._cleaner = cleaner
         self._clock = clock
         self._offload = offload
         self._config = config
@@ -121,17 +124,22 @@ class ReplicaMover:
             self._partitions.storage_failed(error)
 
     async def _run(self, move: _Move) -> None:
+        cleaner, topic_partition = self._cleaner, move.partition.topic_partition
         try:
+            if cleaner is not None:
+                await cleaner.abort_and_pause(topic_partition)
             await self._copy(move)
         except MillstreamError as error:
             if not self._is_wanted(move):
                 return
             if isinstance(error, StorageError):
                 raise
-            log.exception("%s cannot be moved", move.partition.topic_partition)
+            log.exception("%s cannot be moved", topic_partition)
         finally:
-            if self._moves.get(move.partition.topic_partition) is move:
-                del self._moves[move.partition.topic_partition]
+            if cleaner is not None:
+                cleaner.resume(topic_partition)
+            if self._moves.get(topic_partition) is move:
+                del self._moves[topic_partition]
 
     async def _copy(self, move: _Move) -> None:
         """Copy until the future log has taken the replica's place or nobody wants it to."""
@@ -162,13 +170,18 @@ class ReplicaMover:
     def _read(self, move: _Move) -> LogRead:
         """Return what comes next; the copy is in line with the replica then."""
         self._cut(move)
-        return move.source.read(
-            move.future.log_end_offset,
+        source, future = move.source, move.future
+        read = source.read(
+            future.log_end_offset,
             max_bytes=COPY_BYTES,
-            upper_bound_offset=move.source.log_end_offset,
+            upper_bound_offset=source.log_end_offset,
             min_one_batch=True,
             wait_for_disk=False,
         )
+        nothing = read.records is None and read.cold is None
+        if nothing and future.log_end_offset < source.log_end_offset:
+            future.skip_to(source.log_end_offset, now_ms=self._clock.now_ms())
+        return read
 
     def _cut(self, move: _Move) -> None:
         """Cut off the copy what the replica has not got, or not any more."""

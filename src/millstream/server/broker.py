@@ -121,6 +121,7 @@ class Broker:
             self._dynamic,
             log_manager=self._log_manager,
             partitions=self._partitions,
+            cleaner=self._cleaner,
         )
         self._home: MetadataHome | None = None
 
@@ -262,8 +263,10 @@ class Broker:
             return image.config
         defaults = self._dynamic.current.topic_defaults
         topic = self._kafka_topics.find(topic_partition.topic, topic_id)
+        # Of a log that nobody knows nothing is taken for a loss that may come of compaction.
+        overrides = {"cleanup.policy": "compact,delete"} if topic is None else topic.configs
         try:
-            return TopicConfig(topic.configs, defaults) if topic is not None else defaults
+            return TopicConfig(overrides, defaults)
         except ConfigError:
             return defaults
 

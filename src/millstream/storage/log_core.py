@@ -316,6 +316,18 @@ class LogCore:
         except OSError as error:
             raise self._failed(error) from error
 
+    def skip_to(self, offset: Offset, *, now_ms: int) -> None:
+        """Go on at ``offset`` in a new segment: compaction left nothing of what lay before it.
+
+        Raises StorageError.
+        """
+        assert offset > self._offsets.log_end_offset
+        try:
+            self._roll(offset, now_ms)
+        except OSError as error:
+            raise self._failed(error) from error
+        self._offsets.advance_log_end(offset)
+
     def _roll(self, base_offset: Offset, now_ms: int) -> Segment:
         if self._local.roll(base_offset, now_ms=now_ms):
             self._write_snapshot(base_offset)

@@ -9,6 +9,7 @@ from tests.unit.runtime.log_site import LogSite, Outcomes, append, read, write
 
 from millstream.config.broker import BrokerConfig
 from millstream.config.dynamic import DynamicConfig
+from millstream.model.deferred import Deferred
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import iter_batches
 from millstream.records.record import read_records
@@ -153,6 +154,57 @@ def test_idempotence_and_epochs_survive(site: LogSite) -> None:
     assert repeated.base_offset == 5
     assert partition.log.latest_epoch == 7
     assert partition.log.epoch_for_offset(4) == 3
+
+
+def test_offsets_that_compaction_has_left_empty_are_left_out(site: LogSite) -> None:
+    site.create("t", **SMALL, cleanup_policy="compact")
+    partition = site.partition()
+    for offset in (5, 9):
+        append(partition, b"v", b"v")
+        partition.log.skip_to(offset, now_ms=site.clock.now_ms())
+    partition.log.update_high_watermark(9)
+    site.clock.settle()
+    mover_of(site).move(partition, other(site.directory_of("t")))
+    site.clock.settle()
+    assert site.directory_of("t") == "/two"
+    assert append(partition, b"next").base_offset == 9
+    site.clock.settle()
+    assert values(partition) == [b"v"] * 4 + [b"next"]
+    site.log_manager.close()
+    site.restart()
+    assert site.partition().log.log_end_offset == 10
+
+
+class Cleaner:
+    """Notes who asked for what; a pause begins when a test says so."""
+
+    def __init__(self) -> None:
+        self.pausing: Deferred[None] = Deferred()
+        self.calls: list[str] = []
+
+    def abort_and_pause(self, topic_partition: TopicPartition) -> Deferred[None]:
+        self.calls.append(f"pause {topic_partition}")
+        return self.pausing
+
+    def resume(self, topic_partition: TopicPartition) -> None:
+        self.calls.append(f"resume {topic_partition}")
+
+
+def test_the_cleaner_is_paused(site: LogSite) -> None:
+    site.create("t")
+    partition = site.partition()
+    fill(partition, 5)
+    site.clock.settle()
+    cleaner, mover = Cleaner(), mover_of(site)
+    mover._cleaner = cleaner  # type: ignore[assignment]
+    mover.move(partition, other(site.directory_of("t")))
+    site.clock.settle()
+    assert cleaner.calls == ["pause t-0"]
+    assert site.directory_of("t") == "/one"
+    cleaner.pausing.complete(None)
+    site.clock.settle()
+    assert site.directory_of("t") == "/two"
+    assert cleaner.calls == ["pause t-0", "resume t-0"]
 
 
 def test_deleted_records_do_not_come_along(site: LogSite) -> None:
