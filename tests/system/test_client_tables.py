@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 import signal
@@ -13,6 +14,7 @@ import pytest
 from tests.broker_process import BrokerProcess
 from tests.system.wire import Wire, create_topic, produce
 
+from millstream.client import aio
 from millstream.client.consumer import Consumer
 from millstream.client.core.consumer.errors import RecordError
 from millstream.client.errors import BufferFullError, ClosedError, RecordTooLargeError
@@ -232,3 +234,27 @@ def test_the_page_about_tables(broker: BrokerProcess, topic: str) -> None:
     names: dict[str, object] = {}
     exec(code, names)
     assert names["rows"] == 2
+
+
+def test_tables_with_asyncio(broker: BrokerProcess, topic: str) -> None:
+    table = pa.table({"value": pa.array([b"x" * 100] * 5000)})
+    settings = {"bootstrap_servers": broker.bootstrap}
+
+    async def there_and_back() -> int:
+        async with aio.Producer(**settings, buffer_memory=200_000, batch_size=16_384) as producer:
+            future = await producer.send_table(table, topic)
+            assert (await future).rows == 5000
+            assert future.done()
+            with pytest.raises(ValueError, match="no column 'no'"):
+                await producer.send_table(table, topic, value="no")
+        rows = 0
+        async with aio.Consumer(**settings, auto_offset_reset="earliest") as consumer:
+            consumer.assign([TopicPartition(topic, p) for p in range(PARTITIONS)])
+            while rows < 5000:
+                polled = await consumer.poll_table(10, columns=["value"])
+                assert polled.num_rows
+                assert set(polled["value"].to_pylist()) == {b"x" * 100}
+                rows += polled.num_rows
+        return rows
+
+    assert asyncio.run(there_and_back()) == 5000

@@ -9,9 +9,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from millstream.client.aio.loop import AsyncioLoop
 from millstream.client.core.consumer.core import ConsumerCore
@@ -39,11 +39,15 @@ from millstream.model.deferred import Deferred, spawn
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
 
 _IDLE_POLL_S = 1.0
+_TABLE_BYTES = 16 * 1024 * 1024
 
 
 class Consumer(Generic[K, V]):
@@ -149,6 +153,35 @@ class Consumer(Generic[K, V]):
             if fetched is not None or left <= 0:
                 return fetched
             await self._visit(left)
+
+    async def poll_table(
+        self,
+        timeout: float = 0,
+        *,
+        columns: Sequence[str] | None = None,
+        max_bytes: int = _TABLE_BYTES,
+    ) -> pa.Table:
+        """Return the next records as an Arrow table; what the blocking consumer says holds."""
+        from millstream.client.core.consumer.table import TableReader
+
+        reader = TableReader(columns, check_crcs=self.settings.check_crcs)
+        deadline = self._loop.now_ms() + timeout * 1000
+        fetched = await self.poll_fetched(timeout)
+        while fetched is not None:
+            error = reader.add(fetched)
+            if error is not None:
+                self.seek(fetched.topic_partition, error.offset)
+                if not reader.rows:
+                    raise error
+                break
+            if reader.size >= max_bytes:
+                break
+            fetched = None if self._core.attention else self._delivery.take_fetched()
+            left_ms = deadline - self._loop.now_ms()
+            if fetched is None and not reader.rows and left_ms > 0:
+                fetched = await self.poll_fetched(left_ms / 1000)
+        self._core.fetch_metrics.records_consumed += reader.rows
+        return reader.table()
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
         """Yield records one by one, for ever; one counts as done when the next is asked for."""

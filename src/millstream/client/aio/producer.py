@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Generator, Mapping
 from time import time
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from millstream.client.aio.loop import AsyncioLoop
 from millstream.client.core.producer.accumulator import TopicBuffer
@@ -24,6 +24,11 @@ from millstream.client.headers import GivenHeaders, header_pairs
 from millstream.client.metadata import Partition
 from millstream.model.deferred import spawn
 from millstream.records.record import Header
+
+if TYPE_CHECKING:
+    from millstream.client.tables.aio_sending import TableFuture
+    from millstream.client.tables.sending import ColumnChoices
+    from millstream.records.tables import Rows
 
 _NO_HEADERS: Final[tuple[Header, ...]] = ()
 _FOREVER_MS: Final = 2.0**53
@@ -134,6 +139,20 @@ class Producer:
         """Send a record and wait for its outcome; options as for :meth:`send`."""
         return await (await self.send(topic, value, key, **options))
 
+    async def send_table(
+        self, table: Rows, topic: str, **columns: Unpack[ColumnChoices]
+    ) -> TableFuture:
+        """Hand the rows of an Arrow table over; await what this returns for their outcome.
+
+        All else is as :meth:`millstream.client.Producer.send_table` says. The event loop runs
+        between batches.
+        """
+        from millstream.client.tables.aio_sending import send_batches
+
+        core = self._core or self._started()[1]
+        buffer = self._topics.get(topic) or await self._open(topic)
+        return await send_batches(core, buffer, table, columns, self._append_encoded)
+
     async def flush(self) -> None:
         """Send all that was handed over so far, and wait until its outcome is known."""
         loop, core = self._started()
@@ -193,6 +212,19 @@ class Producer:
         core.metrics.metadata_waited_ms += loop.now_ms() - began
         self._topics[topic] = buffer = core.accumulator.topic(topic)
         return buffer
+
+    async def _append_encoded(self, batch: ProducerBatch) -> None:
+        """Append a batch that is bytes already, as soon as there is memory for it."""
+        _, core = self._started()
+        accumulator = core.accumulator
+
+        def append() -> tuple[ProducerBatch, int] | None:
+            buffer = accumulator.topic(batch.place.topic)
+            queue = core.plan(buffer, None, None, batch.place.partition)
+            return (batch, 0) if accumulator.append_encoded(queue, batch) else None
+
+        await self._append_when_free(append)
+        await asyncio.sleep(0)
 
     async def _append_when_free(
         self, append: Callable[[], tuple[ProducerBatch, int] | None]
