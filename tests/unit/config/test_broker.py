@@ -211,3 +211,18 @@ def test_cordoned_directories_are_some_of_the_log_directories() -> None:
     for wrong in ("/c", "*,/a"):
         with pytest.raises(ConfigError, match=r"cordoned\.log\.dirs"):
             BrokerConfig({**directories, "cordoned.log.dirs": wrong})
+
+
+def test_in_a_cluster_the_replicas_keep_what_a_flush_keeps_alone() -> None:
+    assert BrokerConfig({}).topic_defaults.flush_policy == "ack"
+    cluster = BrokerConfig({"zookeeper.connect": "h:2181"})
+    assert cluster.log_flush_policy == cluster.topic_defaults.flush_policy == "os"
+    chosen = BrokerConfig({"zookeeper.connect": "h:2181", "log.flush.policy": "ack"})
+    assert chosen.topic_defaults.flush_policy == "ack"
+
+
+def test_one_selector_of_replicas_is_built_in() -> None:
+    name = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    assert BrokerConfig({"replica.selector.class": name}).selects_replicas_by_rack
+    assert not BrokerConfig({"replica.selector.class": "example.Other"}).selects_replicas_by_rack
+    assert not BrokerConfig({}).selects_replicas_by_rack
