@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from millstream.client.core.consumer.group_protocol import PROTOCOL_TYPE
 from millstream.client.core.consumer.record import GroupMetadata
 from millstream.client.core.consumer.settings import ConsumerSettings
-from millstream.client.core.network import CoordinatorType, Network
+from millstream.client.core.network import CoordinatorType, Network, Purpose
 from millstream.client.errors import BrokerError, ClientError
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.message import Request, Response
@@ -154,8 +154,11 @@ class GroupRequests:
         answer = await self._ask(request, HeartbeatResponse, None)
         self._check(answer.error_code, "Heartbeat")
 
-    async def leave(self, group: GroupMetadata, reason: str) -> None:
-        """Say that the member goes. Failures are passed over: its session ends by itself."""
+    async def leave(self, group: GroupMetadata, reason: str, *, is_joining: bool) -> None:
+        """Say that the member goes. Failures are passed over: its session ends by itself.
+
+        While it joins, its connection waits for the others' joining: then another one is used.
+        """
         try:
             node_id = await self._network.coordinator(self._group_id, CoordinatorType.GROUP)
             version = await self._network.version_for(node_id, LeaveGroupRequest)
@@ -168,9 +171,8 @@ class GroupRequests:
                     reason=reason[:_REASON_LENGTH],
                 )
                 request = LeaveGroupRequest(group_id=group.group_id, members=[member])
-            await self._network.send_to_coordinator(
-                self._group_id, CoordinatorType.GROUP, request, max_version=version
-            )
+            purpose = Purpose.DATA if is_joining else Purpose.COORDINATION
+            await self._network.send(node_id, request, version=version, purpose=purpose)
         except (ClientError, KafkaError):
             return
 

@@ -178,7 +178,8 @@ class Membership:
             and group.group_instance_id is None
             and state is not (MemberState.UNJOINED)
         ):
-            await self._requests.leave(group, reason)
+            is_joining = state is not MemberState.STABLE
+            await self._requests.leave(group, reason, is_joining=is_joining)
 
     def close(self) -> None:
         """Stop everything; what is under way ends where it waits."""
@@ -357,7 +358,8 @@ class Membership:
         group = self.group
         self.reset("no poll came for max.poll.interval.ms", forget_member=True)
         if group.group_instance_id is None:
-            spawn(self._requests.leave(group, "consumer poll timeout has expired"))
+            reason = "consumer poll timeout has expired"
+            spawn(self._requests.leave(group, reason, is_joining=True))
 
     async def _send_heartbeat(self, era: int, group: GroupMetadata) -> None:
         asked_at = self._loop.now_ms()
