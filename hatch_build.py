@@ -7,6 +7,7 @@ nothing compiles, the install goes on: numpy then does what the kernel would hav
 from __future__ import annotations
 
 import importlib.util
+import sys
 import sysconfig
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +16,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ZIG = "ziglang>=0.13"
+ZIG_SYSTEMS = {"linux", "darwin", "win32"}
 
 
 class KernelBuildHook(BuildHookInterface[Any]):
@@ -23,8 +25,13 @@ class KernelBuildHook(BuildHookInterface[Any]):
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        """Return what the build needs besides hatchling."""
-        return [] if _load(self.root).list_compilers() else [ZIG]
+        """Return what the build needs besides hatchling.
+
+        The wheel is asked for only where there is one: elsewhere the install would end here.
+        """
+        native = _load(self.root)
+        has_wheel = native.knows_processor() and sys.platform in ZIG_SYSTEMS
+        return [ZIG] if has_wheel and not native.list_compilers() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile; an editable install finds the library beside the sources."""

@@ -39,7 +39,7 @@ def build(library: Path = LIBRARY, *, portable: bool = False) -> str:
     ``portable`` asks for zig first, whose library runs on every Linux of the last ten years.
     Raises NoCompilerError, with what the compilers said.
     """
-    if platform.machine().lower() not in MACHINES or sys.byteorder != "little":
+    if not knows_processor():
         raise NoCompilerError(f"the kernel does not know the processor {platform.machine()!r}")
     compilers = list_compilers()
     if portable:
@@ -51,6 +51,11 @@ def build(library: Path = LIBRARY, *, portable: bool = False) -> str:
             return name
         said.append(f"{name}: {error}")
     raise NoCompilerError("; ".join(said))
+
+
+def knows_processor() -> bool:
+    """Return True on a processor that the kernel is made for."""
+    return platform.machine().lower() in MACHINES and sys.byteorder == "little"
 
 
 def list_compilers() -> list[tuple[str, list[str]]]:
