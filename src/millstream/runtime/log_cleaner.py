@@ -97,6 +97,7 @@ class LogCleaner:
         self._paused: Counter[TopicPartition] = Counter()
         self._checkpoints: dict[TopicPartition, tuple[TopicId | None, Offset]] = {}
         self._uncleanable: dict[TopicPartition, TopicId | None] = {}
+        self._outdated: set[str] = set()
         self._timer: TimerHandle | None = None
         self._stopped = True
 
@@ -117,6 +118,8 @@ class LogCleaner:
                     and offset <= opened.log_end_offset
                 ):
                     self._checkpoints[topic_partition] = (opened.topic_id, offset)
+                else:
+                    self._outdated.add(directory)
         self._stopped = False
         self._tick()
 
@@ -162,6 +165,7 @@ class LogCleaner:
         """Put every idle lane to work, and come again."""
         if self._stopped:
             return
+        self._forget_deleted()
         settings = self._config.current
         self._timer = self._clock.call_later(max(1, settings.log_cleaner_backoff_ms), self._tick)
         running = {job.lane for job in self._jobs.values()}
@@ -169,6 +173,27 @@ class LogCleaner:
             lane = f"cleaner {number}"
             if lane not in running:
                 self._next(lane)
+
+    def _forget_deleted(self) -> None:
+        """Take deleted topics out of the checkpoints: one made anew under the name is dirty."""
+        gone = [
+            topic_partition
+            for topic_partition, (topic_id, _) in self._checkpoints.items()
+            if (opened := self._log_manager.get(topic_partition)) is None
+            or opened.topic_id != topic_id
+        ]
+        for topic_partition in gone:
+            del self._checkpoints[topic_partition]
+        directories = set(self._log_manager.directories)
+        for directory in directories if gone else self._outdated & directories:
+            spawn(self._rewrite_checkpoint(directory))
+        self._outdated.clear()
+
+    async def _rewrite_checkpoint(self, directory: str) -> None:
+        try:
+            await self._write_checkpoint(directory)
+        except StorageError as error:
+            self._on_storage_error(error)
 
     def _next(self, lane: str) -> None:
         """Let a lane clean the log that needs it most, if any does."""

@@ -190,6 +190,8 @@ def test_a_topic_made_anew_under_the_same_name_is_dirty_from_its_start() -> None
     assert cleaned.cleaner.first_dirty_offset(T0) is None
     cleaned.site.create(topic_id=b"another topic id", **SMALL)
     assert cleaned.cleaner.first_dirty_offset(T0) is None
+    cleaned.site.clock.advance(60_000)
+    assert cleaned.checkpoint() == {}, "the next start would believe it"
 
 
 def test_a_topic_deleted_while_it_is_cleaned() -> None:
@@ -239,6 +241,14 @@ def test_the_checkpoint_is_read_at_the_start_unless_it_lies_beyond_the_log() -> 
     cleaned.site.clock.settle()
     assert cleaned.offsets()[0] > 7, "keys of the clean part were superseded"
     assert set(cleaned.checkpoint()) == {T0}
+
+
+def test_what_is_gone_is_taken_out_of_the_file_at_the_start() -> None:
+    cleaned = Cleaned()
+    file = cleaned.site.files.open("/logs/cleaner-offset-checkpoint", create=True)
+    file.write_at(0, b"0\n1\ngone 0 1\n")
+    cleaned.cleaner.start()
+    assert cleaned.checkpoint() == {}
 
 
 def test_a_damaged_log_is_not_tried_again_and_the_others_go_on(
