@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -12,25 +13,27 @@ from millstream.cli.arguments import (
     Bootstrap,
     Configs,
     UsageError,
-    connect,
     key_values,
+    open_admin,
 )
 from millstream.cli.failures import FAILED, complain, sentence
 from millstream.cli.output import Row, human_bytes, print_json, print_rows
-from millstream.client import topics
-from millstream.client.cluster import Cluster
-from millstream.client.configs import (
+from millstream.client import Admin
+from millstream.client.core.admin.configs import (
+    Change,
+    Operation,
     Resource,
     ResourceType,
     Source,
-    alter_configs,
-    describe_configs,
 )
-from millstream.client.log_dirs import describe_log_dirs
+from millstream.client.core.admin.offsets import EARLIEST, LATEST
+from millstream.client.core.admin.outcome import Outcome
+from millstream.client.core.admin.topics import BROKER_DEFAULT, NewTopic
 from millstream.client.metadata import Topic
-from millstream.client.offsets import EARLIEST, LATEST, end_offsets
 from millstream.model.errors import ErrorCode, KafkaError
-from millstream.model.topic import topic_id_to_text
+from millstream.model.topic import TopicPartition, topic_id_to_text
+
+T = TypeVar("T")
 
 app = typer.Typer(help="Topics: create, list, describe, alter, delete.", no_args_is_help=True)
 
@@ -43,7 +46,7 @@ def create(
     partitions: Annotated[
         int,
         typer.Option("--partitions", "-p", help="By default num.partitions.", show_default=False),
-    ] = topics.BROKER_DEFAULT,
+    ] = BROKER_DEFAULT,
     replication_factor: Annotated[
         int,
         typer.Option(
@@ -52,7 +55,7 @@ def create(
             help="By default default.replication.factor.",
             show_default=False,
         ),
-    ] = topics.BROKER_DEFAULT,
+    ] = BROKER_DEFAULT,
     settings: Configs = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="An existing topic is no error.")
@@ -61,10 +64,10 @@ def create(
 ) -> None:
     """Create topics."""
     configs = key_values(settings, "--config")
-    wanted = [topics.NewTopic(name, partitions, replication_factor, configs) for name in names]
+    wanted = [NewTopic(name, partitions, replication_factor, configs) for name in names]
     tolerated = {ErrorCode.TOPIC_ALREADY_EXISTS} if if_not_exists else set()
-    with connect(bootstrap) as cluster:
-        outcomes = topics.create_topics(cluster, wanted)
+    with open_admin(bootstrap) as admin:
+        outcomes = admin.create_topics(wanted)
     _report(outcomes, "created", tolerated)
 
 
@@ -77,8 +80,10 @@ def list_(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """List topics."""
-    with connect(bootstrap) as cluster:
-        found = sorted(cluster.metadata().topics.values(), key=lambda topic: topic.name)
+    with open_admin(bootstrap) as admin:
+        names = admin.list_topics(include_internal=internal)
+        # A topic may be deleted in between.
+        found = [each.value for each in admin.describe_topics(names).values() if each.value]
     rows: list[Row] = [
         {
             "topic": topic.name,
@@ -87,7 +92,6 @@ def list_(
             "topic_id": topic_id_to_text(topic.topic_id),
         }
         for topic in found
-        if internal or not topic.is_internal
     ]
     if as_json:
         print_json(rows)
@@ -106,8 +110,9 @@ def describe(
     names: Names, as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
 ) -> None:
     """Show partitions, leaders, offsets, sizes and settings of topics."""
-    with connect(bootstrap) as cluster:
-        described = [_describe(cluster, cluster.topic(name)) for name in names]
+    with open_admin(bootstrap) as admin:
+        found = admin.describe_topics(names).get_all()
+        described = [_describe(admin, found[name]) for name in names]
     if as_json:
         print_json(described)
         return
@@ -115,15 +120,18 @@ def describe(
         _print_description(topic)
 
 
-def _describe(cluster: Cluster, topic: Topic) -> dict[str, object]:
+def _describe(admin: Admin, topic: Topic) -> dict[str, object]:
     places = [partition.topic_partition for partition in topic.partitions]
-    earliest = end_offsets(cluster, places, which=EARLIEST)
-    latest = end_offsets(cluster, places, which=LATEST)
+    earliest = _ends(admin, places, EARLIEST)
+    latest = _ends(admin, places, LATEST)
     sizes = {
-        (replica.topic_partition, replica.broker_id): replica.size_bytes
-        for replica in describe_log_dirs(cluster)
+        (place, broker_id): replica.size_bytes
+        for broker_id, directories in admin.describe_log_dirs(places=places).get_all().items()
+        for directory in directories
+        for place, replica in directory.replicas.items()
     }
-    settings = describe_configs(cluster, Resource(ResourceType.TOPIC, topic.name))
+    resource = Resource(ResourceType.TOPIC, topic.name)
+    settings = admin.describe_configs([resource])[resource].get()
     return {
         "topic": topic.name,
         "topic_id": topic_id_to_text(topic.topic_id),
@@ -146,6 +154,11 @@ def _describe(cluster: Cluster, topic: Topic) -> dict[str, object]:
             for place in (partition.topic_partition,)
         ],
     }
+
+
+def _ends(admin: Admin, places: list[TopicPartition], which: int) -> dict[TopicPartition, int]:
+    found = admin.list_offsets(dict.fromkeys(places, which)).get_all()
+    return {place: 0 if each is None else each.offset for place, each in found.items()}
 
 
 def _print_description(described: dict[str, object]) -> None:
@@ -179,12 +192,13 @@ def alter(
     values = key_values(settings, "--config")
     if partitions is None and not values and not delete_config:
         raise UsageError("nothing to alter: give --partitions, --config or --delete-config")
-    with connect(bootstrap) as cluster:
-        if values or delete_config:
-            resource = Resource(ResourceType.TOPIC, name)
-            alter_configs(cluster, resource, values=values, delete=delete_config or ())
+    changes = [Change(key, value) for key, value in values.items()]
+    changes += [Change(key, None, Operation.DELETE) for key in delete_config or ()]
+    with open_admin(bootstrap) as admin:
+        if changes:
+            admin.incremental_alter_configs({Resource(ResourceType.TOPIC, name): changes}).get_all()
         if partitions is not None:
-            topics.raise_first(topics.create_partitions(cluster, {name: partitions}).values())
+            admin.create_partitions({name: partitions}).get_all()
     print(f"altered topic {name}")
 
 
@@ -198,15 +212,16 @@ def delete(
 ) -> None:
     """Delete topics and everything in them."""
     tolerated = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if if_exists else set()
-    with connect(bootstrap) as cluster:
-        outcomes = topics.delete_topics(cluster, names)
+    with open_admin(bootstrap) as admin:
+        outcomes = admin.delete_topics(names)
     _report(outcomes, "deleted", tolerated)
 
 
-def _report(outcomes: topics.Outcomes, done: str, tolerated: set[ErrorCode]) -> None:
+def _report(outcomes: Mapping[str, Outcome[T]], done: str, tolerated: set[ErrorCode]) -> None:
     """Print a line for each topic; exit with 1 when one of them failed."""
     failed = False
-    for name, error in outcomes.items():
+    for name, outcome in outcomes.items():
+        error = outcome.error
         if error is None:
             print(f"{done} topic {name}")
         elif error.error not in tolerated:

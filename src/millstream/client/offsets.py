@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from millstream.client.cluster import Cluster
+from millstream.client.core.admin.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
 from millstream.client.errors import raise_for
-from millstream.model.offsets import NO_OFFSET, LeaderEpoch, Offset
+from millstream.model.offsets import NO_OFFSET, Offset
 from millstream.model.topic import TopicPartition
 from millstream.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -17,23 +17,16 @@ from millstream.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 
-LATEST: Final = -1
-"""Asked instead of a timestamp: the high watermark; with read_committed the last stable offset."""
-EARLIEST: Final = -2
-"""Asked instead of a timestamp: the log start offset."""
-MAX_TIMESTAMP: Final = -3
-"""Asked instead of a timestamp: the record with the largest one (KIP-734)."""
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "MAX_TIMESTAMP",
+    "FoundOffset",
+    "end_offsets",
+    "find_offsets",
+]
 
 _CONSUMER: Final = -1
-
-
-@dataclass(frozen=True, slots=True)
-class FoundOffset:
-    """An offset and the timestamp of its record (ms), −1 for the ends of the log."""
-
-    offset: Offset
-    timestamp: int
-    leader_epoch: LeaderEpoch
 
 
 def find_offsets(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from millstream.client.cluster import Cluster
+from millstream.client.core.admin.topics import NewTopic, creatable_topic
 from millstream.client.errors import TRANSIENT
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.offsets import Offset
@@ -17,8 +17,6 @@ from millstream.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
 )
 from millstream.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
@@ -34,24 +32,18 @@ from millstream.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 
-BROKER_DEFAULT: Final = -1
-"""Partitions or replication factor as the broker's settings say (KIP-464)."""
-
-TO_HIGH_WATERMARK: Final = -1
-"""Offset for :func:`delete_records`: everything."""
+__all__ = [
+    "NewTopic",
+    "Outcomes",
+    "create_partitions",
+    "create_topics",
+    "delete_records",
+    "delete_topics",
+    "raise_first",
+]
 
 Outcomes: TypeAlias = dict[str, KafkaError | None]
 """By topic: None when it was done, the error when not."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """A topic to create."""
-
-    name: str
-    partitions: int = BROKER_DEFAULT
-    replication_factor: int = BROKER_DEFAULT
-    configs: Mapping[str, str] = field(default_factory=dict)
 
 
 def create_topics(
@@ -59,19 +51,7 @@ def create_topics(
 ) -> Outcomes:
     """Create topics, or only say what would happen."""
     request = CreateTopicsRequest(
-        topics=[
-            CreatableTopic(
-                name=topic.name,
-                num_partitions=topic.partitions,
-                replication_factor=topic.replication_factor,
-                assignments=[],
-                configs=[
-                    CreatableTopicConfig(name=name, value=value)
-                    for name, value in topic.configs.items()
-                ],
-            )
-            for topic in topics
-        ],
+        topics=[creatable_topic(topic) for topic in topics],
         timeout_ms=cluster.settings.request_timeout_ms,
         validate_only=validate_only,
     )

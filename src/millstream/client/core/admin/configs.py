@@ -270,11 +270,12 @@ def _described(result: DescribeConfigsResult, resource: Resource) -> Outcome[lis
     error = refusal(result.error_code, result.error_message, str(resource))
     if error is not None:
         return Outcome(None, error)
-    settings = [_setting(each) for each in result.configs]
+    settings = [read_setting(each) for each in result.configs]
     return Outcome(sorted(settings, key=lambda each: each.name))
 
 
-def _setting(row: DescribeConfigsResourceResult) -> Setting:
+def read_setting(row: DescribeConfigsResourceResult) -> Setting:
+    """Return a setting as an answer tells it."""
     return Setting(
         name=row.name,
         value=row.value,

@@ -136,7 +136,9 @@ class Groups(Routing):
             if error is not None:
                 return Outcome(None, error)
             coordinator = await self.network.coordinator(group, CoordinatorType.GROUP)
-            return Outcome(_description(described, str(self.network.brokers[coordinator].address)))
+            return Outcome(
+                read_description(described, str(self.network.brokers[coordinator].address))
+            )
 
         return await self._each_group(groups, ask)
 
@@ -194,7 +196,7 @@ class Groups(Routing):
             response = await self.ask_coordinator(
                 group, request, OffsetFetchResponse, max_version=_LAST_VERSION_WITH_NAMES
             )
-            return Outcome(_committed(response))
+            return Outcome(read_committed(response))
 
         return await self._each_group(groups, ask)
 
@@ -207,7 +209,7 @@ class Groups(Routing):
             request = OffsetCommitRequest(
                 group_id=group,
                 member_id="",
-                topics=_commit_rows({place: offsets[place] for place in pending}),
+                topics=commit_rows({place: offsets[place] for place in pending}),
             )
             response = await self.ask_coordinator(
                 group, request, OffsetCommitResponse, max_version=_LAST_VERSION_WITH_NAMES
@@ -268,7 +270,8 @@ class Groups(Routing):
         return await self.each(groups, ask_some, coordinator_of=lambda group: group)
 
 
-def _description(group: DescribedGroup, coordinator: str) -> GroupDescription:
+def read_description(group: DescribedGroup, coordinator: str) -> GroupDescription:
+    """Return a group as an answer tells it."""
     return GroupDescription(
         group=group.group_id,
         state=group.group_state,
@@ -310,7 +313,8 @@ def _assignment(data: bytes) -> list[TopicPartition]:
     ]
 
 
-def _committed(response: OffsetFetchResponse) -> dict[TopicPartition, Committed]:
+def read_committed(response: OffsetFetchResponse) -> dict[TopicPartition, Committed]:
+    """Return the offsets in an answer; BrokerError for one that is refused."""
     rows: list[
         tuple[str, Sequence[OffsetFetchResponsePartition | OffsetFetchResponsePartitions]]
     ] = [(topic.name, topic.partitions) for topic in response.topics]
@@ -330,9 +334,10 @@ def _committed(response: OffsetFetchResponse) -> dict[TopicPartition, Committed]
     return committed
 
 
-def _commit_rows(
+def commit_rows(
     offsets: Mapping[TopicPartition, Offset | Committed],
 ) -> list[OffsetCommitRequestTopic]:
+    """Return offsets as a request carries them."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for place, given in offsets.items():
         committed = given if isinstance(given, Committed) else Committed(given)

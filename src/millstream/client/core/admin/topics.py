@@ -77,7 +77,7 @@ class Topics(Routing):
 
         async def ask(names: list[str]) -> dict[str, Outcome[CreatedTopic]]:
             request = CreateTopicsRequest(
-                topics=[_creatable(wanted[name]) for name in names],
+                topics=[creatable_topic(wanted[name]) for name in names],
                 timeout_ms=self.timeout_ms,
                 validate_only=validate_only,
             )
@@ -236,7 +236,8 @@ class Topics(Routing):
         return await self.each(before, ask)
 
 
-def _creatable(topic: NewTopic) -> CreatableTopic:
+def creatable_topic(topic: NewTopic) -> CreatableTopic:
+    """Return a topic as a request carries it."""
     assigned = topic.assignments is not None
     return CreatableTopic(
         name=topic.name,
