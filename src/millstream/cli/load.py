@@ -99,6 +99,10 @@ def load(
     ] = "10s",
     file_size: Annotated[str, typer.Option(help="Target size of a data file.")] = "128MB",
     batch_size: Annotated[str, typer.Option(help="Bytes of log in one commit, at most.")] = "2G",
+    driver_size: Annotated[
+        str,
+        typer.Option(help="Batches up to this size are landed without a Spark job; 0 for none."),
+    ] = "8MB",
     dead_letters: Annotated[
         bool,
         typer.Option(help="Put records that cannot be read into TABLE_dead_letters, or fail."),
@@ -126,6 +130,7 @@ def load(
         freshness_ms=duration_ms(freshness, "--freshness"),
         file_bytes=size_bytes(file_size, "--file-size"),
         batch_bytes=size_bytes(batch_size, "--batch-size"),
+        driver_bytes=0 if driver_size == "0" else size_bytes(driver_size, "--driver-size"),
         dead_letters=dead_letters,
         group_id=group,
         query=None if query is None else _sql(query),

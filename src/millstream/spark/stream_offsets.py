@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicId, TopicPartition, topic_id_from_text, topic_id_to_text
@@ -58,6 +58,11 @@ class StreamOffset:
             {name: topic_id_from_text(text) for name, text in value.get(_IDS, {}).items()},
             bool(value.get(_INITIAL, False)),
         )
+
+
+def is_ours(value: Mapping[str, Any] | None) -> TypeGuard[Mapping[str, Any]]:
+    """Tell an offset of this source from one of another: Spark does not name them alike."""
+    return value is not None and _BEGIN in value
 
 
 def _nest(positions: Positions) -> dict[str, dict[str, int]]:

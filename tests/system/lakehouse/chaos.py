@@ -48,7 +48,9 @@ class Chaos:
     kills: int
     seed: int
     engine: str = "spark"
-    batch_bytes: int = 8 << 20
+    batch_bytes: int = 2 << 20
+    driver_size: str = "0"
+    """0: every batch is a Spark job, so that there are workers to kill."""
     longest_pause_s: float = 6.0
     killed: dict[str, int] = field(default_factory=dict)
     starts: int = 0
@@ -89,6 +91,7 @@ class Chaos:
                     *(sys.executable, "-m", "millstream.cli.main", "load", TOPIC),
                     *("--to", str(self.table.name), "-b", broker.bootstrap, "--group", ""),
                     *("--batch-size", str(self.batch_bytes), "--engine", self.engine),
+                    *("--driver-size", self.driver_size),
                     *("--master", "local[2]"),
                 ],
                 stdout=log,
@@ -104,14 +107,17 @@ class Chaos:
             os.kill(driver.pid, signal.SIGKILL)
             driver.wait()
             return True
-        workers = [
-            each
-            for each in psutil.Process(driver.pid).children(recursive=True)
-            if "pyspark.daemon" in " ".join(each.cmdline()) or "pyspark.worker" in each.name()
-        ]
-        if not workers:
+        try:
+            workers = [
+                each
+                for each in psutil.Process(driver.pid).children(recursive=True)
+                if "pyspark.daemon" in " ".join(each.cmdline())
+            ]
+            if not workers:
+                return False
+            random.choice(workers).kill()
+        except psutil.Error:  # it has ended by itself
             return False
-        random.choice(workers).kill()
         return True
 
     def _audit(self, broker: BrokerProcess) -> dict[str, object]:

@@ -66,7 +66,7 @@ def test_past_and_tail(site: TopicSite, kind: str) -> None:
 def test_a_driver_that_dies(
     site: TopicSite, kind: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site = site.kind(kind).using(batch_bytes=5_000)
+    site = site.kind(kind).using(batch_bytes=5_000, driver_bytes=0)
     site.write(0, numbers(400))
     deaths = iter([True, False, True, True, False, True])
 
@@ -82,7 +82,6 @@ def test_a_driver_that_dies(
         if moment == "after commit" and next(deaths, False):
             raise CrashError
 
-    monkeypatch.setattr("millstream.spark.lakehouse.load._LOCAL_BYTES", 0)
     monkeypatch.setattr(Loader, "_after_commit", crash_after)
     for _ in range(20):
         try:
@@ -113,10 +112,8 @@ def test_two_drivers_at_once(site: TopicSite, kind: str) -> None:
         rival.load()
         return landed
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("millstream.spark.lakehouse.load._LOCAL_BYTES", 0)
-        with pytest.raises(ConcurrentLoadError):
-            site.load(overtaken)
+    with pytest.raises(ConcurrentLoadError):
+        site.using(driver_bytes=0).load(overtaken)
     assert site.audit().is_clean
     assert site.audit().rows == 200
 
@@ -225,10 +222,8 @@ def test_where_a_load_starts_is_remembered(site: TopicSite) -> None:
     def dying(tasks: Sequence[Sequence[OffsetRange]], landing: Landing) -> list[Landed]:
         raise CrashError
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("millstream.spark.lakehouse.load._LOCAL_BYTES", 0)
-        with pytest.raises(CrashError):
-            site.load(dying)
+    with pytest.raises(CrashError):
+        site.using(driver_bytes=0).load(dying)
     site.write(0, numbers(5, first=15))
     site.load()
     assert [row[0] for row in site.rows("offset")] == list(range(10, 20))

@@ -60,9 +60,6 @@ log = logging.getLogger(__name__)
 Runner = Callable[[Sequence[Sequence[OffsetRange]], Landing], list[Landed]]
 """Runs the tasks of a batch somewhere."""
 
-_LOCAL_BYTES: Final = 8 << 20
-"""A batch of one task up to this size is landed by the driver itself: a Spark job costs more."""
-
 _POLL_MS: Final = 100
 _EVOLUTIONS: Final = 5
 
@@ -231,7 +228,10 @@ class Loader:
         for _ in range(_EVOLUTIONS):
             tasks = deal(ranges, self._sizes, self._limits)
             landing = self._landing(batch)
-            if len(tasks) == 1 and sum(map(self._sizes.size, ranges)) <= _LOCAL_BYTES:
+            if (
+                len(tasks) == 1
+                and sum(map(self._sizes.size, ranges)) <= self._settings.driver_bytes
+            ):
                 landed = [land(tasks[0], landing, 0)]
             else:
                 landed = self._runner(tasks, landing)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 DEFAULT_FILE_BYTES: Final = 128 << 20
 DEFAULT_BATCH_BYTES: Final = 2 << 30
+DEFAULT_DRIVER_BYTES: Final = 8 << 20
 DEFAULT_FRESHNESS_MS: Final = 10_000
 
 
@@ -43,6 +44,9 @@ class LoadSettings:
     """With ``follow``: a record waits about so long, at most, before its batch is written."""
     file_bytes: int = DEFAULT_FILE_BYTES
     batch_bytes: int = DEFAULT_BATCH_BYTES
+    driver_bytes: int = DEFAULT_DRIVER_BYTES
+    """A batch of one task up to this size is landed by the driver itself: a Spark job costs more.
+    """
     dead_letters: bool = True
     """False: a record that cannot be read ends the load."""
     group_id: str | None = None

@@ -1,0 +1,82 @@
+"""A streaming query's offsets in a consumer group, so that every Kafka tool sees its lag.
+
+Spark tells a source that a micro-batch is done only when it plans the next one, so for the last one
+of a query never. A listener hears of each.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from millstream.client.cluster import Cluster
+from millstream.client.errors import ClientError
+from millstream.client.groups import commit_offsets
+from millstream.model.errors import KafkaError
+from millstream.spark.stream_offsets import Positions, StreamOffset, is_ours
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+
+def commit_to_group(
+    spark: SparkSession, group: str, *, bootstrap_servers: str, query_name: str | None = None
+) -> StreamingQueryListener:
+    """Commit the offsets of every micro-batch that is done to a consumer group.
+
+    Of all queries of the session, or of the one called ``query_name``. Returns the listener, for
+    ``spark.streams.removeListener``. What goes wrong is logged: the checkpoint is what counts.
+    """
+    listener = GroupOffsets(group, bootstrap_servers, query_name)
+    spark.streams.addListener(listener)
+    return listener
+
+
+class GroupOffsets(StreamingQueryListener):
+    """Commits what queries have done."""
+
+    def __init__(self, group: str, bootstrap_servers: str, query_name: str | None) -> None:
+        self._group = group
+        self._bootstrap_servers = bootstrap_servers
+        self._query_name = query_name
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        """Nothing has been done yet."""
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Nothing was done."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """What was done has been told."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """Commit the ends of a micro-batch that is done."""
+        progress = event.progress
+        if self._query_name is not None and progress.name != self._query_name:
+            return
+        for source in progress.sources:
+            positions = _positions(source.endOffset)
+            if not positions:
+                continue
+            try:
+                with Cluster.at(self._bootstrap_servers) as cluster:
+                    commit_offsets(cluster, self._group, positions)
+            except (ClientError, KafkaError) as error:
+                log.warning("the offsets of group %s were not committed: %s", self._group, error)
+
+
+def _positions(end_offset: str | None) -> Positions:
+    """Return the positions of a source's offset; none for a source of another kind."""
+    value = json.loads(end_offset) if end_offset else None
+    return StreamOffset.from_json(value).positions if is_ours(value) else {}
