@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from millstream.client.core.consumer.subscription import PartitionState
-from millstream.model.offsets import LeaderEpoch, Offset
+from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch, Offset
 from millstream.model.topic import TopicPartition
-from millstream.records.batch import HEADER_SIZE, LENGTH_OVERHEAD
+from millstream.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 
-_PLACE: Final = struct.Struct(">qii7xi")
-"""Base offset, batch length, leader epoch and last offset delta of a batch's header."""
+_PLACE: Final = struct.Struct(">qiib6xi")
+"""Base offset, batch length, leader epoch, magic and last offset delta of a batch's header."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,10 +84,13 @@ def end_of_batches(data: memoryview) -> tuple[Offset, LeaderEpoch] | None:
     end = len(data)
     found = None
     while end - position >= HEADER_SIZE:
-        base_offset, length, leader_epoch, last_offset_delta = _PLACE.unpack_from(data, position)
+        base_offset, length, epoch, magic, last_delta = _PLACE.unpack_from(data, position)
         size = length + LENGTH_OVERHEAD
+        if magic != MAGIC:
+            # Not what this client reads: the reader says so, at this offset.
+            return found or (base_offset + 1, NO_LEADER_EPOCH)
         if size < HEADER_SIZE or position + size > end:
             break
-        found = (base_offset + last_offset_delta + 1, leader_epoch)
+        found = (base_offset + last_delta + 1, epoch)
         position += size
     return found

@@ -465,3 +465,18 @@ def test_a_session_answer_of_another_session_is_not_used(cluster: ReaderCluster)
     cluster.fill("t", 0, 5)
     assert offsets(read(reader, 5)) == list(range(20, 25))
     assert sent == 1
+
+
+def test_a_message_of_an_old_format_is_told_and_can_be_passed(cluster: ReaderCluster) -> None:
+    batches = cluster.topics["t"].partitions[0].batches
+    data = bytearray(batches[1])
+    data[16] = 7
+    batches[1] = bytes(data)
+    reader = member(cluster)
+    reader.core.assign([T0])
+    assert offsets(read(reader, 5)) == list(range(5))
+    error = failure(reader)
+    assert isinstance(error, CorruptRecordError)
+    assert error.offset == 5
+    reader.core.seek(T0, 10)
+    assert offsets(read(reader, 10)) == list(range(10, 20))
