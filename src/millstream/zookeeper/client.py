@@ -58,6 +58,7 @@ _QUIET: Final = logging.getLogger("millstream.zookeeper.kazoo")
 _QUIET.setLevel(logging.CRITICAL)
 _EPHEMERAL_FLAG: Final = 1
 _HEARTBEATS_PER_TIMEOUT: Final = 5
+_ATTEMPTS_PER_TIMEOUT: Final = 6
 _RECONNECT: Final[Mapping[str, float]] = {
     "max_tries": -1,
     "delay": 0.05,
@@ -158,8 +159,12 @@ class ZooKeeperClient:
 
     def start(self) -> None:
         """Open a session; SessionEvent.CONNECTED says when it is there."""
+        # kazoo waits for one server that takes a connection and answers nothing for a session
+        # time-out divided by the number of servers; named repeatedly, none is waited for so long.
+        servers = self._connect.servers
+        repeated = servers * max(1, _ATTEMPTS_PER_TIMEOUT // len(servers))
         kazoo = KazooClient(
-            hosts=",".join(self._connect.servers),
+            hosts=",".join(repeated),
             timeout=self._session_timeout_ms / 1000,
             connection_retry=dict(_RECONNECT),
             logger=_QUIET,
@@ -475,7 +480,10 @@ def _translated(error: BaseException, path: str) -> MetadataStoreError:
 def _stop(kazoo: Any) -> None:
     """Stop a kazoo client and its threads; it may take some seconds."""
     try:
-        kazoo.stop()
+        if kazoo._stopped.is_set():
+            kazoo._safe_close()  # its session is over; ``stop`` would leave its threads behind
+        else:
+            kazoo.stop()
         kazoo.close()
     except Exception:
         log.debug("a kazoo client did not close", exc_info=True)
