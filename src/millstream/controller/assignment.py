@@ -100,7 +100,8 @@ def check_replication_factor(replication_factor: int, brokers: Collection[Broker
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {replication_factor} time(s): The target "
             f"replication factor of {replication_factor} cannot be reached because only "
-            f"{len(brokers)} broker(s) are registered.",
+            f"{len(brokers)} broker(s) are registered or some brokers have all their log "
+            "directories cordoned.",
         )
 
 

@@ -72,6 +72,12 @@ class Placing:
     """Epochs of the live brokers; empty for a broker on its own, which has none."""
     racks: Mapping[BrokerId, str] = field(default_factory=dict)
     """Racks of the live brokers; empty unless all have one."""
+    cordoned: Collection[BrokerId] = ()
+    """Brokers all of whose log directories are cordoned (KIP-1066): they take no new replicas."""
+
+    def takers(self, live_brokers: Sequence[BrokerId]) -> list[BrokerId]:
+        """Return the live brokers that take new replicas."""
+        return [broker_id for broker_id in live_brokers if broker_id not in self.cordoned]
 
 
 def plan_topic(
@@ -155,9 +161,10 @@ def _new_assignment(
         )
     factor = wanted.replication_factor
     factor = placing.replication_factor if factor == DEFAULT else factor
-    check_replication_factor(factor, context.live_brokers)
+    takers = placing.takers(context.live_brokers)
+    check_replication_factor(factor, takers)
     return assign_replicas(
-        spread_over_racks(context.live_brokers, placing.racks),
+        spread_over_racks(takers, placing.racks),
         partition_count=count_of(wanted, placing),
         replication_factor=factor,
         start_index=placing.start_index,
@@ -207,9 +214,10 @@ def plan_partitions(
             tuple(BrokerId(broker_id) for broker_id in replicas) for replicas in wanted.assignments
         ]
     else:
-        check_replication_factor(factor, live)
+        takers = placing.takers(live)
+        check_replication_factor(factor, takers)
         assignment = assign_replicas(
-            spread_over_racks(live, placing.racks),
+            spread_over_racks(takers, placing.racks),
             partition_count=additional,
             replication_factor=factor,
             start_index=placing.start_index,

@@ -322,9 +322,25 @@ class ControllerRuntime:
             config=config.topic_defaults,
             broker_epochs=self.desk.broker_epochs(),
             racks=self.desk.racks(),
+            cordoned=self._cordoned_brokers(),
             start_index=self.desk.random_below(brokers),
             shift=self.desk.random_below(brokers),
         )
+
+    def _cordoned_brokers(self) -> set[BrokerId]:
+        """Return the brokers known to take no new replicas: this one by its settings, others by
+        their dynamic ones.
+        """
+        config = self._config.current
+        cordoned = {
+            BrokerId(int(name))
+            for name, texts in self.desk.context.broker_configs.items()
+            if name and texts.get("cordoned.log.dirs") == "*"
+        }
+        cordoned.discard(config.broker)
+        if set(config.log_directories) <= set(config.cordoned_directories):
+            cordoned.add(config.broker)
+        return cordoned
 
 
 def _no_logs(wanted: Mapping[TopicPartition, Sequence[BrokerId]]) -> Deferred[LogEnds]:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from tests.unit.handlers.admin_broker import AdminBroker
 
-from millstream.model.errors import ErrorCode
+from millstream.controller.topic_changes import NewTopic
+from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
 from millstream.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -131,3 +132,16 @@ def test_cordoned_directories_take_nothing_new(two: AdminBroker, tmp_path: Path)
         ("b", False),
     ]
     two.fill("t", b"what is there goes on")
+
+
+def test_with_all_directories_cordoned_no_topic_is_made(tmp_path: Path) -> None:
+    broker = AdminBroker(
+        tmp_path, {"log.dirs": str(tmp_path), "cordoned.log.dirs": "*", "num.partitions": "1"}
+    )
+    try:
+        (result,) = broker.controller.create_topics([NewTopic("t", 1)]).result()
+        assert isinstance(result, KafkaError)
+        assert result.error is ErrorCode.INVALID_REPLICATION_FACTOR
+        assert "cordoned" in str(result)
+    finally:
+        broker.close()
