@@ -52,7 +52,7 @@ def test_limited_batches_reach_the_end(ends: list[tuple[int, int]], most: int) -
         if not behind(position, latest):
             break
         following = limit_offsets(position, latest, most)
-        assert 0 < behind(position, following) <= max(most, len(ends))
+        assert 0 < behind(position, following) <= most + len(ends)
         assert all(position[place] <= following[place] <= latest[place] for place in latest)
         position = following
     assert position == latest
