@@ -15,9 +15,11 @@ but settings.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Final
 
 from millstream.model.broker import BrokerId
 from millstream.model.clock import Clock
@@ -34,6 +36,9 @@ from millstream.storage.log import Log
 from millstream.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
+
+OPENED_AT_ONCE: Final = 20
+"""Replicas that follow that are opened in one turn of the loop; each takes about a millisecond."""
 
 _Slots = list[Partition | None]
 
@@ -65,6 +70,8 @@ class Partitions:
         self._offline: set[TopicPartition] = set()
         self._hosted: dict[TopicPartition, Partition] = {}
         self._states: dict[TopicPartition, PartitionState] = {}
+        self._to_open: dict[TopicPartition, bool] = {}
+        """Replicas that are still to be opened, and whether they are new."""
         self.by_name: dict[str, _Slots] = {}
         """Partitions led here by topic name, then index. Read on the produce and fetch paths."""
         self.by_id: dict[TopicId, _Slots] = {}
@@ -132,11 +139,39 @@ class Partitions:
         if topic_partition in self._offline:
             return
         if partition is None:
+            if state.leader != self._broker_id:
+                self._open_later(topic_partition, is_new=is_new)
+                return
             partition = self._open(image, index, is_new=is_new)
         else:
             partition.set_config(image.config)
         if partition is not None:
             self._play(image, index, partition, state)
+
+    def _open_later(self, topic_partition: TopicPartition, *, is_new: bool) -> None:
+        """Open a replica that follows when its turn comes: a topic may have thousands, each makes
+        files, and the loop has others to serve.
+        """
+        if self.replicas is None:
+            return  # led elsewhere, and nobody here follows
+        if not self._to_open:
+            self._clock.call_soon(self._open_some)
+        self._to_open[topic_partition] = is_new
+
+    def _open_some(self) -> None:
+        for topic_partition in list(itertools.islice(self._to_open, OPENED_AT_ONCE)):
+            is_new = self._to_open.pop(topic_partition)
+            image = self._metadata.topic(topic_partition.topic)
+            state = self._states.get(topic_partition)
+            wanted = state is not None and self._broker_id in state.replicas
+            if image is None or topic_partition in self._hosted or not wanted:
+                continue
+            assert state is not None
+            partition = self._open(image, topic_partition.partition, is_new=is_new)
+            if partition is not None:
+                self._play(image, topic_partition.partition, partition, state)
+        if self._to_open:
+            self._clock.call_soon(self._open_some)
 
     def _play(
         self, image: TopicImage, index: int, partition: Partition, state: PartitionState
@@ -261,8 +296,6 @@ class Partitions:
 
     def _open(self, image: TopicImage, index: int, *, is_new: bool) -> Partition | None:
         topic_partition = TopicPartition(image.name, index)
-        if self._broker_id != image.partitions[index].leader and self.replicas is None:
-            return None  # led elsewhere, and nobody here follows
         try:
             opened = self._log_manager.get_or_create(
                 topic_partition,
@@ -297,6 +330,7 @@ class Partitions:
 
     def stop(self) -> None:
         """Answer everybody who waits: this broker leads no more."""
+        self._to_open.clear()
         if self.replicas is not None:
             self.replicas.stop()
         error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

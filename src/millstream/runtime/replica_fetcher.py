@@ -60,8 +60,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PATIENCE_MS: Final = 10.0
-"""How long a partition that came new waits for the answer to a fetch that does not name it."""
+PATIENCE_MS: Final = 20.0
+"""How long partitions that come new wait for the answer to a fetch that does not name them, from
+the last one that came: many come together, and a fetch for many takes a while."""
 
 
 class FollowerRole:
@@ -209,6 +210,7 @@ class ReplicaFetcher:
         self._followed: dict[PartitionKey, FollowerRole] = {}
         self._asked: _Asked | None = None
         self._impatient = False
+        self._added_ms = 0.0
         self._pump_scheduled = False
         self._timer: TimerHandle | None = None
         self._stopped = False
@@ -223,15 +225,23 @@ class ReplicaFetcher:
         self._followed[role.key] = role
         role.fetcher = self
         self.pump()
-        if self._asked is not None and not self._impatient:
-            self._impatient = True
-            asked = self._asked
-            self._context.clock.call_later(PATIENCE_MS, lambda: self._give_up(asked))
+        if self._asked is not None:
+            self._added_ms = self._context.clock.monotonic_ms()
+            if not self._impatient:
+                self._impatient = True
+                asked = self._asked
+                self._context.clock.call_later(PATIENCE_MS, lambda: self._give_up(asked))
 
     def _give_up(self, asked: _Asked) -> None:
         """End a fetch that waits at the leader, for the sake of partitions it does not name."""
         self._impatient = False
-        if self._asked is asked and not self._stopped:
+        if self._asked is not asked or self._stopped:
+            return
+        left_ms = self._added_ms + PATIENCE_MS - self._context.clock.monotonic_ms()
+        if left_ms > 0:
+            self._impatient = True
+            self._context.clock.call_later(left_ms, lambda: self._give_up(asked))
+        else:
             self._asked = None
             self._session.reset()
             self._channel.close()

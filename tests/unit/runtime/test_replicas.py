@@ -438,7 +438,7 @@ def test_a_partition_that_comes_new_does_not_wait_for_a_long_poll() -> None:
     site.advance(100)  # the followers' fetches wait at broker 1
     site.create("second")
     produced = site[1].produce(b"one", topic="second")
-    site.advance(20)
+    site.advance(50)
     assert produced.error is ErrorCode.NONE
 
 
