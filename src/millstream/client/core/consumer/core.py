@@ -15,7 +15,12 @@ from functools import partial
 from typing import Any
 
 from millstream.client.core.consumer.commits import Commits
-from millstream.client.core.consumer.errors import WakeupError
+from millstream.client.core.consumer.errors import (
+    LogTruncationError,
+    NoOffsetError,
+    OffsetsOutOfRangeError,
+    WakeupError,
+)
 from millstream.client.core.consumer.fetcher import Fetcher
 from millstream.client.core.consumer.group_assignment import GroupAssignment
 from millstream.client.core.consumer.group_commits import CommitCallback, GroupCommits
@@ -333,7 +338,7 @@ class ConsumerCore:
         self._failures = deque(
             error
             for error in self._failures
-            if not (isinstance(error, KafkaError) and hasattr(error, "positions"))
+            if not isinstance(error, NoOffsetError | OffsetsOutOfRangeError | LogTruncationError)
         )
 
     # --- offsets ---------------------------------------------------------------------------------

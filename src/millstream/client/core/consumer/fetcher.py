@@ -53,6 +53,7 @@ _LEARN_LEADER: Final = frozenset(
 )
 _ASK_AGAIN: Final = frozenset({ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR})
 _NOTHING: Final = memoryview(b"")
+_FIRST_PATIENCE_MS: Final = 5
 
 _log = logging.getLogger("millstream.client.consumer")
 
@@ -80,6 +81,7 @@ class Fetcher:
         self._metrics = metrics
         self._sessions: dict[int, FetchSession] = {}
         self._in_flight: set[int] = set()
+        self._patience_ms: dict[int, int] = {}
         self._buffered_bytes = 0
         self._turn = 0
         self._poke_planned = False
@@ -99,28 +101,27 @@ class Fetcher:
         self._buffered_bytes -= size
         if fetched.is_current:
             fetched.state.buffered_bytes -= size
+        self._patience_ms.clear()
         self.poke()
 
     def _look(self) -> None:
         self._poke_planned = False
         if self._closed or self._buffered_bytes >= self._settings.fetch_buffer_bytes:
             return
-        for node_id, states in self._fetchable().items():
+        nodes, crowded = self._fetchable()
+        for node_id, states in nodes.items():
             if node_id not in self._in_flight:
                 self._in_flight.add(node_id)
-                spawn(self._fetch(node_id, states))
+                spawn(self._fetch(node_id, states, is_partial=node_id in crowded))
 
-    def _fetchable(self) -> dict[int, list[PartitionState]]:
-        """Return the partitions to ask for, by broker."""
+    def _fetchable(self) -> tuple[dict[int, list[PartitionState]], set[int]]:
+        """Return the partitions to ask for by broker, and brokers that lead full ones besides."""
         now = self._loop.now_ms()
         nodes: dict[int, list[PartitionState]] = {}
+        crowded: set[int] = set()
         unknown = False
         for state in self._subscription.partitions.values():
-            if (
-                state.phase is not Phase.FETCHING
-                or not state.is_deliverable
-                or state.buffered_bytes >= self._settings.max_partition_fetch_bytes
-            ):
+            if state.phase is not Phase.FETCHING or not state.is_deliverable:
                 continue
             if state.retry_at_ms > now:
                 self._loop.call_at(state.retry_at_ms, self.poke)
@@ -128,11 +129,13 @@ class Fetcher:
             node_id = self._node_of(state, now)
             if node_id is None:
                 unknown = True
+            elif state.buffered_bytes >= self._settings.max_partition_fetch_bytes:
+                crowded.add(node_id)
             else:
                 nodes.setdefault(node_id, []).append(state)
         if unknown:
             self._metadata.request_update()
-        return nodes
+        return nodes, crowded
 
     def _node_of(self, state: PartitionState, now: float) -> int | None:
         """Return the broker to read from: the closest replica while that is known (KIP-392)."""
@@ -146,13 +149,22 @@ class Fetcher:
 
     # --- one request -----------------------------------------------------------------------------
 
-    async def _fetch(self, node_id: int, states: list[PartitionState]) -> None:
+    async def _fetch(self, node_id: int, states: list[PartitionState], *, is_partial: bool) -> None:
         session = self._sessions.setdefault(node_id, FetchSession())
         fences = {state: state.fence for state in self._in_turn(states)}
         plan = session.plan({each.topic_partition: self._target(each) for each in fences})
         settings = self._settings
+        max_wait_ms = settings.fetch_max_wait_ms
+        if is_partial:
+            # Full partitions are left out and will have room soon: they must not wait until the
+            # broker has something of the others. Nor is it asked all the time while they are full.
+            patience_ms = self._patience_ms.get(node_id, _FIRST_PATIENCE_MS)
+            self._patience_ms[node_id] = patience_ms * 2
+            max_wait_ms = min(max_wait_ms, patience_ms)
+        else:
+            self._patience_ms.pop(node_id, None)
         request = FetchRequest(
-            max_wait_ms=settings.fetch_max_wait_ms,
+            max_wait_ms=max_wait_ms,
             min_bytes=settings.fetch_min_bytes,
             max_bytes=settings.fetch_max_bytes,
             isolation_level=int(settings.read_committed),

@@ -480,3 +480,21 @@ def test_a_message_of_an_old_format_is_told_and_can_be_passed(cluster: ReaderClu
     assert error.offset == 5
     reader.core.seek(T0, 10)
     assert offsets(read(reader, 10)) == list(range(10, 20))
+
+
+def test_a_full_partition_does_not_wait_for_the_others(cluster: ReaderCluster) -> None:
+    """A broker that holds a request of the idle partition cannot be asked for the full one."""
+    cluster.topics["t"].partitions[1].leader = 1
+    for _ in range(40):
+        cluster.fill("t", 0, 10, value_size=1_000)
+    reader = member(cluster, max_partition_fetch_bytes=30_000)
+    reader.core.assign([T0, T1])
+    reader.loop.run(reader.poll(500, 1))
+    before = len(cluster.fetches)
+    reader.loop.advance(20_000)
+    waits = [each.max_wait_ms for each in cluster.fetches[before:]]
+    assert [wait for wait in waits if wait < 500][:4] == [5, 10, 20, 40]
+    assert len(waits) < 100, "nor is the broker asked all the time"
+    began = reader.loop.now_ms()
+    assert len(read(reader, 419)) == 419
+    assert reader.loop.now_ms() - began < 2_000
