@@ -11,7 +11,8 @@ import psutil
 import pytest
 from tests.broker_process import BrokerProcess
 
-from millstream.client import Consumer, OffsetAndMetadata, Producer, TopicPartition, aio
+from millstream.client import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition, aio
+from millstream.client.core.admin.topics import NewTopic
 from millstream.client.core.consumer.errors import RecordError, WakeupError
 from millstream.client.errors import ClosedError
 from millstream.model.errors import ConfigError
@@ -212,3 +213,53 @@ def test_an_error_in_a_record_leaves_the_position_at_it(broker: BrokerProcess, t
         assert (caught.value.offset, consumer.position(place)) == (600, 600)
         consumer.seek(place, caught.value.next_offset)
         assert consumer.poll(5)[0].offset == 601
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_listener_commits_and_seeks(
+    broker: BrokerProcess, new_topic: Callable[[], str], strategy: str
+) -> None:
+    topic = new_topic()
+    places = [TopicPartition(topic, number) for number in range(2)]
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, 2, 1)]).get_all()
+    with Producer(bootstrap_servers=broker.bootstrap) as producer:
+        for number in range(100):
+            producer.send(topic, b"%d" % number, partition=number % 2)
+
+    class Listener:
+        def __init__(self, consumer: Consumer[bytes, bytes]) -> None:
+            self.consumer = consumer
+            self.committed: list[TopicPartition] = []
+
+        def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+            for place in partitions:
+                if self.consumer.committed([place])[place] is None:
+                    self.consumer.seek(place, 10)
+
+        def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+            offsets = {place: self.consumer.position(place) for place in partitions}
+            self.consumer.commit(offsets)
+            self.committed += partitions
+
+    settings: dict[str, object] = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": topic,
+        "enable.auto.commit": False,
+        "heartbeat.interval.ms": 200,
+        "partition.assignment.strategy": strategy,
+    }
+    seen: list[tuple[int, int]] = []
+    with Consumer[bytes, bytes](settings) as first, Consumer[bytes, bytes](settings) as second:
+        listeners = [Listener(each) for each in (first, second)]
+        first.subscribe([topic], listener=listeners[0])
+        deadline = time.monotonic() + 30
+        while len(seen) < 80 and time.monotonic() < deadline:
+            seen += [(each.partition, each.offset) for each in first.poll(0.2)]
+        second.subscribe([topic], listener=listeners[1])
+        while not (len(first.assignment()) == len(second.assignment()) == 1):
+            assert time.monotonic() < deadline
+            assert first.poll(0.1) == second.poll(0.1) == []
+        assert first.assignment() | second.assignment() == set(places)
+        assert set(second.assignment()) <= set(listeners[0].committed)
+    assert sorted(seen) == [(p, o) for p in range(2) for o in range(10, 50)]
