@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Final
 
 import typer
 
-from millstream.cli.arguments import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, connect, timestamp_ms
+from millstream.cli.arguments import (
+    DEFAULT_BOOTSTRAP,
+    WAIT_MS,
+    AsJson,
+    Bootstrap,
+    bootstrap_servers,
+    open_admin,
+    timestamp_ms,
+)
 from millstream.cli.failures import CommandFailedError
 from millstream.cli.record_text import FORMAT_HELP, Piece, as_json, compile_format
-from millstream.client.cluster import Cluster, partitions_of
-from millstream.client.fetch import Fetched, Fetcher, FetchSettings
-from millstream.client.offsets import EARLIEST, LATEST, end_offsets, find_offsets
+from millstream.client import Consumer
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
-from millstream.records.record import Record, iter_records
+from millstream.records.record import Record
 
-_WAIT_MS: Final = 500
+_WAIT_S: Final = 0.5
+_POLL_RECORDS: Final = 10_000
 
 
 def consume(
@@ -57,24 +64,33 @@ def consume(
         render = as_json if record_as_json else compile_format(layout)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--format") from None
-    with connect(bootstrap) as cluster:
-        places = _places(cluster, topic, partition)
-        ends = (
-            end_offsets(cluster, places, which=LATEST, read_committed=not read_uncommitted)
-            if exit_at_end
-            else None
-        )
-        starts = _starts(cluster, places, offset, since)
-        settings = FetchSettings(max_wait_ms=_WAIT_MS, read_committed=not read_uncommitted)
-        fetcher = Fetcher(cluster, starts, settings)
-        try:
-            _print_records(read(fetcher, ends), render, count)
-        finally:
-            fetcher.close()
+    places = _places(bootstrap, topic, partition)
+    with open_consumer(bootstrap, read_committed=not read_uncommitted) as consumer:
+        ends = consumer.end_offsets(places) if exit_at_end else None
+        consumer.assign(places)
+        for place, start in _starts(consumer, places, offset, since).items():
+            consumer.seek(place, start)
+        _print_records(read(consumer, places, ends), render, count)
 
 
-def _places(cluster: Cluster, topic: str, wanted: list[int] | None) -> list[TopicPartition]:
-    places = partitions_of([cluster.topic(topic)])
+def open_consumer(bootstrap: str, *, read_committed: bool) -> Consumer[bytes, bytes]:
+    """Return a consumer without a group; an offset that is not there is an error."""
+    return Consumer(
+        bootstrap_servers=bootstrap_servers(bootstrap),
+        client_id="millstream-cli",
+        auto_offset_reset="none",
+        isolation_level="read_committed" if read_committed else "read_uncommitted",
+        allow_auto_create_topics=False,
+        max_poll_records=_POLL_RECORDS,
+        default_api_timeout_ms=WAIT_MS,
+        request_timeout_ms=WAIT_MS,
+    )
+
+
+def _places(bootstrap: str, topic: str, wanted: list[int] | None) -> list[TopicPartition]:
+    with open_admin(bootstrap) as admin:
+        partitions = admin.describe_topics([topic])[topic].get().partitions
+    places = [partition.topic_partition for partition in partitions]
     missing = sorted(set(wanted or ()) - {place.partition for place in places})
     if missing:
         raise CommandFailedError(
@@ -84,20 +100,20 @@ def _places(cluster: Cluster, topic: str, wanted: list[int] | None) -> list[Topi
 
 
 def _starts(
-    cluster: Cluster, places: list[TopicPartition], offset: str, since: str | None
+    consumer: Consumer[bytes, bytes], places: list[TopicPartition], offset: str, since: str | None
 ) -> dict[TopicPartition, Offset]:
     """Return the first offset to read of each partition."""
     if since is not None:
         moment = timestamp_ms(since, "--since", now_ms=int(time.time() * 1000))
-        latest = end_offsets(cluster, places, which=LATEST)
-        found = find_offsets(cluster, dict.fromkeys(places, moment))
+        latest = consumer.end_offsets(places)
+        found = consumer.offsets_for_times(dict.fromkeys(places, moment))
         return {
             place: latest[place] if each is None else each.offset for place, each in found.items()
         }
     if offset in ("beginning", "earliest"):
-        return end_offsets(cluster, places, which=EARLIEST)
+        return consumer.beginning_offsets(places)
     if offset in ("end", "latest"):
-        return end_offsets(cluster, places, which=LATEST)
+        return consumer.end_offsets(places)
     try:
         number = int(offset)
     except ValueError:
@@ -106,34 +122,31 @@ def _starts(
         ) from None
     if number >= 0:
         return dict.fromkeys(places, number)
-    earliest = end_offsets(cluster, places, which=EARLIEST)
-    latest = end_offsets(cluster, places, which=LATEST)
+    earliest = consumer.beginning_offsets(places)
+    latest = consumer.end_offsets(places)
     return {place: max(earliest[place], latest[place] + number) for place in places}
 
 
 def read(
-    fetcher: Fetcher, ends: Mapping[TopicPartition, Offset] | None
+    consumer: Consumer[bytes, bytes],
+    places: Iterable[TopicPartition],
+    ends: Mapping[TopicPartition, Offset] | None,
 ) -> Iterator[list[tuple[TopicPartition, Record]]]:
     """Yield records as they come; with ``ends`` only those before them, and then stop."""
+    left = set(places)
     while True:
         if ends is not None:
-            for place in [p for p, at in fetcher.positions.items() if at >= ends[p]]:
-                del fetcher.positions[place]
-        if not fetcher.positions:
+            done = {place for place in left if consumer.position(place) >= ends[place]}
+            consumer.pause(*done)
+            left -= done
+        if not left:
             return
         yield [
-            (fetched.topic_partition, record)
-            for fetched in fetcher.poll()
-            for record in _records(fetched, None if ends is None else ends[fetched.topic_partition])
+            (place, Record(each.offset, each.timestamp, each.key, each.value, each.headers))
+            for each in consumer.poll(_WAIT_S)
+            for place in (each.topic_partition,)
+            if ends is None or each.offset < ends[place]
         ]
-
-
-def _records(fetched: Fetched, end: Offset | None) -> Iterator[Record]:
-    """Yield the records from the offset asked for up to ``end``: batches may hold others too."""
-    for batch in fetched.batches():
-        for record in iter_records(batch):
-            if record.offset >= fetched.fetch_offset and (end is None or record.offset < end):
-                yield record
 
 
 def _print_records(
