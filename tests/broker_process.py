@@ -63,11 +63,6 @@ class BrokerProcess:
         return self._process
 
     @property
-    def running(self) -> bool:
-        """True while the process has not ended."""
-        return self._process is not None and self._process.poll() is None
-
-    @property
     def is_running(self) -> bool:
         """True from a start until the broker is stopped or killed."""
         return self._process is not None
