@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from millstream.model.deferred import Deferred
-from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import IsrMember, LeaderRecoveryState, PartitionState
 from millstream.model.offsets import LeaderEpoch
 from millstream.model.topic import TopicId, TopicPartition
@@ -50,16 +49,6 @@ class IsrProposer(Protocol):
         """
 
 
-class NoIsrProposer:
-    """A broker on its own has no ISR to change."""
-
-    def propose(self, proposal: IsrProposal) -> Deferred[PartitionState]:
-        """Refuse."""
-        outcome: Deferred[PartitionState] = Deferred()
-        outcome.fail(KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, "there is no controller to ask"))
-        return outcome
-
-
 class StateReader(Protocol):
     """Reads what the metadata store itself says of a partition: for a broker that no controller
     reaches, or that is refused for long.
@@ -67,13 +56,3 @@ class StateReader(Protocol):
 
     def read_state(self, topic_partition: TopicPartition) -> Deferred[PartitionState]:
         """Return the stored state, replicas included; fails with a MillstreamError."""
-
-
-class NoStateReader:
-    """A broker on its own is its own controller, and knows."""
-
-    def read_state(self, topic_partition: TopicPartition) -> Deferred[PartitionState]:
-        """Refuse."""
-        outcome: Deferred[PartitionState] = Deferred()
-        outcome.fail(KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, "there is no other store"))
-        return outcome

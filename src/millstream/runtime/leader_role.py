@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -59,6 +59,9 @@ class ReplicationContext:
     states: StateReader
     on_state_read: Callable[[TopicPartition, PartitionState], None]
     """Told what the metadata store says of a partition that was asked for."""
+    committed_cuts: int = 0
+    """How often a follower had to cut its log below what it knew to be committed: after an unclean
+    election, and never otherwise."""
 
     @property
     def broker_epoch(self) -> int:
@@ -317,13 +320,3 @@ def newer(state: PartitionState, known: PartitionState) -> bool:
         known.leader_epoch,
         known.partition_epoch,
     )
-
-
-def with_state(
-    states: tuple[PartitionState, ...], index: int, state: PartitionState
-) -> tuple[PartitionState, ...]:
-    """Return a topic's states with one replaced; what the store's node lacks is kept."""
-    known = states[index]
-    if not state.replicas:
-        state = replace(state, replicas=known.replicas)
-    return (*states[:index], state, *states[index + 1 :])

@@ -27,7 +27,7 @@ from millstream.model.errors import ErrorCode, KafkaError, StorageError
 from millstream.model.leadership import PartitionState
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.runtime.flusher import Flusher
-from millstream.runtime.leader_role import newer, with_state
+from millstream.runtime.leader_role import newer
 from millstream.runtime.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.offload import Offload
 from millstream.runtime.partition import Partition
@@ -281,18 +281,6 @@ class Partitions:
             partition = self._hosted.get(TopicPartition(image.name, index))
             if partition is not None:
                 partition.set_config(image.config)
-
-    def state_read(self, topic_partition: TopicPartition, state: PartitionState) -> None:
-        """Take over what the metadata store itself says, where no push has said it."""
-        image = self._metadata.topic(topic_partition.topic)
-        index = topic_partition.partition
-        if image is None or index >= len(image.partitions):
-            return
-        if newer(state, image.partitions[index]):
-            states = with_state(image.partitions, index, state)
-            image = TopicImage(image.name, image.topic_id, states, image.config)
-            self._metadata.update(image)
-            self.topic_changed(image, created=False)
 
     def _open(self, image: TopicImage, index: int, *, is_new: bool) -> Partition | None:
         topic_partition = TopicPartition(image.name, index)

@@ -172,6 +172,7 @@ class FollowerRole:
     def _truncate(self, offset: Offset, data: PartitionData, *, loses_committed: bool) -> None:
         kept = self.partition.log
         level = logging.ERROR if loses_committed else logging.INFO
+        self._context.committed_cuts += loses_committed
         log.log(
             level,
             "%s: cut from %d back to %d, where its log parts from the leader's in epoch %d%s",

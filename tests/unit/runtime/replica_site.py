@@ -158,7 +158,7 @@ class TwinBroker:
             self.metadata,
             site.controller,
             site.controller,
-            self.partitions.state_read,
+            self._state_read,
         )
         self.partitions.replicas = ReplicaManager(context, self.channels)
         self.log_manager.lock()
@@ -180,6 +180,12 @@ class TwinBroker:
             ),
         }
         self.services = Services(**parts)
+
+    def _state_read(self, topic_partition: TopicPartition, state: PartitionState) -> None:
+        """Show what the store says, as the broker's part in the cluster does."""
+        image = TopicImage(topic_partition.topic, TOPIC_ID, (state,), self.site.config)
+        self.metadata.update(image)
+        self.partitions.topic_changed(image, created=False)
 
     def kill(self) -> None:
         """kill -9: what was written stays in the files, all else is gone."""

@@ -508,3 +508,25 @@ def test_a_failed_disk_ends_a_leadership() -> None:
     assert produced.error is ErrorCode.KAFKA_STORAGE_ERROR
     assert site[1].partitions.replica(TOPIC, 0) is None
     assert site[1].produce(b"two").error is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_cut_below_the_high_watermark_is_told_and_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An unclean election loses what was committed; nobody may overlook it."""
+    site = ClusterSite()
+    site.kill(3)
+    site.controller.elect(1, 1, 2)
+    site[1].produce(b"committed")
+    site.advance(1_000)
+    site[3].start()
+    site.cut_off(3)
+    site.controller.elect(3, 3)
+    site[3].produce(b"other")
+    site.heal()
+    site.advance(40_000)
+    assert site[2].values() == site[3].values()
+    replicas = site[2].partitions.replicas
+    assert replicas is not None
+    assert replicas.context.committed_cuts == 1
+    assert "below the high watermark" in caplog.text
