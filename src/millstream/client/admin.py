@@ -12,6 +12,13 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
+from millstream.client.core.admin.access import (
+    Acl,
+    AclFilter,
+    QuotaEntity,
+    ScramCredential,
+    ScramMechanism,
+)
 from millstream.client.core.admin.cluster import ClusterDescription, Features, Quorum, UpgradeType
 from millstream.client.core.admin.configs import Change, Resource, ResourceType, Setting
 from millstream.client.core.admin.core import AdminCore
@@ -306,3 +313,59 @@ class Admin:
     ) -> Outcomes[str, TransactionDescription]:
         """Return the state of transactions."""
         return self._run(self._core.describe_transactions(transactional_ids))
+
+    # --- access ----------------------------------------------------------------------------------
+
+    def describe_acls(self, matching: AclFilter) -> list[Acl]:
+        """Return the rules that a filter matches."""
+        return self._run(self._core.describe_acls(matching))
+
+    def create_acls(self, acls: Iterable[Acl]) -> Outcomes[Acl, None]:
+        """Add rules."""
+        return self._run(self._core.create_acls(acls))
+
+    def delete_acls(self, filters: Iterable[AclFilter]) -> Outcomes[AclFilter, list[Acl]]:
+        """Delete the rules that filters match; return those that are gone."""
+        return self._run(self._core.delete_acls(filters))
+
+    def describe_client_quotas(
+        self, entities: Mapping[str, str | None] | None = None, *, strict: bool = False
+    ) -> dict[QuotaEntity, dict[str, float]]:
+        """Return quotas: of all entities, or of those with these parts.
+
+        A name of ``"*"`` is any name and the default, None the default alone. ``strict`` leaves out entities with other
+        parts beside.
+        """
+        return self._run(self._core.describe_client_quotas(entities, strict=strict))
+
+    def alter_client_quotas(
+        self,
+        changes: Mapping[QuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+    ) -> Outcomes[QuotaEntity, None]:
+        """Set quotas of entities, as ``{"producer_byte_rate": 1e6}``; None takes one away."""
+        return self._run(self._core.alter_client_quotas(changes, validate_only=validate_only))
+
+    def describe_user_scram_credentials(
+        self, users: Sequence[str] | None = None
+    ) -> Outcomes[str, list[ScramCredential]]:
+        """Return the mechanisms of users, or of all that have some."""
+        return self._run(self._core.describe_user_scram_credentials(users))
+
+    def alter_user_scram_credentials(
+        self,
+        passwords: Mapping[str, str | None],
+        *,
+        mechanism: ScramMechanism = ScramMechanism.SCRAM_SHA_512,
+        iterations: int = 8192,
+    ) -> Outcomes[str, None]:
+        """Set users' passwords for a mechanism; None takes the credential away.
+
+        The password itself does not leave this process: brokers get salt and salted password.
+        """
+        return self._run(
+            self._core.alter_user_scram_credentials(
+                passwords, mechanism=mechanism, iterations=iterations
+            )
+        )

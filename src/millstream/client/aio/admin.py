@@ -7,6 +7,13 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from millstream.client.aio.loop import AsyncioLoop
+from millstream.client.core.admin.access import (
+    Acl,
+    AclFilter,
+    QuotaEntity,
+    ScramCredential,
+    ScramMechanism,
+)
 from millstream.client.core.admin.cluster import ClusterDescription, Features, Quorum, UpgradeType
 from millstream.client.core.admin.configs import Change, Resource, ResourceType, Setting
 from millstream.client.core.admin.core import AdminCore
@@ -307,3 +314,59 @@ class Admin:
     ) -> Outcomes[str, TransactionDescription]:
         """Return the state of transactions."""
         return await self._run(self._core.describe_transactions(transactional_ids))
+
+    # --- access ----------------------------------------------------------------------------------
+
+    async def describe_acls(self, matching: AclFilter) -> list[Acl]:
+        """Return the rules that a filter matches."""
+        return await self._run(self._core.describe_acls(matching))
+
+    async def create_acls(self, acls: Iterable[Acl]) -> Outcomes[Acl, None]:
+        """Add rules."""
+        return await self._run(self._core.create_acls(acls))
+
+    async def delete_acls(self, filters: Iterable[AclFilter]) -> Outcomes[AclFilter, list[Acl]]:
+        """Delete the rules that filters match; return those that are gone."""
+        return await self._run(self._core.delete_acls(filters))
+
+    async def describe_client_quotas(
+        self, entities: Mapping[str, str | None] | None = None, *, strict: bool = False
+    ) -> dict[QuotaEntity, dict[str, float]]:
+        """Return quotas: of all entities, or of those with these parts.
+
+        A name of ``"*"`` is any name and the default, None the default alone. ``strict`` leaves out entities with other
+        parts beside.
+        """
+        return await self._run(self._core.describe_client_quotas(entities, strict=strict))
+
+    async def alter_client_quotas(
+        self,
+        changes: Mapping[QuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+    ) -> Outcomes[QuotaEntity, None]:
+        """Set quotas of entities, as ``{"producer_byte_rate": 1e6}``; None takes one away."""
+        return await self._run(self._core.alter_client_quotas(changes, validate_only=validate_only))
+
+    async def describe_user_scram_credentials(
+        self, users: Sequence[str] | None = None
+    ) -> Outcomes[str, list[ScramCredential]]:
+        """Return the mechanisms of users, or of all that have some."""
+        return await self._run(self._core.describe_user_scram_credentials(users))
+
+    async def alter_user_scram_credentials(
+        self,
+        passwords: Mapping[str, str | None],
+        *,
+        mechanism: ScramMechanism = ScramMechanism.SCRAM_SHA_512,
+        iterations: int = 8192,
+    ) -> Outcomes[str, None]:
+        """Set users' passwords for a mechanism; None takes the credential away.
+
+        The password itself does not leave this process: brokers get salt and salted password.
+        """
+        return await self._run(
+            self._core.alter_user_scram_credentials(
+                passwords, mechanism=mechanism, iterations=iterations
+            )
+        )

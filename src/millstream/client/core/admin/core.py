@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from millstream.client.core.admin.access import Access
 from millstream.client.core.admin.cluster import Cluster
 from millstream.client.core.admin.configs import Configs
 from millstream.client.core.admin.groups import Groups
@@ -11,5 +12,5 @@ from millstream.client.core.admin.replicas import Replicas
 from millstream.client.core.admin.topics import Topics
 
 
-class AdminCore(Topics, Configs, Cluster, Groups, Offsets, Replicas, Producers):
+class AdminCore(Topics, Configs, Cluster, Groups, Offsets, Replicas, Producers, Access):
     """The administrator without a face."""
