@@ -14,11 +14,12 @@ CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 
 
-def wanted_topic(name: str, config: BrokerConfig, *, live_brokers: int) -> NewTopic:
+def wanted_topic(name: str, config: BrokerConfig, *, at_most: int | None = None) -> NewTopic:
     """Return what to create when somebody needs the topic ``name``.
 
-    Where the settings ask for more replicas than there are brokers, internal topics get as many
-    as there are: a broker on its own would have no groups otherwise.
+    Where the settings ask for more replicas than ``at_most``, internal topics get so many: a broker
+    on its own would have no groups otherwise. A cluster waits until there are enough brokers, lest
+    its groups depend for ever on the one that was first.
     """
     if name == CONSUMER_OFFSETS:
         wanted = NewTopic(
@@ -46,4 +47,6 @@ def wanted_topic(name: str, config: BrokerConfig, *, live_brokers: int) -> NewTo
         )
     else:
         return NewTopic(name)
-    return replace(wanted, replication_factor=min(wanted.replication_factor, live_brokers))
+    if at_most is None:
+        return wanted
+    return replace(wanted, replication_factor=min(wanted.replication_factor, at_most))

@@ -180,7 +180,7 @@ class ControllerRuntime:
                 "auto.create.topics.max.count topics are there; create this one explicitly",
             )
         wanted = wanted_topic(
-            name, self._config.current, live_brokers=len(self.desk.context.live_brokers)
+            name, self._config.current, at_most=None if self.desk.broker_epochs() else 1
         )
         (result,) = await self._create_topics([wanted], validate_only=False)
         if isinstance(result, KafkaError):

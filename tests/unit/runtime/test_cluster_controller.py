@@ -497,3 +497,16 @@ def test_a_broker_that_is_gone_is_unregistered() -> None:
     site.members[3].kill()
     site.settle()
     control.unregister(BrokerId(3)).result()
+
+
+def test_groups_wait_until_there_are_brokers_enough_for_their_topic() -> None:
+    site = Site()
+    site.add(1)
+    refused = site.controller.runtime.ensure_topic("__consumer_offsets")
+    with pytest.raises(KafkaError, match="INVALID_REPLICATION_FACTOR"):
+        refused.result()
+    site.add(2)
+    site.add(3)
+    made = site.controller.runtime.ensure_topic("__consumer_offsets")
+    site.settle()
+    assert all(len(state.replicas) == 3 for state in made.result().partitions)
