@@ -26,6 +26,7 @@ SERVED: Final[dict[str, tuple[int, range]]] = {
     "OffsetForLeaderEpoch": (23, range(2, 5)),
     "DescribeConfigs": (32, range(1, 5)),
     "AlterConfigs": (33, range(3)),
+    "AlterReplicaLogDirs": (34, range(1, 3)),
     "DescribeLogDirs": (35, range(1, 6)),
     "CreatePartitions": (37, range(4)),
     "DeleteGroups": (42, range(3)),
