@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from tests.broker_process import BrokerProcess
 from millstream.client import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition, aio
 from millstream.client.core.admin.topics import NewTopic
 from millstream.client.core.consumer.errors import RecordError, WakeupError
-from millstream.client.errors import ClosedError
+from millstream.client.errors import ClosedError, ForkedError
 from millstream.model.errors import ConfigError
 
 pytestmark = pytest.mark.system
@@ -263,3 +264,47 @@ def test_a_listener_commits_and_seeks(
         assert first.assignment() | second.assignment() == set(places)
         assert set(second.assignment()) <= set(listeners[0].committed)
     assert sorted(seen) == [(p, o) for p in range(2) for o in range(10, 50)]
+
+
+def test_a_cancelled_poll_loses_nothing(broker: BrokerProcess, topic: str) -> None:
+    heard: list[str] = []
+
+    class Listener:
+        def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+            heard.append("assigned")
+
+        def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+            heard.append("revoked")
+
+    async def run() -> None:
+        async with aio.Consumer[bytes, bytes](
+            bootstrap_servers=broker.bootstrap, group_id=topic, auto_offset_reset="earliest"
+        ) as consumer:
+            await consumer.subscribe([topic], listener=Listener())  # type: ignore[arg-type]
+            seen: list[bytes | None] = []
+            while len(seen) < COUNT:
+                try:
+                    records = await asyncio.wait_for(consumer.poll(10), 0.003)
+                except TimeoutError:
+                    continue
+                seen += [record.value for record in records]
+            assert numbers(seen) == list(range(COUNT))
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert heard == ["assigned", "revoked"]
+
+
+def test_a_consumer_is_of_no_use_after_a_fork(broker: BrokerProcess, topic: str) -> None:
+    with Consumer[bytes, bytes](bootstrap_servers=broker.bootstrap) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        child = os.fork()
+        if child == 0:
+            try:
+                consumer.poll(0)
+            except ForkedError:
+                os._exit(7)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 7
+        consumer.seek_to_beginning()
+        assert consumer.poll(10)[0].offset == 0

@@ -361,7 +361,24 @@ class Consumer(Generic[K, V]):
         """Poll the core once, and run what it has for this thread."""
         if self._closed:
             raise ClosedError("the consumer is closed")
-        call = self._loop.submit(lambda: self._core.poll(timeout_ms)).result()
+        cells: list[Deferred[UserCall | None]] = []
+
+        def begin() -> Deferred[UserCall | None]:
+            cells.append(self._core.poll(timeout_ms))
+            return cells[0]
+
+        def put_back() -> None:
+            for cell in cells:
+                self._core.abandon(cell)
+
+        future = self._loop.submit(begin)
+        try:
+            call = future.result()
+        except BaseException as error:
+            if not (future.done() and future.exception() is error):
+                # Interrupted (Ctrl-C): the poll goes on, and what it brings is for the next one.
+                self._loop.post(put_back)
+            raise
         if call is not None:
             self._serve(call)
 

@@ -6,6 +6,7 @@ coroutine that computes for long holds them up, as it does everything else on it
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from collections import deque
@@ -327,7 +328,12 @@ class Consumer(Generic[K, V]):
         if self._closed:
             raise ClosedError("the consumer is closed")
         self._loop.check_process()
-        call = await self._loop.future(self._core.poll(timeout_ms))
+        cell = self._core.poll(timeout_ms)
+        try:
+            call = await self._loop.future(cell)
+        except asyncio.CancelledError:
+            self._core.abandon(cell)
+            raise
         if call is not None:
             await self._serve(call)
 

@@ -246,6 +246,23 @@ class ConsumerCore:
         cell.on_done(lambda _: timer.cancel())
         return cell
 
+    def abandon(self, cell: Deferred[UserCall | None]) -> None:
+        """Nobody waits for this poll any more: what it was given for the user is kept."""
+        if self._waiter is cell:
+            self._waiter = None
+        if not cell.done:
+            cell.complete(None)
+            return
+        try:
+            call = cell.result()
+        except Exception as error:
+            self._failures.appendleft(error)
+            self.attention = True
+            return
+        if call is not None:
+            self._calls.appendleft(call)
+            self.attention = True
+
     def _expire(self, cell: Deferred[UserCall | None]) -> None:
         if self._waiter is cell:
             self._waiter = None

@@ -370,3 +370,21 @@ def test_assigned_partitions_can_be_committed_under_a_group(cluster: ReaderClust
     member.loop.run(member.core.commit(None, 5_000))
     assert {each.place: each.offset for each in cluster.commits} == dict.fromkeys(T[:2], 10)
     assert not sent(cluster, JoinGroupRequest)
+
+
+def test_a_poll_that_nobody_waits_for_any_more_loses_nothing(cluster: ReaderCluster) -> None:
+    """Ctrl-C, or a task that is cancelled, while the group has something for the listener."""
+    member = TwinMember(cluster)
+    member.subscribe(["t"])
+    for _ in range(40):
+        waiting = member.core.poll(60_000)
+        member.loop.advance(50)
+        member.core.abandon(waiting)
+        assert waiting.done
+    assert member.events == []
+    settle(member, for_ms=1_000)
+    assert member.owned == frozenset(T)
+    waiting = member.core.poll(60_000)
+    member.core.abandon(waiting)
+    member.loop.run(member.close())
+    assert member.events[-1] == ("revoked", frozenset(T))
