@@ -14,14 +14,16 @@ from millstream.cli.arguments import (
     UsageError,
     connect,
     duration_ms,
+    open_admin,
     timestamp_ms,
 )
 from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
 from millstream.cli.output import Row, human_duration, print_json, print_rows
-from millstream.client import groups
-from millstream.client.cluster import Cluster, partitions_of
+from millstream.client import Admin
+from millstream.client.cluster import Cluster
+from millstream.client.core.admin.groups import GroupMember
+from millstream.client.core.admin.offsets import EARLIEST, LATEST
 from millstream.client.lag import PartitionLag, measure_lag
-from millstream.client.offsets import EARLIEST, LATEST, end_offsets, find_offsets
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
@@ -34,8 +36,8 @@ Names = Annotated[list[str], typer.Argument(metavar="GROUP", help="Names of grou
 @app.command("list")
 def list_(as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     """List groups and their states."""
-    with connect(bootstrap) as cluster:
-        found = groups.list_groups(cluster)
+    with open_admin(bootstrap) as admin:
+        found = admin.list_groups()
     rows: list[Row] = [
         {
             "group": each.group,
@@ -59,8 +61,8 @@ def describe(
 
     The lag in seconds is the age of the oldest record that the group has not read.
     """
-    with connect(bootstrap) as cluster:
-        described = [_describe(cluster, name) for name in names]
+    with open_admin(bootstrap) as admin, connect(bootstrap) as cluster:
+        described = [_describe(admin, cluster, name) for name in names]
     if as_json:
         print_json(described)
         return
@@ -68,9 +70,9 @@ def describe(
         _print_description(group)
 
 
-def _describe(cluster: Cluster, name: str) -> dict[str, object]:
-    description = groups.describe_group(cluster, name)
-    committed = groups.committed_offsets(cluster, name)
+def _describe(admin: Admin, cluster: Cluster, name: str) -> dict[str, object]:
+    description = admin.describe_groups([name])[name].get()
+    committed = admin.list_group_offsets([name])[name].get()
     owners = {place: member for member in description.members for place in member.partitions}
     if description.state == "Dead" and not committed:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, name)
@@ -97,7 +99,7 @@ def _describe(cluster: Cluster, name: str) -> dict[str, object]:
     }
 
 
-def _lag_row(lag: PartitionLag, owner: groups.GroupMember | None) -> Row:
+def _lag_row(lag: PartitionLag, owner: GroupMember | None) -> Row:
     return {
         "topic": lag.topic_partition.topic,
         "partition": lag.topic_partition.partition,
@@ -161,14 +163,13 @@ def reset_offsets(
         raise UsageError("give one of --to, --shift-by and --by-duration")
     if by_duration is not None:
         to = f"@{int(time.time() * 1000) - duration_ms(by_duration, '--by-duration')}"
-    with connect(bootstrap) as cluster:
-        committed = {
-            place: at.offset for place, at in groups.committed_offsets(cluster, name).items()
-        }
-        places = _places_to_reset(cluster, topic, committed)
-        planned = _plan(cluster, places, committed, to, shift_by)
+    with open_admin(bootstrap) as admin:
+        found = admin.list_group_offsets([name])[name].get()
+        committed = {place: at.offset for place, at in found.items()}
+        places = _places_to_reset(admin, topic, committed)
+        planned = _plan(admin, places, committed, to, shift_by)
         if execute:
-            groups.commit_offsets(cluster, name, planned)
+            admin.alter_group_offsets(name, planned).get_all()
     rows: list[Row] = [
         {
             "topic": place.topic,
@@ -187,7 +188,7 @@ def reset_offsets(
 
 
 def _places_to_reset(
-    cluster: Cluster, topics: list[str] | None, committed: dict[TopicPartition, Offset]
+    admin: Admin, topics: list[str] | None, committed: dict[TopicPartition, Offset]
 ) -> list[TopicPartition]:
     if not topics:
         if not committed:
@@ -196,7 +197,8 @@ def _places_to_reset(
     places: list[TopicPartition] = []
     for item in topics:
         name, colon, numbers = item.partition(":")
-        known = partitions_of([cluster.topic(name)])
+        partitions = admin.describe_topics([name])[name].get().partitions
+        known = [partition.topic_partition for partition in partitions]
         if not colon:
             places += known
             continue
@@ -213,15 +215,15 @@ def _places_to_reset(
 
 
 def _plan(
-    cluster: Cluster,
+    admin: Admin,
     places: list[TopicPartition],
     committed: dict[TopicPartition, Offset],
     to: str | None,
     shift_by: int | None,
 ) -> dict[TopicPartition, Offset]:
     """Return the new offset of each partition, inside what its log holds."""
-    earliest = end_offsets(cluster, places, which=EARLIEST)
-    latest = end_offsets(cluster, places, which=LATEST)
+    earliest = _ends(admin, places, EARLIEST)
+    latest = _ends(admin, places, LATEST)
     if shift_by is not None:
         missing = [str(place) for place in places if place not in committed]
         if missing:
@@ -235,7 +237,7 @@ def _plan(
         wanted = dict.fromkeys(places, int(to))
     else:
         moment = timestamp_ms(to or "", "--to", now_ms=int(time.time() * 1000))
-        found = find_offsets(cluster, dict.fromkeys(places, moment))
+        found = admin.list_offsets(dict.fromkeys(places, moment)).get_all()
         wanted = {
             place: latest[place] if each is None else each.offset for place, each in found.items()
         }
@@ -245,15 +247,17 @@ def _plan(
 @app.command()
 def delete(names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     """Delete groups that have no members, with their offsets."""
-    failed = False
-    with connect(bootstrap) as cluster:
-        for name in names:
-            try:
-                groups.delete_group(cluster, name)
-            except KafkaError as error:
-                failed = True
-                complain(sentence(error))
-            else:
-                print(f"deleted group {name}")
-    if failed:
+    with open_admin(bootstrap) as admin:
+        outcomes = admin.delete_groups(names)
+    for name, outcome in outcomes.items():
+        if outcome.error is None:
+            print(f"deleted group {name}")
+        else:
+            complain(sentence(outcome.error))
+    if outcomes.errors:
         raise typer.Exit(FAILED)
+
+
+def _ends(admin: Admin, places: list[TopicPartition], which: int) -> dict[TopicPartition, Offset]:
+    found = admin.list_offsets(dict.fromkeys(places, which)).get_all()
+    return {place: 0 if each is None else each.offset for place, each in found.items()}

@@ -333,8 +333,8 @@ class Admin:
     ) -> dict[QuotaEntity, dict[str, float]]:
         """Return quotas: of all entities, or of those with these parts.
 
-        A name of ``"*"`` is any name and the default, None the default alone. ``strict`` leaves out entities with other
-        parts beside.
+        A name of ``"*"`` is any name and the default, None the default alone. ``strict`` leaves
+        out entities with other parts beside.
         """
         return self._run(self._core.describe_client_quotas(entities, strict=strict))
 

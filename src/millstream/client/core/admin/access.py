@@ -242,8 +242,8 @@ class Access(Routing):
     ) -> dict[QuotaEntity, dict[str, float]]:
         """Return quotas: of all entities, or of those with these parts.
 
-        A name of ``"*"`` is any name and the default, None the default alone. ``strict`` leaves out entities with other
-        parts beside.
+        A name of ``"*"`` is any name and the default, None the default alone. ``strict`` leaves
+        out entities with other parts beside.
         """
         request = DescribeClientQuotasRequest(
             components=[
