@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +42,7 @@ class ClusterProcesses:
         try:
             for broker_id in range(1, self._count + 1):
                 self.add(broker_id)
+            self.until(self._all_are_known, "every broker to know of all")
         except BaseException:
             self.close()
             raise
@@ -49,6 +50,16 @@ class ClusterProcesses:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _all_are_known(self) -> bool:
+        return all(len(self._known_to(each)) == self._count for each in self.living())
+
+    def _known_to(self, broker: BrokerProcess) -> Collection[int]:
+        try:
+            with Cluster.at(broker.bootstrap) as client:
+                return client.metadata([]).brokers
+        except MillstreamError:
+            return ()
 
     def add(self, broker_id: int) -> BrokerProcess:
         """Start one more broker."""
