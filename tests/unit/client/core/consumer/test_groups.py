@@ -388,3 +388,28 @@ def test_a_poll_that_nobody_waits_for_any_more_loses_nothing(cluster: ReaderClus
     member.core.abandon(waiting)
     member.loop.run(member.close())
     assert member.events[-1] == ("revoked", frozenset(T))
+
+
+def test_a_topic_that_is_created_later_is_divided_then(cluster: ReaderCluster) -> None:
+    first, second = TwinMember(cluster), TwinMember(cluster)
+    for each in (first, second):
+        each.subscribe(["later"])
+    settle(first, second)
+    assert first.owned == second.owned == frozenset()
+    cluster.create_topic("later", 2)
+    cluster.fill("later", 0, 3)
+    settle(first, second)
+    assert len(first.owned) == len(second.owned) == 1
+    assert len(first.seen) + len(second.seen) == 3
+
+
+def test_a_deleted_topic_leaves_the_group_alive(cluster: ReaderCluster) -> None:
+    cluster.create_topic("u", 1)
+    member = TwinMember(cluster, metadata_max_age_ms=2_000)
+    member.subscribe(["t", "u"])
+    settle(member, for_ms=3_000)
+    cluster.delete_topic("u")
+    settle(member, for_ms=6_000)
+    cluster.fill("t", 0, 5)
+    settle(member, for_ms=2_000)
+    assert (T[0], 14) in member.seen
