@@ -35,6 +35,18 @@ def test_a_bounce_is_a_leave_and_a_join() -> None:
     assert not broker_changes(known, known.values())
 
 
+def test_who_is_about_to_stop_is_not_elected() -> None:
+    context = ControllerContext()
+    for number in (1, 2):
+        context.put_broker(broker(number, number))
+    context.shutting_down.add(BrokerId(2))
+    assert context.electorate().live == {1}
+    assert context.live_brokers == [1, 2]
+    context.remove_broker(BrokerId(2))
+    context.put_broker(broker(2, 9))
+    assert context.electorate().live == {1, 2}, "it has come again"
+
+
 def test_a_registration_comes_back() -> None:
     endpoints = (Endpoint("A", "::1", 1), Endpoint("B", "h", 2))
     node = BrokerNode(BrokerId(3), endpoints, "r", 77)

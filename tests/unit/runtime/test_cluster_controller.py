@@ -222,20 +222,6 @@ def test_what_was_not_acknowledged_is_pushed_again() -> None:
     assert site.members[2].heard.created == ["t"]
 
 
-def test_a_push_for_an_earlier_life_is_refused() -> None:
-    site = three()
-    site.create("t", (1, 2, 3))
-    member = site.members[2]
-    heard = len(member.heard.changed)
-    assert member.local.broker_epoch is not None
-    member.local.broker_epoch += 1000
-    site.members[1].leading.pushes.topic_changed(
-        site.controller.runtime.desk.context.topics["t"], None
-    )
-    site.settle()
-    assert len(member.heard.changed) == heard
-
-
 def test_a_session_that_expires_registers_anew_with_another_epoch() -> None:
     site = three()
     site.create("t", (2, 1, 3))
