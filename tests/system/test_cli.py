@@ -231,13 +231,13 @@ def test_files_of_a_partition(
     for path in sorted(directory.iterdir()):
         assert cli("log", "dump", str(path)).code == 0, path
     (log,) = directory.glob("*.log")
-    lines = cli("log", "dump", "--records", str(log)).out.splitlines()
+    lines = cli("log", "dump", "--records", "--json", str(log)).out.splitlines()
     records = [record for line in lines for record in json.loads(line)["records"]]
     assert [(r["offset"], r["key"], r["value"]) for r in records] == [
         (0, "key", "0"),
         (1, "key", "1"),
     ]
-    metadata = json.loads(cli("log", "dump", str(directory / "partition.metadata")).out)
+    metadata = json.loads(cli("log", "dump", "--json", str(directory / "partition.metadata")).out)
     (described,) = cli("topic", "describe", topic, "--json").json()
     assert metadata["topic_id"] == described["topic_id"]
 
