@@ -10,14 +10,18 @@ version  what it brings
 Moves a partition's log start up to an offset, −1 meaning the high watermark, and tells the new low
 watermark. Refused for topics that are compacted only (POLICY_VIOLATION), whose consumers count on
 the last value of each key, and for internal topics. A partition named twice is served once, with
-the offset named last. The only replica is the leader, so nothing is waited for.
+the offset named last. Where there are other replicas the answer waits, for at most ``timeout_ms``,
+until all that live have followed: then nobody serves what was deleted.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from millstream.handlers.request import RequestContext
+from millstream.handlers.request import Answer, RequestContext
+from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError, StorageError
 from millstream.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -25,6 +29,7 @@ from millstream.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from millstream.runtime.leader_role import LeaderRole
 from millstream.runtime.services import Services
 
 NO_LOW_WATERMARK: Final = -1
@@ -32,22 +37,28 @@ NO_LOW_WATERMARK: Final = -1
 
 def handle(
     services: Services, context: RequestContext, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse:
-    """Delete records of partitions, each for itself."""
+) -> DeleteRecordsResponse | Deferred[Answer]:
+    """Delete records of partitions, each for itself; wait for the replicas to follow."""
     wanted: dict[str, dict[int, int]] = {}
     for topic in request.topics:
         offsets = wanted.setdefault(topic.name, {})
         for partition in topic.partitions:
             offsets[partition.partition_index] = partition.offset
-    return DeleteRecordsResponse(
+    following: list[_Following] = []
+    response = DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
                 name=name,
-                partitions=[_delete(services, name, index, o) for index, o in offsets.items()],
+                partitions=[
+                    _delete(services, name, index, o, following) for index, o in offsets.items()
+                ],
             )
             for name, offsets in wanted.items()
         ]
     )
+    if not following:
+        return response
+    return spawn(_settled(services, response, following, request.timeout_ms))
 
 
 def failed(
@@ -65,16 +76,59 @@ def failed(
     )
 
 
+@dataclass(slots=True)
+class _Following:
+    """A partition whose replicas are still to delete what the leader has."""
+
+    leading: LeaderRole
+    result: DeleteRecordsPartitionResult
+    deleted: Deferred[KafkaError | None]
+
+
 def _delete(
-    services: Services, topic: str, index: int, offset: int
+    services: Services, topic: str, index: int, offset: int, following: list[_Following]
 ) -> DeleteRecordsPartitionResult:
     try:
         low_watermark = _low_watermark_after(services, topic, index, offset)
     except KafkaError as error:
         return _refused(index, error)
-    return DeleteRecordsPartitionResult(
+    result = DeleteRecordsPartitionResult(
         partition_index=index, low_watermark=low_watermark, error_code=ErrorCode.NONE.code
     )
+    leading = services.partitions.get(topic, index).leading
+    if leading is not None:
+        deleted: Deferred[KafkaError | None] = Deferred()
+        following.append(_Following(leading, result, deleted))
+        leading.wait_until_deleted(low_watermark, partial(_fill, deleted))
+    return result
+
+
+def _fill(deleted: Deferred[KafkaError | None], error: KafkaError | None) -> None:
+    if not deleted.done:
+        deleted.complete(error)
+
+
+async def _settled(
+    services: Services,
+    response: DeleteRecordsResponse,
+    following: list[_Following],
+    timeout_ms: int,
+) -> Answer:
+    """Answer when every replica that lives has deleted, or the time is up."""
+    late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+    timers = [
+        services.clock.call_later(max(0, timeout_ms), partial(_fill, one.deleted, late))
+        for one in following
+    ]
+    for one in following:
+        error = await one.deleted
+        one.result.low_watermark = one.leading.low_watermark
+        if error is not None:
+            one.result.error_code = error.error.code
+            one.result.low_watermark = NO_LOW_WATERMARK
+    for timer in timers:
+        timer.cancel()
+    return response
 
 
 def _low_watermark_after(services: Services, topic: str, index: int, offset: int) -> int:

@@ -43,8 +43,8 @@ log = logging.getLogger(__name__)
 RETRY_MS: Final = 100.0
 """How soon a proposal that nobody answered is repeated."""
 
-_UNKNOWN_SIZE: Final = 1 << 40
-"""What becomes readable at once after an election was written before it; more than anybody asks."""
+UNKNOWN_SIZE: Final = 1 << 40
+"""What was written before an election becomes readable at once; this is more than anybody asks."""
 
 
 @dataclass(slots=True)
@@ -92,6 +92,7 @@ class LeaderRole:
 
     __slots__ = (
         "_context",
+        "_deletions",
         "_durable_waiters",
         "_partition",
         "_sizes",
@@ -106,6 +107,7 @@ class LeaderRole:
         self._partition = partition
         self._context = context
         self._durable_waiters = CommitWaiters()
+        self._deletions: list[tuple[Offset, CommitCallback]] = []
         self._sizes: deque[tuple[Offset, int]] = deque()
         self._unanswered_since_ms: float | None = None
         self._stopped = False
@@ -161,6 +163,8 @@ class LeaderRole:
         live_epoch = self._context.epoch_of(broker_id)
         fetch = FollowerFetch(broker_id, offset, broker_epoch, live_epoch, log_start_offset)
         self._carry_out(self.machine.on_follower_fetch(fetch, self._now_ms()))
+        if self._deletions:
+            self._release_deletions()
 
     def check_shrink(self) -> None:
         """Look whether a follower lags for too long; called from time to time."""
@@ -170,6 +174,9 @@ class LeaderRole:
         """Lead no more: nothing that comes later counts."""
         self._stopped = True
         self._durable_waiters.fail(error)
+        deletions, self._deletions = self._deletions, []
+        for _, callback in deletions:
+            callback(error)
 
     # What writers ask
 
@@ -192,6 +199,36 @@ class LeaderRole:
             callback(None)
         else:
             self._durable_waiters.add(last_offset, callback)
+
+    # What those who delete ask
+
+    @property
+    def low_watermark(self) -> Offset:
+        """The smallest log start of all live replicas: below it nobody serves a record any more."""
+        starts = [
+            progress.log_start_offset
+            for each, progress in self.machine.progress.items()
+            if self._context.epoch_of(each) is not None
+        ]
+        return min(starts, default=self._partition.log.log_start_offset)
+
+    def wait_until_deleted(self, offset: Offset, callback: CommitCallback) -> None:
+        """Call back once the low watermark has reached ``offset`` (Kafka:
+        ``DelayedDeleteRecords``).
+        """
+        if self.low_watermark >= offset:
+            callback(None)
+        else:
+            self._deletions.append((offset, callback))
+
+    def _release_deletions(self) -> None:
+        low_watermark = self.low_watermark
+        waiting, self._deletions = self._deletions, []
+        for offset, callback in waiting:
+            if offset <= low_watermark:
+                callback(None)
+            else:
+                self._deletions.append((offset, callback))
 
     # What readers ask
 
@@ -257,11 +294,11 @@ class LeaderRole:
     def _readable_below(self, offset: Offset) -> int:
         sizes = self._sizes
         if not sizes:
-            return _UNKNOWN_SIZE
+            return UNKNOWN_SIZE
         readable = 0
         while sizes and sizes[0][0] <= offset:
             readable += sizes.popleft()[1]
-        return readable or _UNKNOWN_SIZE
+        return readable or UNKNOWN_SIZE
 
     def _propose(self, effect: ProposeIsr) -> None:
         context = self._context

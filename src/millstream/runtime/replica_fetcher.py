@@ -52,7 +52,7 @@ from millstream.replication.follower import (
     last_fetched_epoch,
 )
 from millstream.runtime.broker_channels import BrokerChannel
-from millstream.runtime.leader_role import ReplicationContext
+from millstream.runtime.leader_role import UNKNOWN_SIZE, ReplicationContext
 from millstream.runtime.replica_fetch_session import PartitionKey, ReplicaFetchSession
 
 if TYPE_CHECKING:
@@ -163,8 +163,7 @@ class FollowerRole:
             log_end_offset=kept.log_end_offset,
         )
         if high_watermark > before:
-            kept.update_high_watermark(high_watermark)
-            self.partition.wake_readers()
+            self.partition.commit(high_watermark, UNKNOWN_SIZE)
         start = min(data.log_start_offset, kept.high_watermark)
         if start > kept.log_start_offset:
             kept.increment_log_start_offset(start)

@@ -7,8 +7,16 @@ from __future__ import annotations
 import pytest
 from tests.unit.runtime.replica_site import LAG_MS, TOPIC, TOPIC_ID, ClusterSite
 
+from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode
 from millstream.protocol.api import ApiKey
+from millstream.protocol.message import Response
+from millstream.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from millstream.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -530,3 +538,68 @@ def test_a_cut_below_the_high_watermark_is_told_and_counted(
     assert replicas is not None
     assert replicas.context.committed_cuts == 1
     assert "below the high watermark" in caplog.text
+
+
+# Deleting records
+
+
+def deletion(site: ClusterSite, offset: int) -> Deferred[Response]:
+    topic = DeleteRecordsTopic(
+        name=TOPIC, partitions=[DeleteRecordsPartition(partition_index=0, offset=offset)]
+    )
+    request = DeleteRecordsRequest(topics=[topic], timeout_ms=5_000)
+    return site[1].ask(ApiKey.DELETE_RECORDS, 2, request)
+
+
+def deleted(reply: Deferred[Response]) -> tuple[int, ErrorCode]:
+    response = reply.result()
+    assert isinstance(response, DeleteRecordsResponse)
+    result = response.topics[0].partitions[0]
+    return result.low_watermark, ErrorCode.of(result.error_code)
+
+
+def test_a_deletion_is_answered_when_every_replica_has_followed() -> None:
+    site = ClusterSite()
+    for _ in range(3):
+        site[1].produce(b"v")
+        site.settle()
+    reply = deletion(site, 2)
+    assert not reply.done
+    site.advance(1_000)
+    assert deleted(reply) == (2, ErrorCode.NONE)
+    assert [site[each].partition.log.log_start_offset for each in (1, 2, 3)] == [2, 2, 2]
+
+
+def test_a_deletion_does_not_wait_for_who_is_gone_and_not_for_ever() -> None:
+    site = ClusterSite()
+    for _ in range(3):
+        site[1].produce(b"v")
+        site.settle()
+    site.cut_off(3)
+    late = deletion(site, 1)
+    site.advance(5_000)
+    assert deleted(late) == (-1, ErrorCode.REQUEST_TIMED_OUT)
+    site.kill(3)
+    site.controller.elect(1, 1, 2)
+    reply = deletion(site, 2)
+    site.advance(1_000)
+    assert deleted(reply) == (2, ErrorCode.NONE)
+
+
+def test_a_consumer_waits_at_a_follower_for_what_is_committed() -> None:
+    site = ClusterSite(replica_selector_class=RACK_AWARE)
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=5_000,
+        min_bytes=1,
+        session_epoch=-1,
+        topics=[FetchTopic(topic_id=TOPIC_ID, partitions=[partition])],
+    )
+    reply = site[2].ask(ApiKey.FETCH, 16, request)
+    site.advance(100)
+    assert not reply.done
+    site[1].produce(b"one")
+    site.advance(100)
+    response = reply.result()
+    assert isinstance(response, FetchResponse)
+    assert bytes_of(response.responses[0].partitions[0]) == site[1].values()[0]
