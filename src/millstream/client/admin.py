@@ -33,9 +33,9 @@ from millstream.client.core.admin.producers import (
 from millstream.client.core.admin.replicas import ElectionType, LogDirectory, Reassignment
 from millstream.client.core.admin.topics import CreatedTopic, NewTopic
 from millstream.client.core.settings import AdminSettings, read_settings
-from millstream.client.errors import ClosedError, ForkedError
+from millstream.client.errors import ClosedError, ForkedError, WaitInCallbackError
 from millstream.client.metadata import Topic
-from millstream.client.thread_loop import ThreadLoop
+from millstream.client.thread_loop import ThreadLoop, check_may_wait
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicId, TopicPartition
@@ -64,8 +64,9 @@ class Admin:
 
     def _run(self, asked: Coroutine[Deferred[Any], None, T]) -> T:
         try:
+            check_may_wait()
             future = self._loop.submit(lambda: spawn(asked))
-        except (ClosedError, ForkedError):
+        except (ClosedError, ForkedError, WaitInCallbackError):
             asked.close()
             raise
         return future.result()

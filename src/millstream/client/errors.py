@@ -46,6 +46,12 @@ class ClosedError(ClientError):
     advice = "Make a new client; a closed one does nothing any more."
 
 
+class WaitInCallbackError(ClientError):
+    """A callback wanted to wait for the thread that runs it: it would wait for ever."""
+
+    advice = "Wait on another thread, or go on in a callback of what you wait for."
+
+
 class ForkedError(ClientError):
     """The client was made in another process: threads and connections do not survive a fork."""
 

@@ -31,7 +31,7 @@ from millstream.client.errors import (
 )
 from millstream.client.headers import GivenHeaders, header_pairs
 from millstream.client.metadata import Partition
-from millstream.client.thread_loop import ThreadLoop
+from millstream.client.thread_loop import ThreadLoop, check_may_wait
 from millstream.model.deferred import Deferred, spawn
 from millstream.records.record import Header
 
@@ -51,8 +51,8 @@ class RecordFuture(Delivery):
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait, ``timeout`` seconds at most, and return where the record lies, or raise why not.
 
-        TimedOutError when it is not known by then; the record is still on its way. Never wait in a
-        delivery callback: the thread that runs it is the one that would be waited for.
+        TimedOutError when it is not known by then; the record is still on its way.
+        WaitInCallbackError in a delivery callback: its thread is the one that would be waited for.
         """
         self._wait(timeout)
         return self._outcome()
@@ -66,6 +66,7 @@ class RecordFuture(Delivery):
         batch = self._batch
         if batch.done:
             return
+        check_may_wait()
         event = threading.Event()
         batch.watchers.append(event.set)
         # Who finished the batch in between has not seen the watcher.
@@ -231,8 +232,6 @@ class Producer:
     def _open(self, topic: str) -> TopicBuffer:
         """Wait until a topic is known."""
         self._loop.check_process()
-        if self._loop.is_own_thread:
-            raise BufferFullError(f"topic {topic!r} is not known, and a callback must not wait")
         began = monotonic()
         self._wait(lambda: spawn(self._core.open_topic(topic)), None, f"topic {topic!r}")
         self._core.metrics.metadata_waited_ms += (monotonic() - began) * 1000
@@ -282,6 +281,7 @@ class Producer:
                 self._core.metrics.blocked_ms += (monotonic() - waited) * 1000
 
     def _wait(self, begin: Callable[[], Deferred[None]], timeout: float | None, about: str) -> None:
+        check_may_wait()
         future = self._loop.submit(begin)
         try:
             future.result(timeout)

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
 from millstream.client.core.loop import TransportEvents
-from millstream.client.errors import ClosedError, ForkedError
+from millstream.client.errors import ClosedError, ForkedError, WaitInCallbackError
 from millstream.client.settings import Address
 from millstream.client.socket_transport import SocketTransport
 from millstream.model.deferred import Deferred
@@ -65,6 +65,15 @@ class Timer:
 
     def __lt__(self, other: Timer) -> bool:
         return (self.when_ms, self.order) < (other.when_ms, other.order)
+
+
+_local: Final = threading.local()
+
+
+def check_may_wait() -> None:
+    """Raise WaitInCallbackError on the thread of a loop, which must never wait for another one."""
+    if getattr(_local, "is_loop", False):
+        raise WaitInCallbackError("a callback of the client must not wait")
 
 
 _LOOPS: Final[weakref.WeakSet[ThreadLoop]] = weakref.WeakSet()
@@ -245,6 +254,7 @@ class ThreadLoop:
         self._resolvers.discard(threading.current_thread())
 
     def _run(self) -> None:
+        _local.is_loop = True
         try:
             while not self._closing or self._posted or self._soon:
                 self._turn()

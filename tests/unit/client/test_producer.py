@@ -19,6 +19,7 @@ from millstream.client.errors import (
     RecordTooLargeError,
     SerializationError,
     TimedOutError,
+    WaitInCallbackError,
 )
 from millstream.model.errors import ConfigError, ErrorCode
 from millstream.protocol.message import Request, Response
@@ -206,6 +207,33 @@ def test_close_gives_up_after_its_timeout_and_leaves_nothing() -> None:
         time.sleep(0.01)
     assert threading.active_count() == threads
     assert set(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_a_callback_must_not_wait() -> None:
+    heard: list[Exception] = []
+    done = threading.Event()
+    with ScriptedBroker() as broker, Producer(bootstrap_servers=broker.bootstrap) as producer:
+
+        def told(metadata: RecordMetadata | None, error: Exception | None) -> None:
+            for wait in (producer.flush, producer.send(TOPIC, b"next").result):
+                try:
+                    wait()
+                except WaitInCallbackError as refused:
+                    heard.append(refused)
+            done.set()
+
+        producer.send(TOPIC, b"a", on_delivery=told)
+        assert done.wait(10)
+        producer.flush(10)
+    assert len(heard) == 2
+    assert [each.value for each in records(broker)] == [b"a", b"next"]
+
+
+def test_a_wrong_partitioner_leaves_no_thread() -> None:
+    threads = threading.active_count()
+    with pytest.raises(ConfigError, match="partitioner"):
+        Producer(bootstrap_servers="a:1", partitioner="murmur3")
+    assert threading.active_count() == threads
 
 
 def test_close_in_a_callback() -> None:

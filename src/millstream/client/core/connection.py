@@ -226,6 +226,11 @@ class NodeConnection:
                 f"the broker at {self.address} does not speak the Kafka protocol ({error})"
             )
             self._disconnect(failure, failed=True)
+        except Exception:
+            # Who waited for an answer failed over it. What came behind it in these bytes is lost.
+            failure = ConnectionFailedError(f"an answer of {self.address} could not be handled")
+            self._disconnect(failure, failed=True)
+            raise
 
     def on_closed(self, error: OSError | None) -> None:
         """Fail what was asked; the next request begins anew."""

@@ -176,6 +176,19 @@ def test_the_coordinator_is_looked_up_once_and_again_when_forgotten() -> None:
     assert any(isinstance(each, ListGroupsRequest) for each in cluster.brokers[2].requests)
 
 
+def test_an_error_over_an_answer_ends_the_connection_and_nothing_hangs() -> None:
+    loop, _cluster, network = world()
+    first = network.send(-1, MetadataRequest(topics=[]))
+    second = network.send(-1, MetadataRequest(topics=[]))
+    first.on_done(lambda _: 1 // 0 and None)
+    with pytest.raises(ZeroDivisionError):
+        loop.run(second)
+    loop.advance(1)
+    with pytest.raises(ConnectionFailedError):
+        second.result()
+    loop.run(network.send(-1, MetadataRequest(topics=[])))
+
+
 def test_closing_fails_what_waits_and_hangs_up() -> None:
     loop, cluster, network = world()
     cluster.after = lambda *_: None

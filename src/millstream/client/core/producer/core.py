@@ -140,6 +140,7 @@ def complete_settings(settings: ProducerSettings, given: set[str]) -> ProducerSe
     As in Kafka's ``ProducerConfig``: idempotence asks for ``acks=all``, retries and at most five
     requests in flight; where it was not asked for, it gives way.
     """
+    chosen(settings.partitioner)
     conflicts = []
     if settings.acks != -1:
         conflicts.append("acks=all")

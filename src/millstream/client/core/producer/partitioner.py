@@ -19,6 +19,7 @@ from millstream.records import kernel
 
 ROUND_ROBIN: Final = "round_robin"
 _KEYS_KEPT: Final = 10_000
+_LONGEST_KEY_KEPT: Final = 64
 
 
 class PartitionFunction(Protocol):
@@ -78,7 +79,8 @@ class KeyPartitioner:
             hashed = self._hash(key) & 0x7FFFFFFF
             if len(self._known) >= _KEYS_KEPT:
                 self._known.clear()
-            self._known[key] = hashed
+            if len(key) <= _LONGEST_KEY_KEPT:
+                self._known[key] = hashed
         return hashed % partitions
 
 
