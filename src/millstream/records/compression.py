@@ -56,6 +56,9 @@ MAX_ZSTD_WINDOW_BYTES: Final = 128 * 1024 * 1024
 """Largest window that a zstd frame may ask for: what level 22 declares and zstd's own default
 limit. Memory is touched only as output is produced, which the byte cap bounds."""
 
+_GZIP_TIME: Final = slice(4, 8)
+"""MTIME in a gzip header (RFC 1952)."""
+
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
@@ -144,7 +147,10 @@ def _cramjam() -> _Cramjam:
 
 def _compress_gzip(data: Buffer, level: int | None) -> Buffer:
     chosen = _DEFAULT_GZIP_LEVEL if level is None or level < 0 else level
-    return bytes(_cramjam().gzip.compress(data, level=chosen))
+    compressed = bytearray(_cramjam().gzip.compress(data, level=chosen))
+    # The time of day would make the same records other bytes; Java's has none there either.
+    compressed[_GZIP_TIME] = bytes(4)
+    return compressed
 
 
 def _compress_snappy(data: Buffer, _level: int | None) -> Buffer:

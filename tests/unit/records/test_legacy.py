@@ -156,6 +156,7 @@ def test_a_wrapper_at_offset_0_counts_from_0() -> None:
         (message(5, 1, None, 1), "wraps nothing"),
         (message(5, 1, b"zstd", 4), "wraps nothing"),
     ],
+    ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "",
 )
 def test_wrappers_that_lie_are_refused(data: bytes, complaint: str) -> None:
     (wrapper,) = messages_of(data)
