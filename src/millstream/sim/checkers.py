@@ -1,0 +1,274 @@
+"""What has to hold at every moment of a simulated cluster, and what at its end: one method for each
+invariant of REPLICATION §7.
+
+The brokers' own objects are looked at, from outside and without changing them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from millstream.controller import paths, payloads
+from millstream.model.broker import BrokerId
+from millstream.model.leadership import NO_LEADER, PartitionState
+from millstream.model.metadata_store import Node
+from millstream.model.topic import TopicPartition
+from millstream.records.batch import Batch, iter_batches
+from millstream.records.record import iter_records
+from millstream.runtime.partition import Partition
+from millstream.sim.broker import BrokerLife
+from millstream.sim.history import Place, Value
+from millstream.storage.log import Log
+
+
+class Entry(NamedTuple):
+    """One batch as a log holds it."""
+
+    base_offset: int
+    next_offset: int
+    epoch: int
+    crc: int
+
+
+def entries(log: Log, start: int, end: int) -> Iterable[Entry]:
+    """Yield the batches of a log from ``start`` up to ``end``."""
+    for batch in batches(log, start, end):
+        yield Entry(batch.base_offset, batch.next_offset, batch.partition_leader_epoch, batch.crc)
+
+
+def batches(log: Log, start: int, end: int) -> Iterable[Batch]:
+    """Yield the whole batches between two offsets."""
+    while start < end:
+        read = log.read(start, max_bytes=1 << 20, upper_bound_offset=end, min_one_batch=True)
+        if read.records is None:
+            return
+        at = start
+        for batch in iter_batches(read.records.read()):
+            if at <= batch.base_offset:
+                yield batch
+            start = batch.next_offset
+        if start == at:
+            return
+
+
+class Checkers:
+    """Collects what is wrong, one sentence each."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self.committed: dict[TopicPartition, list[Entry]] = {}
+        """What some leader has committed."""
+        self._leaders: dict[tuple[TopicPartition, int], int] = {}
+        self._newest: dict[TopicPartition, int] = {}
+        self._checked: dict[tuple[BrokerLife, TopicPartition, int], int] = {}
+        """Up to which committed entry a leadership has been compared."""
+        self._high_watermarks: dict[tuple[BrokerLife, TopicPartition, int], int] = {}
+        self.elections = 0
+        self.unclean_elections = 0
+
+    def _wrong(self, sentence: str) -> None:
+        if len(self.problems) < 20 and sentence not in self.problems:
+            self.problems.append(sentence)
+
+    # --- the coordination store --------------------------------------------------------------
+
+    def tree_changed(self, before: Mapping[str, Node], after: Mapping[str, Node]) -> None:
+        """Epochs never go back; a leader is in the ISR, or there is none."""
+        for path, node in after.items():
+            known = before.get(path)
+            if known is node or known is None or known.data == node.data:
+                continue
+            if path == paths.CONTROLLER_EPOCH:
+                if int(node.data) <= int(known.data):
+                    self._wrong(f"the controller epoch went from {known.data!r} to {node.data!r}")
+            elif path.endswith("/state"):
+                self._check_state(path, known, node)
+
+    def _check_state(self, path: str, known: Node, node: Node) -> None:
+        old, new = _state(path, known), _state(path, node)
+        if new.leader_epoch < old.leader_epoch or new.controller_epoch < old.controller_epoch:
+            self._wrong(f"{path}: epochs went back from {old} to {new}")
+        if new.leader != NO_LEADER and new.leader not in new.isr:
+            self._wrong(f"{path}: leader {new.leader} is not in the ISR {new.isr}")
+        if new.leader != old.leader and new.leader_epoch == old.leader_epoch:
+            self._wrong(f"{path}: another leader in the same epoch {new.leader_epoch}")
+        self.elections += new.leader != old.leader
+
+    # --- the brokers -------------------------------------------------------------------------
+
+    def look(self, lives: Iterable[BrokerLife], tree: Mapping[str, Node]) -> None:
+        """Look at everything that must hold at any moment."""
+        for life in lives:
+            for partition in life.partitions:
+                if partition.leading is not None:
+                    self._one_leader(life, partition)
+                    self._commits(life, partition)
+                    self._maximal_isr(life, partition, tree)
+
+    def _one_leader(self, life: BrokerLife, partition: Partition) -> None:
+        key = (partition.topic_partition, partition.leader_epoch)
+        known = self._leaders.setdefault(key, life.number)
+        if known != life.number:
+            self._wrong(f"{key[0]}: brokers {known} and {life.number} lead in epoch {key[1]}")
+
+    def _commits(self, life: BrokerLife, partition: Partition) -> None:
+        """What is committed never changes, and the newest leader holds all of it."""
+        place, epoch = partition.topic_partition, partition.leader_epoch
+        committed = self.committed.setdefault(place, [])
+        log = partition.log
+        key = (life, place, epoch)
+        newest = self._newest.get(place, -1)
+        if epoch > newest:
+            self._newest[place] = epoch
+        end = committed[-1].next_offset if committed else 0
+        if epoch >= newest and log.log_end_offset < end:
+            self._wrong(
+                f"{place}: broker {life.number} leads epoch {epoch} with a log up to "
+                f"{log.log_end_offset}; committed is up to {end}"
+            )
+            return
+        high_watermark = log.high_watermark
+        if high_watermark < self._high_watermarks.get(key, -1):
+            self._wrong(f"{place}: the high watermark of epoch {epoch} went back")
+        self._high_watermarks[key] = high_watermark
+        if key not in self._checked and epoch >= newest:
+            self._compare(life, log, committed, 0, end)  # all of it, once
+        start = self._checked.get(key, 0)
+        if start < high_watermark:
+            self._compare(life, log, committed, start, high_watermark)
+        self._checked[key] = max(start, high_watermark)
+
+    def _compare(
+        self, life: BrokerLife, log: Log, committed: list[Entry], start: int, end: int
+    ) -> None:
+        known = {each.base_offset: each for each in _tail(committed, start)}
+        last = committed[-1].next_offset if committed else 0
+        for entry in entries(log, start, end):
+            before = known.get(entry.base_offset)
+            if before is None and entry.base_offset >= last:
+                committed.append(entry)
+                last = entry.next_offset
+            elif before != entry:
+                self._wrong(
+                    f"{log.topic_partition}: broker {life.number} has {entry} where {before} "
+                    "was committed"
+                )
+
+    def _maximal_isr(
+        self, life: BrokerLife, partition: Partition, tree: Mapping[str, Node]
+    ) -> None:
+        """While the high watermark may move, whoever may be elected is waited for."""
+        path = paths.state(partition.topic_partition.topic, partition.topic_partition.partition)
+        node = tree.get(path)
+        assert partition.leading is not None
+        machine = partition.leading.machine
+        if node is None or machine.is_under_min_isr:
+            return
+        stored = _state(path, node)
+        if stored.leader_epoch != partition.leader_epoch:
+            return
+        missing = {*stored.isr, *stored.elr}.difference(machine.isr.maximal_isr)
+        if missing:
+            self._wrong(
+                f"{partition.topic_partition}: broker {life.number} does not wait for {missing}, "
+                f"which may be elected: {stored}"
+            )
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def unhealthy(
+        self, lives: Mapping[int, BrokerLife], tree: Mapping[str, Node], topics: Mapping[str, int]
+    ) -> list[str]:
+        """Return what keeps the cluster from being whole."""
+        found = [f"broker {number} is not up" for number, life in lives.items() if not life.is_up]
+        for topic, count in topics.items():
+            for index in range(count):
+                node = tree.get(paths.state(topic, index))
+                if node is None:
+                    found.append(f"{topic}-{index} is not there")
+                    continue
+                replicas = payloads.read_topic("", tree[paths.topic(topic)].data).replicas[index]
+                state = _state("", node)
+                if state.leader == NO_LEADER or sorted(state.isr) != sorted(replicas):
+                    found.append(f"{topic}-{index}: leader {state.leader}, ISR {state.isr}")
+        return found
+
+    def finish(
+        self, lives: Mapping[int, BrokerLife], tree: Mapping[str, Node], topics: Mapping[str, int]
+    ) -> dict[Place, dict[int, Value]]:
+        """Compare the logs with each other; return what they hold, by offset."""
+        self.look(lives.values(), tree)
+        final: dict[Place, dict[int, Value]] = {}
+        for topic, count in topics.items():
+            for index in range(count):
+                leader = _state("", tree[paths.state(topic, index)]).leader
+                kept = [
+                    partition
+                    for life in lives.values()
+                    if (partition := life.partitions.replica(topic, index)) is not None
+                ]
+                for partition in kept:
+                    self._check_log(partition.log)
+                self._equal(kept)
+                leading = lives[leader].partitions.replica(topic, index)
+                assert leading is not None
+                final[topic, index] = _values(leading.log)
+                committed = self.committed.get(leading.topic_partition, [])
+                present = set(entries(leading.log, 0, leading.log.log_end_offset))
+                for entry in committed:
+                    if entry not in present:
+                        self._wrong(f"{leading.topic_partition}: {entry} was committed and is gone")
+        return final
+
+    def _equal(self, kept: list[Partition]) -> None:
+        """Logs are equal up to the smallest high watermark."""
+        end = min(each.log.high_watermark for each in kept)
+        first, *others = [
+            [bytes(batch.buffer) for batch in batches(each.log, 0, end)] for each in kept
+        ]
+        for other in others:
+            if other != first:
+                self._wrong(f"{kept[0].topic_partition}: replicas differ below {end}")
+
+    def _check_log(self, log: Log) -> None:
+        """Offsets follow each other, epochs never fall, the epoch cache says what the log says."""
+        at, epoch = 0, -1
+        starts: dict[int, int] = {}
+        for entry in entries(log, 0, log.log_end_offset):
+            if entry.base_offset != at or entry.epoch < epoch:
+                self._wrong(f"{log.topic_partition}: {entry} follows on {at} in epoch {epoch}")
+            at, epoch = entry.next_offset, entry.epoch
+            starts.setdefault(epoch, entry.base_offset)
+        for each, start in starts.items():
+            if log.epoch_for_offset(start) != each:
+                told = log.epoch_for_offset(start)
+                self._wrong(
+                    f"{log.topic_partition}: the cache says epoch {told} at {start}, not {each}"
+                )
+
+
+def _tail(committed: list[Entry], start: int) -> list[Entry]:
+    """Return the entries from an offset on."""
+    low = len(committed)
+    while low and committed[low - 1].next_offset > start:
+        low -= 1
+    return committed[low:]
+
+
+def _values(log: Log) -> dict[int, Value]:
+    return {
+        record.offset: bytes(record.value or b"").decode()
+        for batch in batches(log, 0, log.log_end_offset)
+        for record in iter_records(batch)
+    }
+
+
+def _state(path: str, node: Node) -> PartitionState:
+    return payloads.read_state(path, node.data, replicas=(), version=node.version)
+
+
+def isr_of(tree: Mapping[str, Node], topic: str, index: int) -> tuple[BrokerId, ...]:
+    """Return the stored ISR."""
+    node = tree.get(paths.state(topic, index))
+    return () if node is None else _state("", node).isr

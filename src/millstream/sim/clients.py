@@ -1,0 +1,359 @@
+"""Producers and consumers of a simulation: they speak the protocol and write down what they learn.
+
+Clients run on a machine of their own that never fails; they find leaders through metadata of any
+broker, and believe no metadata of an older leader epoch than they have seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
+
+from millstream.model.broker import BrokerId, Endpoint
+from millstream.model.deferred import Deferred, spawn
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.protocol.message import Request, Response
+from millstream.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from millstream.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from millstream.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from millstream.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from millstream.protocol.outgoing import IN_MEMORY
+from millstream.records.batch import iter_batches
+from millstream.records.builder import BatchBuilder, BatchOptions
+from millstream.records.record import iter_records
+from millstream.runtime.broker_channels import BrokerChannels
+from millstream.runtime.careful_writes import pause
+from millstream.sim.broker import LISTENER
+from millstream.sim.history import History, Outcome, Place, Poll, Send
+from millstream.sim.loop import NodeClock
+from millstream.sim.network import Host, Network
+
+FIRST_CLIENT: Final = 100
+REQUEST_MS: Final = 3_000
+PRODUCE_VERSION: Final = 12
+FETCH_VERSION: Final = 12
+_NOT_SENT: Final = frozenset({ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.NOT_ENOUGH_REPLICAS})
+"""What proves that a write was not made."""
+_PRODUCER_FAULTS: Final = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""What no idempotent producer that sends in order is ever answered."""
+
+
+class Client:
+    """What producers and consumers share: a host, channels, and who leads."""
+
+    def __init__(
+        self, number: int, network: Network, brokers: Sequence[int], history: History
+    ) -> None:
+        self.clock = NodeClock(network.loop)
+        self.chance = network.loop.chance
+        self.history = history
+        self.problems: list[str] = []
+        self.stopped = False
+        self._brokers = brokers
+        self._leaders: dict[Place, tuple[int, BrokerId]] = {}
+        """Leader epoch and leader."""
+        host = Host(number, self.clock)
+        network.hosts[number] = host
+        self._channels = BrokerChannels(
+            network.opener(host),
+            self.clock,
+            client_id=f"client-{number}",
+            endpoint_of=lambda broker: Endpoint(LISTENER, f"broker-{broker}", broker),
+        )
+
+    async def ask(
+        self, broker: BrokerId, request: Request, version: int | None = None, lane: str = ""
+    ) -> Response:
+        """Ask a broker; KafkaError when it does not answer."""
+        return await self._channels.send(broker, request, REQUEST_MS, version=version, lane=lane)
+
+    def any_broker(self) -> BrokerId:
+        """Return a broker, alive or not."""
+        return BrokerId(self.chance.choice(self._brokers))
+
+    async def leader_of(self, place: Place) -> BrokerId:
+        """Return who leads, as far as this client knows; NOT_LEADER_OR_FOLLOWER when nobody."""
+        if place not in self._leaders:
+            await self._look_up(place)
+        leader = self._leaders[place][1]
+        if leader < 0:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
+        return leader
+
+    def epoch_of(self, place: Place) -> int:
+        """Return the newest leader epoch that this client has seen."""
+        return self._leaders[place][0]
+
+    async def _look_up(self, place: Place) -> None:
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=place[0])], allow_auto_topic_creation=False
+        )
+        response = await self.ask(self.any_broker(), request, lane="metadata")
+        assert isinstance(response, MetadataResponse)
+        for topic in response.topics:
+            for each in topic.partitions:
+                known = self._leaders.get((place[0], each.partition_index), (-1, BrokerId(-1)))
+                if each.leader_epoch >= known[0]:
+                    found = (each.leader_epoch, BrokerId(each.leader_id))
+                    self._leaders[place[0], each.partition_index] = found
+        if place not in self._leaders:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    async def look_again(self, place: Place) -> None:
+        """Wait a little, then find out anew who leads."""
+        await pause(self.clock, 20 + 200 * self.chance.random())
+        try:
+            await self._look_up(place)
+        except KafkaError:
+            return
+
+
+class Producer:
+    """Sends unique values to one partition, one batch at a time."""
+
+    def __init__(
+        self, client: Client, place: Place, name: str, *, acks: int, once: bool, pause_ms: float
+    ) -> None:
+        self._client = client
+        self._place = place
+        self.name = name
+        self.acks = acks
+        self._once = once
+        self._pause_ms = pause_ms
+        self._count = 0
+        self._sequence = 0
+        self._producer_id = -1
+        self.last_acknowledged_ms = -1.0
+        self.done: Deferred[None] | None = None
+
+    def start(self) -> None:
+        """Send until the client is stopped."""
+        self.done = _run(self._client, self._send_all())
+
+    async def _send_all(self) -> None:
+        client = self._client
+        while self._once and self._producer_id < 0 and not client.stopped:
+            await self._find_producer_id()
+        while not client.stopped:
+            await pause(client.clock, client.chance.expovariate(1 / self._pause_ms))
+            await self._send_batch()
+
+    async def _find_producer_id(self) -> None:
+        client = self._client
+        try:
+            response = await client.ask(
+                client.any_broker(),
+                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0),
+            )
+        except KafkaError:
+            await pause(client.clock, 100)
+            return
+        assert isinstance(response, InitProducerIdResponse)
+        if not response.error_code:
+            self._producer_id = response.producer_id
+        else:
+            await pause(client.clock, 100)
+
+    async def _send_batch(self) -> None:
+        client = self._client
+        count = client.chance.choice((1, 1, 1, 3))
+        sends = [self._new_send() for _ in range(count)]
+        records = self._batch(sends)
+        never_sent = True
+        while True:
+            error, offset = await self._attempt(records)
+            if error is ErrorCode.NONE:
+                for index, send in enumerate(sends):
+                    send.outcome = Outcome.ACKNOWLEDGED
+                    send.offset = offset + index if offset >= 0 else -1
+                self._sequence += count
+                self.last_acknowledged_ms = client.clock.monotonic_ms()
+                return
+            never_sent = never_sent and error in _NOT_SENT
+            if error in _PRODUCER_FAULTS:
+                client.problems.append(f"{self.name} was answered {error.name}")
+            if not self._once or client.stopped or error in _PRODUCER_FAULTS:
+                if never_sent:
+                    for send in sends:
+                        send.outcome = Outcome.REFUSED
+                if self._once:
+                    client.stopped = True
+                else:
+                    await client.look_again(self._place)
+                return
+            await client.look_again(self._place)
+
+    def _new_send(self) -> Send:
+        self._count += 1
+        return self._client.history.send(
+            Send(
+                self._place,
+                f"{self.name}:{self._count}",
+                self.name,
+                durable=self.acks == -1,
+                once=self._once,
+            )
+        )
+
+    def _batch(self, sends: Sequence[Send]) -> bytes:
+        options = (
+            BatchOptions(
+                producer_id=self._producer_id, producer_epoch=0, base_sequence=self._sequence
+            )
+            if self._once
+            else BatchOptions()
+        )
+        builder = BatchBuilder(options)
+        for send in sends:
+            builder.append(self._client.clock.now_ms(), None, str(send.value).encode())
+        return builder.build()
+
+    async def _attempt(self, records: bytes) -> tuple[ErrorCode, int]:
+        client = self._client
+        topic, index = self._place
+        request = ProduceRequest(
+            acks=self.acks,
+            timeout_ms=REQUEST_MS // 2,
+            topic_data=[
+                TopicProduceData(
+                    name=topic,
+                    partition_data=[PartitionProduceData(index=index, records=records)],
+                )
+            ],
+        )
+        try:
+            leader = await client.leader_of(self._place)
+        except KafkaError:
+            return ErrorCode.BROKER_NOT_AVAILABLE, -1
+        try:
+            response = await client.ask(leader, request, PRODUCE_VERSION, lane=self.name)
+        except KafkaError as error:
+            return error.error, -1
+        assert isinstance(response, ProduceResponse)
+        answer: PartitionProduceResponse = response.responses[0].partition_responses[0]
+        return ErrorCode.of(answer.error_code), answer.base_offset
+
+
+class Consumer:
+    """Reads one partition from its beginning and writes down what it sees."""
+
+    def __init__(self, client: Client, place: Place, name: str) -> None:
+        self._client = client
+        self._place = place
+        self.name = name
+        self.position = 0
+        self._high_watermark = (-1, -1)
+        """Leader epoch, and the newest high watermark that was told in it."""
+
+    def start(self) -> None:
+        """Read until the client is stopped."""
+        _run(self._client, self._read_all())
+
+    async def _read_all(self) -> None:
+        client = self._client
+        while not client.stopped:
+            try:
+                leader = await client.leader_of(self._place)
+                epoch = client.epoch_of(self._place)
+                response = await client.ask(
+                    leader, self._request(epoch), FETCH_VERSION, lane=self.name
+                )
+            except KafkaError:
+                await client.look_again(self._place)
+                continue
+            assert isinstance(response, FetchResponse)
+            if response.error_code:
+                await client.look_again(self._place)
+                continue
+            data = response.responses[0].partitions[0]
+            if data.error_code:
+                self._refused(ErrorCode.of(data.error_code), epoch)
+                await client.look_again(self._place)
+            else:
+                self._take(data, epoch)
+
+    def _request(self, epoch: int) -> FetchRequest:
+        topic, index = self._place
+        partition = FetchPartition(
+            partition=index,
+            current_leader_epoch=epoch,
+            fetch_offset=self.position,
+            partition_max_bytes=1 << 16,
+        )
+        return FetchRequest(
+            max_wait_ms=400, min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[partition])]
+        )
+
+    def _refused(self, error: ErrorCode, epoch: int) -> None:
+        if error in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_SERVER_ERROR):
+            self._client.problems.append(
+                f"{self.name} read {self._place} up to {self.position}, and the leader of epoch "
+                f"{epoch} answers {error.name}"
+            )
+
+    def _take(self, data: PartitionData, epoch: int) -> None:
+        before_epoch, before = self._high_watermark
+        if epoch == before_epoch and data.high_watermark < before:
+            self._client.problems.append(
+                f"{self.name}: the high watermark of {self._place} went from {before} to "
+                f"{data.high_watermark} in epoch {epoch}"
+            )
+        self._high_watermark = (epoch, data.high_watermark)
+        records = data.records
+        if not records:
+            return
+        assert isinstance(records, IN_MEMORY)
+        for batch in iter_batches(records):
+            for record in iter_records(batch):
+                if record.offset < self.position:
+                    continue
+                if record.offset >= data.high_watermark:
+                    self._client.problems.append(
+                        f"{self.name} was given offset {record.offset} of {self._place} at the "
+                        f"high watermark {data.high_watermark}"
+                    )
+                value = bytes(record.value or b"").decode()
+                self._client.history.polls.append(
+                    Poll(self._place, self.name, record.offset, value)
+                )
+                self.position = record.offset + 1
+
+
+def _run(client: Client, work: Coroutine[Deferred[Any], None, None]) -> Deferred[None]:
+    done = spawn(work)
+
+    def ended(outcome: Deferred[None]) -> None:
+        try:
+            outcome.result()
+        except Exception as error:
+            client.problems.append(f"a client ended: {error!r}")
+
+    done.on_done(ended)
+    return done

@@ -1,0 +1,417 @@
+"""A simulated cluster from its first start to the last comparison of its logs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from millstream.controller import paths, payloads
+from millstream.model.broker import BrokerId
+from millstream.model.deferred import Deferred, spawn
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.protocol.message import Request, Response
+from millstream.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from millstream.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from millstream.protocol.messages.elect_leaders import ElectLeadersRequest
+from millstream.runtime.careful_writes import pause
+from millstream.sim import history
+from millstream.sim.broker import BrokerLife
+from millstream.sim.checkers import Checkers
+from millstream.sim.clients import FIRST_CLIENT, Client, Consumer, Producer
+from millstream.sim.coordination import Ensemble
+from millstream.sim.disk import MemoryFileSystem, new_machine, set_boot_id
+from millstream.sim.faults import Swarm, Undo
+from millstream.sim.loop import Loop, NodeClock
+from millstream.sim.network import Network, Weather
+
+TOPIC: Final = "sim"
+LOOK_MS: Final = 150.0
+HEAL_MS: Final = 90_000
+"""How long a cluster may take to be whole again once nothing is wrong any more."""
+CLIENTS: Final = 2
+
+SETTINGS: Final = {
+    "replica.lag.time.max.ms": "4000",
+    "replica.socket.timeout.ms": "5000",
+    "replica.high.watermark.checkpoint.interval.ms": "2000",
+    "auto.leader.rebalance.enable": "true",
+    "leader.imbalance.check.interval.seconds": "20",
+    "auto.create.topics.enable": "false",
+}
+
+
+@dataclass
+class Machine:
+    """What outlives a broker's process."""
+
+    files: MemoryFileSystem
+    rate: float
+    wall_offset_ms: int
+    boot: int = 1
+    flushes_fail: bool = False
+
+
+@dataclass
+class Report:
+    """What a run came to."""
+
+    seed: int
+    simulated_ms: float
+    events: int
+    trace_hash: str
+    problems: list[str]
+    sometimes: Counter[str] = field(default_factory=Counter)
+
+
+class SimCluster:
+    """Brokers, an ensemble, clients and a swarm of faults, all drawn from one seed."""
+
+    def __init__(self, seed: int, *, swarm: Swarm | None = None) -> None:
+        self.seed = seed
+        self.loop = Loop(seed)
+        chance = self.loop.chance
+        self.network = Network(self.loop, Weather(jitter_ms=chance.choice((0.5, 2.0, 30.0))))
+        self.ensemble = Ensemble(self.loop)
+        self.ensemble.jitter_ms = chance.choice((0.5, 5.0, 60.0))
+        self.numbers = list(range(1, 1 + chance.choice((3, 3, 3, 4))))
+        self.client_numbers = list(range(FIRST_CLIENT, FIRST_CLIENT + CLIENTS))
+        self.min_isr = chance.choice((2, 2, 2, 1))
+        self.partition_count = chance.choice((1, 1, 2, 4))
+        self.swarm = swarm or Swarm.draw(chance)
+        self.machines = {each: self._machine(each) for each in self.numbers}
+        self.lives: dict[int, BrokerLife] = {}
+        self.checkers = Checkers()
+        self.ensemble.tree.on_change = self.checkers.tree_changed
+        self.history = history.History()
+        self.clients: list[Client] = []
+        self.producers: list[Producer] = []
+        self.sometimes: Counter[str] = Counter()
+        self._undo: dict[Undo, None] = {}
+        self._wounded = False
+        self._striking = False
+
+    def _machine(self, number: int) -> Machine:
+        chance = self.loop.chance
+        rate = chance.choice((1.0, 1.0, 0.97, 1.03))
+        offset_ms = chance.choice((0, 0, -3_600_000, 60_000))
+        return Machine(new_machine(number * 1_000), rate, offset_ms)
+
+    # --- brokers -------------------------------------------------------------------------------
+
+    def start_broker(self, number: int) -> None:
+        """Start a broker that is not there."""
+        life = self.lives.get(number)
+        if life is not None and not life.clock.is_dead:
+            return
+        machine = self.machines[number]
+        clock = NodeClock(self.loop, rate=machine.rate, wall_offset_ms=machine.wall_offset_ms)
+        life = BrokerLife(
+            machine.files, number, self.ensemble, self.network, clock, SETTINGS, self._gone
+        )
+        self.lives[number] = life
+        self.network.hosts[number] = life.host
+        life.start()
+
+    def kill(self, number: int, why: str) -> None:
+        """End a process at once; its machine goes on."""
+        life = self.lives[number]
+        if not life.clock.is_dead:
+            self.checkers.look([life], self.ensemble.tree.nodes)
+            self.loop.note(why, number)
+            life.vanish()
+
+    def lose_power(self, number: int) -> None:
+        """End a machine: what was not flushed is gone, or a part of it."""
+        self._wounded = True
+        self.kill(number, "power loss")
+        self.lives[number].host.is_off = self.loop.chance.random() < 0.5
+        machine = self.machines[number]
+        machine.files = machine.files.crashed(self.loop.chance)
+        machine.boot += 1
+        set_boot_id(machine.files, number * 1_000 + machine.boot)
+
+    def fail_flushes(self, number: int) -> None:
+        """Let the next flush of a disk fail, and lose what it should have kept."""
+        self._wounded = True
+        machine = self.machines[number]
+        machine.flushes_fail = True
+
+        def hook(step: str, path: str) -> None:
+            if step.startswith("sync"):
+                raise OSError(5, "Input/output error", path)
+
+        machine.files.hook = hook
+
+    def repair_disk(self, number: int) -> None:
+        """Put a disk right, and start its broker if it has stopped."""
+        machine = self.machines[number]
+        machine.files.hook = _no_hook
+        machine.flushes_fail = False
+        machine.files.room = None
+        self.start_broker(number)
+
+    def _gone(self, life: BrokerLife, why: str) -> None:
+        """A broker has stopped by itself: it is started again after a while."""
+        self.sometimes[f"a broker stopped: {why.split(':', maxsplit=1)[0]}"] += 1
+        machine = self.machines[life.number]
+        if machine.flushes_fail:
+            # The kernel has dropped the pages that it could not write.
+            machine.files = machine.files.crashed(self.loop.chance)
+            machine.flushes_fail = False
+        self.kill(life.number, why)
+        delay_ms = 500 + 1_500 * self.loop.chance.random()
+        self.loop.call_later(delay_ms, lambda: self._restart(life))
+
+    def _restart(self, life: BrokerLife) -> None:
+        if self.lives[life.number] is life:
+            self.machines[life.number].files.room = None
+            self.start_broker(life.number)
+
+    # --- what faults ask -----------------------------------------------------------------------
+
+    def some_broker(self) -> int:
+        """Return a broker by chance."""
+        return self.loop.chance.choice(self.numbers)
+
+    def some_leader(self) -> int:
+        """Return a broker that leads, as the store says."""
+        index = self.loop.chance.randrange(self.partition_count)
+        node = self.ensemble.tree.nodes.get(paths.state(TOPIC, index))
+        if node is None:
+            return self.some_broker()
+        leader = payloads.read_state("", node.data, replicas=(), version=0).leader
+        return leader if leader in self.numbers else self.some_broker()
+
+    def controller_number(self) -> int | None:
+        """Return the controller, None while there is none."""
+        node = self.ensemble.tree.nodes.get(paths.CONTROLLER)
+        return None if node is None else payloads.read_controller("", node.data)
+
+    def may_lose_data(self) -> bool:
+        """Tell whether one machine may lose its newest writes: everybody else has everything."""
+        if self.unhealthy():
+            return False
+        self._wounded = False
+        return self.min_isr > 1
+
+    def unhealthy(self) -> list[str]:
+        """Return what is not whole."""
+        return self.checkers.unhealthy(
+            self.lives, self.ensemble.tree.nodes, {TOPIC: self.partition_count}
+        )
+
+    def undo_later(self, delay_ms: float, undo: Undo) -> None:
+        """End a fault in its time, or when all are healed."""
+        self._undo[undo] = None
+
+        def end() -> None:
+            if self._undo.pop(undo, 0) is None:
+                undo()
+
+        self.loop.call_later(delay_ms, end)
+
+    def elect_preferred(self) -> None:
+        """Have preferred leaders elected."""
+        request = ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=2_000)
+        self._ask_controller(request)
+
+    def reassign(self) -> None:
+        """Have a partition moved to other brokers, or its replicas put into another order."""
+        chance = self.loop.chance
+        partition = ReassignablePartition(
+            partition_index=chance.randrange(self.partition_count),
+            replicas=chance.sample(self.numbers, 3),
+        )
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=2_000, topics=[ReassignableTopic(name=TOPIC, partitions=[partition])]
+        )
+        self._ask_controller(request)
+
+    def _ask_controller(self, request: Request) -> None:
+        controller = self.controller_number()
+        if controller is not None:
+            asking = spawn(self.clients[0].ask(BrokerId(controller), request, lane="admin"))
+            _ignore(asking)
+
+    # --- a run ---------------------------------------------------------------------------------
+
+    def run(self, seconds: float) -> Report:
+        """Start, let faults happen for ``seconds`` of virtual time, heal, and compare."""
+        problems = self._run(seconds)
+        problems += self.checkers.problems
+        for client in self.clients:
+            problems += client.problems
+        self._count()
+        return Report(
+            self.seed,
+            self.loop.now_ms,
+            self.loop.events,
+            self.loop.trace_hash,
+            problems,
+            self.sometimes,
+        )
+
+    def _run(self, seconds: float) -> list[str]:
+        self._look()
+        for number in self.numbers:
+            self.start_broker(number)
+        self._make_clients()
+        if not self._until(lambda: all(each.is_up for each in self.lives.values()), 30_000):
+            return ["the brokers did not start"]
+        creation = spawn(self._create_topic())
+        if not self._until(lambda: creation.done and not self.unhealthy(), 30_000):
+            return [f"the topic was not made: {self.unhealthy()}"]
+        creation.result()
+        self._start_clients()
+        self._striking = True
+        self._strike_later()
+        self._pass(seconds * 1_000)
+        self._striking = False
+        return self._end()
+
+    def _end(self) -> list[str]:
+        self.heal()
+        if not self._until(lambda: not self.unhealthy(), HEAL_MS):
+            return [f"not whole again: {'; '.join(self.unhealthy())}"]
+        healed_ms = self.loop.now_ms
+        if not self._until(lambda: self._all_acknowledged_since(healed_ms), HEAL_MS):
+            return ["a producer with acks=all is not answered after everything has healed"]
+        for client in self.clients:
+            client.stopped = True
+        self._pass(8_000)
+        if not self._until(lambda: not self.unhealthy(), HEAL_MS):
+            return [f"not whole in the end: {'; '.join(self.unhealthy())}"]
+        self._pass(2_000)
+        final = self.checkers.finish(
+            self.lives, self.ensemble.tree.nodes, {TOPIC: self.partition_count}
+        )
+        return history.check(self.history, final)
+
+    def heal(self) -> None:
+        """End every fault."""
+        undo, self._undo = self._undo, {}
+        for each in undo:
+            each()
+        for number in self.numbers:
+            self.start_broker(number)
+
+    def _strike_later(self) -> None:
+        delay_ms = self.loop.chance.expovariate(1 / self.swarm.every_ms)
+        self.loop.call_later(delay_ms, self._strike)
+
+    def _strike(self) -> None:
+        if self._striking:
+            self.swarm.strike(self)
+            self._strike_later()
+
+    def _look(self) -> None:
+        alive = [each for each in self.lives.values() if not each.clock.is_dead]
+        self.checkers.look(alive, self.ensemble.tree.nodes)
+        self.loop.call_later(LOOK_MS, self._look)
+
+    def _pass(self, milliseconds: float) -> None:
+        self.loop.run_until(self.loop.now_ms + milliseconds)
+
+    def _until(self, condition: Callable[[], bool], limit_ms: float) -> bool:
+        end_ms = self.loop.now_ms + limit_ms
+        while self.loop.now_ms < end_ms:
+            if condition():
+                return True
+            self._pass(100)
+        return condition()
+
+    # --- the workload ----------------------------------------------------------------------------
+
+    def _make_clients(self) -> None:
+        self.clients = [
+            Client(number, self.network, self.numbers, self.history)
+            for number in self.client_numbers
+        ]
+
+    async def _create_topic(self) -> None:
+        chance = self.loop.chance
+        topic = CreatableTopic(
+            name=TOPIC,
+            num_partitions=self.partition_count,
+            replication_factor=3,
+            assignments=[],
+            configs=[
+                CreatableTopicConfig(name="min.insync.replicas", value=str(self.min_isr)),
+                CreatableTopicConfig(
+                    name="flush.policy", value=chance.choice(("os", "os", "os", "ack"))
+                ),
+                CreatableTopicConfig(name="segment.ms", value=chance.choice(("600000", "1500"))),
+            ],
+        )
+        client = self.clients[0]
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=5_000)
+        while True:
+            response = await client.ask(client.any_broker(), request, lane="admin")
+            assert isinstance(response, CreateTopicsResponse)
+            if response.topics[0].error_code in (0, ErrorCode.TOPIC_ALREADY_EXISTS.code):
+                return
+            await pause(client.clock, 100)
+
+    def _start_clients(self) -> None:
+        chance = self.loop.chance
+        for index in range(self.partition_count):
+            place = (TOPIC, index)
+            for number, (acks, once) in enumerate(((-1, True), (-1, False), (1, False))):
+                self.producers.append(
+                    Producer(
+                        chance.choice(self.clients),
+                        place,
+                        f"p{index}-{number}",
+                        acks=acks,
+                        once=once,
+                        pause_ms=chance.choice((30.0, 150.0, 600.0)),
+                    )
+                )
+            for number in range(2):
+                Consumer(chance.choice(self.clients), place, f"c{index}-{number}").start()
+        for producer in self.producers:
+            producer.start()
+
+    def _all_acknowledged_since(self, moment_ms: float) -> bool:
+        return all(
+            producer.last_acknowledged_ms > moment_ms
+            for producer in self.producers
+            if producer.acks == -1
+        )
+
+    def _count(self) -> None:
+        """Say what happened, so that nobody believes in faults that never were."""
+        outcomes = Counter(each.outcome.value for each in self.history.sends.values())
+        for name, count in outcomes.items():
+            self.sometimes[f"sent and {name}"] += count
+        self.sometimes["read"] += len(self.history.polls)
+        self.sometimes["leaders changed"] += self.checkers.elections
+        node = self.ensemble.tree.nodes.get(paths.CONTROLLER_EPOCH)
+        self.sometimes["controllers"] += int(node.data) if node is not None else 0
+        for name, count in self.swarm.struck.items():
+            self.sometimes[f"fault: {name}"] += count
+
+
+def _no_hook(step: str, path: str) -> None:
+    """Nothing is wrong with this disk."""
+
+
+def _ignore(done: Deferred[Response]) -> None:
+    def take(outcome: Deferred[Response]) -> None:
+        try:
+            outcome.result()
+        except KafkaError:
+            return
+
+    done.on_done(take)

@@ -1,0 +1,268 @@
+"""What goes wrong in a simulation, and why a cluster has to survive it.
+
+Each seed draws its own *swarm*: some kinds of faults, how often each comes, and classes of messages
+that are slow. Seeds that do one thing a lot find what seeds that do a bit of everything do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from millstream.protocol.api import ApiKey
+from millstream.sim.broker import SESSION_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from millstream.sim.cluster import SimCluster
+
+Undo = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One kind of fault. ``strike`` returns what ends it, None when it did not apply or ends by
+    itself.
+    """
+
+    name: str
+    why: str
+    """Why nothing that was acknowledged may be lost by it."""
+    strike: Callable[[SimCluster], Undo | None]
+    lasts_ms: tuple[float, float] = (100.0, 8_000.0)
+
+
+def _kill(cluster: SimCluster) -> Undo | None:
+    number = cluster.some_broker()
+    cluster.kill(number, "kill")
+    return lambda: cluster.start_broker(number)
+
+
+def _kill_all(cluster: SimCluster) -> Undo | None:
+    for number in cluster.numbers:
+        cluster.kill(number, "kill")
+
+    def start() -> None:
+        for number in cluster.numbers:
+            cluster.start_broker(number)
+
+    return start
+
+
+def _kill_leader(cluster: SimCluster) -> Undo | None:
+    number = cluster.some_leader()
+    cluster.kill(number, "kill the leader")
+    return lambda: cluster.start_broker(number)
+
+
+def _kill_controller(cluster: SimCluster) -> Undo | None:
+    number = cluster.controller_number()
+    if number is None:
+        return None
+    cluster.kill(number, "kill the controller")
+    return lambda: cluster.start_broker(number)
+
+
+def _power_loss(cluster: SimCluster) -> Undo | None:
+    if not cluster.may_lose_data():
+        return None
+    number = cluster.some_broker()
+    cluster.lose_power(number)
+    return lambda: cluster.start_broker(number)
+
+
+def _failed_flush(cluster: SimCluster) -> Undo | None:
+    if not cluster.may_lose_data():
+        return None
+    number = cluster.some_broker()
+    cluster.fail_flushes(number)
+    return lambda: cluster.repair_disk(number)
+
+
+def _full_disk(cluster: SimCluster) -> Undo | None:
+    number = cluster.some_broker()
+    cluster.machines[number].files.room = cluster.loop.chance.randrange(2_000)
+    return lambda: cluster.repair_disk(number)
+
+
+def _slow_disk(cluster: SimCluster) -> Undo | None:
+    number = cluster.some_broker()
+    life = cluster.lives[number]
+    life.offload.slow_ms = 3_000 * cluster.loop.chance.random()
+
+    def quick() -> None:
+        life.offload.slow_ms = 0.0
+
+    return quick
+
+
+def _pause(cluster: SimCluster) -> Undo | None:
+    life = cluster.lives[cluster.some_broker()]
+    life.clock.pause()
+    return life.clock.resume
+
+
+def _shut_down(cluster: SimCluster) -> Undo | None:
+    number = cluster.some_broker()
+    if not cluster.lives[number].is_up:
+        return None
+    cluster.lives[number].shut_down()
+    return lambda: cluster.start_broker(number)
+
+
+def _cut_one_way(cluster: SimCluster) -> Undo | None:
+    source, target = cluster.loop.chance.sample(cluster.numbers, 2)
+    return _cut(cluster, [(source, target)])
+
+
+def _isolate(cluster: SimCluster) -> Undo | None:
+    number = cluster.some_broker()
+    others = [each for each in cluster.numbers if each != number]
+    into = [(each, number) for each in others]
+    out = [(number, each) for each in others]
+    return _cut(cluster, cluster.loop.chance.choice((into, out, into + out)))
+
+
+def _ring(cluster: SimCluster) -> Undo | None:
+    """Every broker reaches the next one alone."""
+    numbers = cluster.loop.chance.sample(cluster.numbers, len(cluster.numbers))
+    near = set(zip(numbers, numbers[1:] + numbers[:1], strict=True))
+    links = [(a, b) for a in numbers for b in numbers if a != b and (a, b) not in near]
+    return _cut(cluster, links)
+
+
+def _cut(cluster: SimCluster, links: list[tuple[int, int]]) -> Undo:
+    for source, target in links:
+        cluster.network.cut(source, target)
+
+    def heal() -> None:
+        for source, target in links:
+            cluster.network.heal(source, target)
+
+    return heal
+
+
+def _reset(cluster: SimCluster) -> Undo | None:
+    one, other = cluster.loop.chance.sample([*cluster.numbers, *cluster.client_numbers], 2)
+    cluster.network.reset(one, other)
+    return None
+
+
+def _cut_store(cluster: SimCluster) -> Undo | None:
+    number = cluster.some_broker()
+    ways: tuple[tuple[str, ...], ...] = (("to",), ("from",), ("to", "from"))
+    cuts = [(number, way) for way in cluster.loop.chance.choice(ways)]
+    cluster.ensemble.cuts.update(cuts)
+    return lambda: cluster.ensemble.cuts.difference_update(cuts)
+
+
+def _cut_store_from_all(cluster: SimCluster) -> Undo | None:
+    cuts = [(number, "to") for number in cluster.numbers]
+    cluster.ensemble.cuts.update(cuts)
+    return lambda: cluster.ensemble.cuts.difference_update(cuts)
+
+
+def _reset_store(cluster: SimCluster) -> Undo | None:
+    cluster.lives[cluster.some_broker()].store.reset()
+    return None
+
+
+def _expire(cluster: SimCluster) -> Undo | None:
+    cluster.ensemble.end_session(cluster.lives[cluster.some_broker()].store.session_id)
+    return None
+
+
+_SLOW: Final = (
+    ApiKey.FETCH,
+    ApiKey.PRODUCE,
+    ApiKey.PROPOSE_ISR,
+    ApiKey.PUSH_METADATA,
+    ApiKey.API_VERSIONS,
+)
+
+
+def _slow_messages(cluster: SimCluster) -> Undo | None:
+    chance = cluster.loop.chance
+    everybody = [*cluster.numbers, *cluster.client_numbers]
+    source, target = chance.sample(everybody, 2)
+    key = (source, target, int(chance.choice(_SLOW)))
+    cluster.network.weather.slow[key] = chance.choice((50.0, 1_000.0, 6_000.0))
+    return lambda: _forget(cluster, key)
+
+
+def _forget(cluster: SimCluster, key: tuple[int, int, int]) -> None:
+    cluster.network.weather.slow.pop(key, None)
+
+
+def _elect(cluster: SimCluster) -> Undo | None:
+    cluster.elect_preferred()
+    return None
+
+
+def _reassign(cluster: SimCluster) -> Undo | None:
+    cluster.reassign()
+    return None
+
+
+_CACHE = "the page cache outlives the process, so all that was written is there at the next start"
+_EPOCHS = "who is cut off commits nothing alone, and epochs fence what it says afterwards"
+
+FAULTS: Final = (
+    Fault("kill", _CACHE, _kill),
+    Fault("kill leader", _CACHE, _kill_leader),
+    Fault("kill controller", _CACHE, _kill_controller),
+    Fault("kill all", _CACHE, _kill_all, (100, 3_000)),
+    Fault(
+        "power loss",
+        "one machine at a time, all replicas in sync before: min.insync.replicas of two leave one "
+        "other with everything, and the broker's continuity says that its place counts no more",
+        _power_loss,
+    ),
+    Fault(
+        "failed flush", "as a power loss: the kernel drops what it could not write", _failed_flush
+    ),
+    Fault("full disk", "what does not fit is not acknowledged, and recovery cuts it", _full_disk),
+    Fault("slow disk", "what is not written is not acknowledged", _slow_disk),
+    Fault("pause", _EPOCHS, _pause, (50, 3 * SESSION_TIMEOUT_MS)),
+    Fault("shut down", "a clean stop flushes", _shut_down),
+    Fault("cut one way", _EPOCHS, _cut_one_way, (100, 15_000)),
+    Fault("isolate", _EPOCHS, _isolate, (100, 15_000)),
+    Fault("ring", _EPOCHS, _ring, (100, 15_000)),
+    Fault("reset", "who asked asks again", _reset),
+    Fault("cut store", _EPOCHS, _cut_store, (100, 3 * SESSION_TIMEOUT_MS)),
+    Fault("cut store from all", _EPOCHS, _cut_store_from_all, (100, 2 * SESSION_TIMEOUT_MS)),
+    Fault("reset store", "a write whose answer is lost is looked up", _reset_store),
+    Fault("expire", "a broker whose session is over registers anew, with a new epoch", _expire),
+    Fault("slow messages", "a late message is known by its epoch", _slow_messages, (1_000, 20_000)),
+    Fault("elect", "leaders are chosen from the ISR", _elect),
+    Fault("reassign", "replicas leave after the new ones are in sync", _reassign),
+)
+
+
+@dataclass
+class Swarm:
+    """One seed's kinds of faults, and the mean time between two of them."""
+
+    kinds: tuple[Fault, ...]
+    weights: tuple[float, ...]
+    every_ms: float
+    struck: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def draw(cls, chance: Random) -> Swarm:
+        """Draw a swarm."""
+        count = chance.choice((1, 2, 2, 3, 4, 6, 10))
+        kinds = tuple(chance.sample(FAULTS, count))
+        weights = tuple(chance.choice((1.0, 1.0, 3.0, 10.0)) for _ in kinds)
+        return cls(kinds, weights, chance.choice((300.0, 1_000.0, 3_000.0)))
+
+    def strike(self, cluster: SimCluster) -> None:
+        """Let one fault happen, and end in its time."""
+        chance = cluster.loop.chance
+        fault = chance.choices(self.kinds, self.weights)[0]
+        self.struck[fault.name] = self.struck.get(fault.name, 0) + 1
+        cluster.loop.note("fault", fault.name)
+        undo = fault.strike(cluster)
+        if undo is not None:
+            cluster.undo_later(chance.uniform(*fault.lasts_ms), undo)

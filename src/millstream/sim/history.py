@@ -1,0 +1,183 @@
+"""What clients saw of a log, and what of it must not be.
+
+Jepsen's checker of Kafka histories restated: every value is written once, so an offset has one
+value for ever, a value at two offsets was written twice, and what was acknowledged must be read.
+The same checker serves simulated and real clusters; it knows nothing of either.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+Place: TypeAlias = tuple[str, int]
+"""Topic and partition."""
+Value: TypeAlias = Hashable
+
+
+class Outcome(Enum):
+    """What became of a send."""
+
+    OPEN = "open"
+    """Nobody knows: it timed out, or the connection broke."""
+    ACKNOWLEDGED = "acknowledged"
+    REFUSED = "refused"
+    """It is certain that it was not written."""
+
+
+@dataclass(slots=True)
+class Send:
+    """One value that a process sent."""
+
+    place: Place
+    value: Value
+    process: str
+    durable: bool
+    """True for acks=all: what is acknowledged must stay."""
+    once: bool
+    """True for an idempotent producer."""
+    outcome: Outcome = Outcome.OPEN
+    offset: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """One record that a process read; a ``fresh`` one followed a seek or a restart."""
+
+    place: Place
+    process: str
+    offset: int
+    value: Value
+    fresh: bool = False
+
+
+@dataclass
+class History:
+    """Everything that clients did, in the order in which they learned of it."""
+
+    sends: dict[Value, Send] = field(default_factory=dict)
+    polls: list[Poll] = field(default_factory=list)
+
+    def send(self, send: Send) -> Send:
+        """Note that a value is about to be sent."""
+        assert send.value not in self.sends, "values are unique"
+        self.sends[send.value] = send
+        return send
+
+    def acknowledged(self) -> Iterable[Send]:
+        """Yield the sends that must stay."""
+        return (
+            each
+            for each in self.sends.values()
+            if each.outcome is Outcome.ACKNOWLEDGED and each.durable
+        )
+
+
+def check(history: History, final: Mapping[Place, Mapping[int, Value]] | None = None) -> list[str]:
+    """Return what is wrong, one sentence each.
+
+    ``final`` is what the partitions hold in the end, by offset, where all of it was read; without
+    it the polls must have reached the end.
+    """
+    seen = _values_by_offset(history, final)
+    problems = [
+        f"{place} offset {offset} had {len(values)} values: {sorted(map(str, values))[:3]}"
+        for (place, offset), values in seen.items()
+        if len(values) > 1
+    ]
+    offsets: dict[Value, set[tuple[Place, int]]] = defaultdict(set)
+    for (place, offset), values in seen.items():
+        for value in values:
+            offsets[value].add((place, offset))
+    problems += _check_values(history, offsets)
+    problems += _check_acknowledged(history, offsets, final)
+    problems += _check_order(history, offsets)
+    problems += _check_polls(history)
+    return problems
+
+
+def _values_by_offset(
+    history: History, final: Mapping[Place, Mapping[int, Value]] | None
+) -> dict[tuple[Place, int], set[Value]]:
+    seen: dict[tuple[Place, int], set[Value]] = defaultdict(set)
+    for poll in history.polls:
+        seen[poll.place, poll.offset].add(poll.value)
+    for place, values in (final or {}).items():
+        for offset, value in values.items():
+            seen[place, offset].add(value)
+    return seen
+
+
+def _check_values(
+    history: History, offsets: Mapping[Value, set[tuple[Place, int]]]
+) -> Iterable[str]:
+    for value, places in offsets.items():
+        send = history.sends.get(value)
+        if send is None:
+            yield f"{value!r} was read at {sorted(places)} and never sent"
+        elif send.outcome is Outcome.REFUSED:
+            yield f"{value!r} was refused, and read at {sorted(places)}"
+        elif any(place != send.place for place, _ in places):
+            yield f"{value!r} was sent to {send.place} and read at {sorted(places)}"
+        elif len(places) > 1 and send.once:
+            yield f"{value!r} of an idempotent producer is at {sorted(places)}"
+
+
+def _check_acknowledged(
+    history: History,
+    offsets: Mapping[Value, set[tuple[Place, int]]],
+    final: Mapping[Place, Mapping[int, Value]] | None,
+) -> Iterable[str]:
+    highest: dict[Place, int] = defaultdict(lambda: -1)
+    for poll in history.polls:
+        highest[poll.place] = max(highest[poll.place], poll.offset)
+    for send in history.acknowledged():
+        places = offsets.get(send.value, set())
+        if final is not None:
+            values = final.get(send.place, {})
+            at = send.offset
+            if at < 0:
+                if send.value not in values.values():
+                    yield f"{send.value!r} was acknowledged and is lost"
+            elif values.get(at) != send.value:
+                yield f"{send.value!r}, acknowledged at {at}, is lost: {values.get(at)!r} is there"
+        elif not places and (send.offset < 0 or send.offset <= highest[send.place]):
+            yield f"{send.value!r} was acknowledged at {send.offset} and never read"
+
+
+def _check_order(
+    history: History, offsets: Mapping[Value, set[tuple[Place, int]]]
+) -> Iterable[str]:
+    """What one idempotent producer sent to one partition stands in its order."""
+    last: dict[tuple[Place, str], int] = {}
+    for send in history.sends.values():
+        places = offsets.get(send.value)
+        if not send.once or not places:
+            continue
+        offset = min(offset for _, offset in places)
+        key = (send.place, send.process)
+        if offset < last.get(key, -1):
+            yield f"{send.value!r} of {send.process} stands before what it sent earlier"
+        last[key] = offset
+
+
+def _check_polls(history: History) -> Iterable[str]:
+    """Each process reads forward, and leaves nothing out that others saw in between."""
+    known: dict[Place, set[int]] = defaultdict(set)
+    for poll in history.polls:
+        known[poll.place].add(poll.offset)
+    at: dict[tuple[Place, str], int] = {}
+    for poll in history.polls:
+        key = (poll.place, poll.process)
+        before = at.get(key)
+        at[key] = poll.offset
+        if before is None or poll.fresh:
+            continue
+        if poll.offset <= before:
+            yield f"{poll.process} read {poll.place} backwards: {before}, then {poll.offset}"
+        skipped = [each for each in range(before + 1, poll.offset) if each in known[poll.place]]
+        if skipped:
+            yield f"{poll.process} skipped {skipped[:5]} of {poll.place}"

@@ -1,0 +1,74 @@
+"""The history checker: each kind of anomaly is found, and a clean history has none."""
+
+from __future__ import annotations
+
+from millstream.sim.history import History, Outcome, Poll, Send, check
+
+PLACE = ("t", 0)
+
+
+def history(*values: str, once: bool = True) -> History:
+    """A producer sent these values, acknowledged at 0, 1, ..., and a consumer read them."""
+    made = History()
+    for offset, value in enumerate(values):
+        send = made.send(Send(PLACE, value, "p", durable=True, once=once))
+        send.outcome, send.offset = Outcome.ACKNOWLEDGED, offset
+        made.polls.append(Poll(PLACE, "c", offset, value))
+    return made
+
+
+def found(made: History, final: dict[int, str] | None = None) -> str:
+    problems = check(made, None if final is None else {PLACE: dict(final)})
+    return " ".join(problems)
+
+
+def test_a_clean_history_has_no_anomaly() -> None:
+    assert found(history("a", "b", "c")) == ""
+    assert found(history("a", "b"), {0: "a", 1: "b"}) == ""
+
+
+def test_an_acknowledged_value_that_is_gone_is_lost() -> None:
+    assert "is lost" in found(history("a", "b"), {0: "a"})
+    made = history("a", "b", "c")
+    del made.polls[1]
+    assert "never read" in found(made)
+
+
+def test_an_offset_with_two_values() -> None:
+    made = history("a", "b")
+    made.polls.append(Poll(PLACE, "other", 1, "a"))
+    assert "had 2 values" in found(made)
+
+
+def test_a_value_of_an_idempotent_producer_stands_once() -> None:
+    final = {0: "a", 1: "a", 2: "b"}
+    made = history("a", "b")
+    made.sends["b"].offset = 2
+    made.polls.clear()
+    assert "idempotent" in found(made, final)
+    for send in made.sends.values():
+        send.once = False
+    assert found(made, final) == ""
+
+
+def test_what_was_refused_is_not_read() -> None:
+    made = history("a")
+    made.sends["a"].outcome = Outcome.REFUSED
+    assert "refused" in found(made)
+
+
+def test_order_of_one_producer() -> None:
+    made = history("a", "b")
+    made.polls.clear()
+    made.sends["a"].offset, made.sends["b"].offset = 1, 0
+    assert "before what it sent earlier" in found(made, {0: "b", 1: "a"})
+
+
+def test_a_process_reads_forward_and_skips_nothing() -> None:
+    made = history("a", "b", "c")
+    made.polls.append(Poll(PLACE, "c", 0, "a"))
+    assert "backwards" in found(made)
+    made.polls[-1] = Poll(PLACE, "c", 0, "a", fresh=True)
+    assert found(made) == ""
+    made.polls += [Poll(PLACE, "d", 0, "a"), Poll(PLACE, "d", 2, "c")]
+    assert "skipped [1]" in found(made)
