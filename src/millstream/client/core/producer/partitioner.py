@@ -108,11 +108,11 @@ class StickyChoice:
         if self._bytes >= self._batch_size:
             self._switch(count, available)
 
-    def weigh(self, queue_sizes: Mapping[int, int]) -> None:
-        """Take how many batches wait in each available partition; empty: all are alike."""
+    def weigh(self, queue_sizes: Mapping[int, int], count: int) -> None:
+        """Take how many batches wait in each partition that can be asked, of ``count``."""
         self._ids, self._weights = [], []
         sizes = set(queue_sizes.values())
-        if len(queue_sizes) < 2 or len(sizes) < 2:
+        if count < 2 or not sizes or (len(sizes) == 1 and len(queue_sizes) == count):
             return
         most = max(sizes) + 1
         total = 0

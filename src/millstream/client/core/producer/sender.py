@@ -182,7 +182,8 @@ class Sender:
                         partition: len(topic.queues[partition].batches)
                         for partition in topic.available
                         if partition < len(topic.queues) and self._is_available(topic, partition)
-                    }
+                    },
+                    len(topic.queues),
                 )
         self._weighed = busy
 
