@@ -99,8 +99,8 @@ def handle(
             partition: Partition | None = None
             try:
                 partition = _partition(services, topic, data.index, context.version)
-                if acks == -1 and partition.leading is not None:
-                    partition.leading.check_min_isr()
+                if partition.leading is not None:
+                    _may_write(partition.leading, acks)
                 answer = _append(partition, data, context.version, now_ms, unsettled)
             except KafkaError as error:
                 has_errors = True
@@ -217,6 +217,13 @@ def _partition(services: Services, topic: TopicProduceData, index: int, version:
     if image is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
     return partitions.get(image.name, index)
+
+
+def _may_write(leading: LeaderRole, acks: int) -> None:
+    """Refuse a write that too few replicas would get, or that another leader would not know."""
+    leading.check_lease()
+    if acks == -1:
+        leading.check_min_isr()
 
 
 def _append(

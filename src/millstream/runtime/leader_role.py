@@ -18,6 +18,7 @@ from millstream.model.clock import Clock
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import IsrMember, PartitionState
+from millstream.model.metadata_store import SessionEvent
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.replication.effects import (
@@ -59,6 +60,10 @@ class ReplicationContext:
     states: StateReader
     on_state_read: Callable[[TopicPartition, PartitionState], None]
     """Told what the metadata store says of a partition that was asked for."""
+    holds_lease: bool = True
+    """False while this broker's session with the metadata store may have expired."""
+    sessions_lost: int = 0
+    """How many sessions have expired: a leadership from before one may be another broker's."""
     committed_cuts: int = 0
     """How often a follower had to cut its log below what it knew to be committed: after an unclean
     election, and never otherwise."""
@@ -72,6 +77,11 @@ class ReplicationContext:
         """Return a live broker's epoch, None for one that is not alive."""
         node = self.metadata.brokers.get(broker_id)
         return None if node is None else node.epoch
+
+    def session_changed(self, event: SessionEvent) -> None:
+        """Take note of what became of this broker's session."""
+        self.holds_lease = event is SessionEvent.CONNECTED
+        self.sessions_lost += event is SessionEvent.EXPIRED
 
     def read_state(self, topic_partition: TopicPartition) -> None:
         """Have the stored state of a partition read, and shown to the broker if it is newer."""
@@ -95,6 +105,7 @@ class LeaderRole:
         "_deletions",
         "_durable_waiters",
         "_partition",
+        "_session",
         "_sizes",
         "_stopped",
         "_unanswered_since_ms",
@@ -106,6 +117,7 @@ class LeaderRole:
     ) -> None:
         self._partition = partition
         self._context = context
+        self._session = context.sessions_lost
         self._durable_waiters = CommitWaiters()
         self._deletions: list[tuple[Offset, CommitCallback]] = []
         self._sizes: deque[tuple[Offset, int]] = deque()
@@ -136,6 +148,8 @@ class LeaderRole:
     def on_state(self, state: PartitionState) -> None:
         """Take over a newer state in which this broker leads."""
         self._unanswered_since_ms = None
+        if newer(state, self.machine.state):
+            self._session = self._context.sessions_lost
         end = self._partition.log.log_end_offset
         self._carry_out(self.machine.on_state(state, self._now_ms(), epoch_start_offset=end))
 
@@ -184,6 +198,16 @@ class LeaderRole:
         """Refuse a write with acks=all while too few replicas are in sync."""
         if self.machine.is_under_min_isr:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+
+    def check_lease(self) -> None:
+        """Refuse a write where ``leader.lease`` asks for it and another broker may lead by now."""
+        context = self._context
+        if context.holds_lease and self._session == context.sessions_lost:
+            return
+        if context.config.current.leader_lease:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker's session may have expired"
+            )
 
     def error_once_committed(self) -> KafkaError | None:
         """Return what a write that is committed is answered with: too few replicas may be in sync

@@ -49,18 +49,17 @@ class ClusterHome:
             local_log_end=self._log_end,
             on_epoch=self._registered,
         )
-        parts.partitions.replicas = ReplicaManager(
-            ReplicationContext(
-                broker_id=config.broker,
-                clock=parts.clock,
-                config=parts.dynamic,
-                metadata=parts.metadata,
-                proposer=self._member.proposals,
-                states=self._member,
-                on_state_read=self._member.state_read,
-            ),
-            self._member.channels,
+        context = ReplicationContext(
+            broker_id=config.broker,
+            clock=parts.clock,
+            config=parts.dynamic,
+            metadata=parts.metadata,
+            proposer=self._member.proposals,
+            states=self._member,
+            on_state_read=self._member.state_read,
         )
+        self._store.watch_session(context.session_changed)
+        parts.partitions.replicas = ReplicaManager(context, self._member.channels)
         self.member: ClusterMember | None = self._member
 
     def open(self) -> None:

@@ -189,6 +189,7 @@ def test_all_settings_of_kafka_4_3_are_known_and_no_others() -> None:
     assert sum(key.kafka and not key.internal for key in keys) == 340
     assert {key.name for key in keys if not key.kafka} == {
         "auto.create.topics.max.count",
+        "leader.lease",
         "log.flush.policy",
         "socket.request.read.timeout.ms",
         "socket.unsent.max.bytes",

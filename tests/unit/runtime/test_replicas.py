@@ -9,6 +9,7 @@ from tests.unit.runtime.replica_site import LAG_MS, TOPIC, TOPIC_ID, ClusterSite
 
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode
+from millstream.model.metadata_store import SessionEvent
 from millstream.protocol.api import ApiKey
 from millstream.protocol.message import Response
 from millstream.protocol.messages.delete_records import (
@@ -603,3 +604,36 @@ def test_a_consumer_waits_at_a_follower_for_what_is_committed() -> None:
     response = reply.result()
     assert isinstance(response, FetchResponse)
     assert bytes_of(response.responses[0].partitions[0]) == site[1].values()[0]
+
+
+# The lease of a leader
+
+
+def session(site: ClusterSite, event: SessionEvent) -> None:
+    replicas = site[1].partitions.replicas
+    assert replicas is not None
+    replicas.context.session_changed(event)
+
+
+def test_a_zombie_accepts_acks_one_unless_it_needs_a_lease() -> None:
+    site = ClusterSite()
+    session(site, SessionEvent.SILENT)
+    assert site[1].produce(acks=1).error is ErrorCode.NONE
+
+
+def test_with_a_lease_a_zombie_refuses_every_write() -> None:
+    site = ClusterSite(leader_lease="true")
+    assert site[1].produce(acks=1).error is ErrorCode.NONE
+    session(site, SessionEvent.SILENT)
+    assert site[1].produce(acks=1).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    session(site, SessionEvent.CONNECTED)
+    assert site[1].produce(acks=1).error is ErrorCode.NONE
+
+
+def test_an_expired_session_ends_a_lease_until_the_controller_says_more() -> None:
+    site = ClusterSite(leader_lease="true")
+    session(site, SessionEvent.EXPIRED)
+    session(site, SessionEvent.CONNECTED)
+    assert site[1].produce(acks=1).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    site.controller.elect(1)
+    assert site[1].produce(acks=1).error is ErrorCode.NONE

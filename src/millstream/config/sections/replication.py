@@ -71,6 +71,15 @@ class ReplicationSettings(Config):
         None,
         "Time in milliseconds between two writes of the high watermarks.",
     )
+    leader_lease: bool = boolean(
+        "leader.lease",
+        False,
+        "Whether a leader refuses writes while the metadata store has not answered for a session "
+        "time-out: another broker may lead by then, and what only acks=1 acknowledged would be "
+        "lost.",
+        internal=True,
+        kafka=False,
+    )
     replica_selector_class: str | None = string(
         "replica.selector.class",
         None,
