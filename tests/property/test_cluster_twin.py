@@ -83,7 +83,7 @@ class Story:
         ]
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 2**32), min_isr=st.sampled_from((1, 2)))
 def test_what_was_acknowledged_is_there_in_the_end(seed: int, min_isr: int) -> None:
     story = Story(seed, min_isr)
