@@ -3,6 +3,10 @@
 ``Producer``, ``Consumer`` and ``Admin`` here are for programs with threads; `millstream.client.aio`
 has the same for asyncio. Both drive one core (`core/`), which knows no socket, clock or thread.
 Names load when they are first used, so that a tool pays only for what it needs.
+
+Beside them stands a plain blocking client without a thread, used by one thread at a time: Spark's
+executors and some tools ask one request after the other through `cluster.Cluster`. It shares the
+sans-IO side of a connection (`conversation`), values and settings' addresses with the others.
 """
 
 from __future__ import annotations

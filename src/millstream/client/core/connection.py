@@ -13,6 +13,7 @@ flight fails with it (Kafka: ``NetworkClient.handleTimedOutRequests``).
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -83,6 +84,8 @@ class _Attempt:
 
 
 _NEVER: Final = float("inf")
+
+log = logging.getLogger("millstream.client.connection")
 
 
 class NodeConnection:
@@ -353,6 +356,7 @@ class NodeConnection:
         self.state = State.IDLE
         self._muted_until_ms = 0.0
         if failed:
+            log.info("%s", error)
             self._retry_at_ms = self._loop.now_ms() + backoff_ms(
                 self._loop,
                 self.failures,

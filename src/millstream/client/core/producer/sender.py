@@ -403,6 +403,7 @@ class Sender:
     def _finish(
         self, batch: ProducerBatch, error: Exception, outcome: Outcome | None = None
     ) -> None:
+        log.info("%d records for %s failed: %s", batch.count, batch.place, error)
         batch.fail(error, outcome.record_errors if outcome is not None else None)
         self._metrics.failed(batch)
         self._tell(batch)
@@ -424,7 +425,7 @@ class Sender:
 
     def _split(self, batch: ProducerBatch) -> None:
         """Send the halves of a batch that is too large for the broker."""
-        log.warning("a batch of %d bytes for %s is too large and is split", batch.size, batch.place)
+        log.info("a batch of %d bytes for %s is too large and is split", batch.size, batch.place)
         parts = self._answers.halves(batch)
         if self.sequences is not None:
             self.sequences.replaced(batch, parts)
