@@ -116,12 +116,20 @@ class Membership:
         self._attempts = 0
         self._heartbeat: TimerHandle | None = None
         self._fatal: Exception | None = None
+        self._wanted = True
+        """False from leaving on until the user polls as a member again."""
         self._closed = False
 
     @property
     def rejoin_needed(self) -> bool:
         """True when the next poll begins a rebalance, or one is under way."""
         return self._rejoin_reason is not None
+
+    @property
+    def _goes_on(self) -> bool:
+        """True while a rebalance has to be tried (again)."""
+        ended = self._closed or self._fatal is not None
+        return self.rejoin_needed and self._wanted and not ended
 
     @property
     def stable_group(self) -> GroupMetadata | None:
@@ -133,6 +141,7 @@ class Membership:
         self.last_poll_ms = self._loop.now_ms()
         if self._fatal is not None:
             raise self._fatal
+        self._wanted = True
         self.polled.notify()
         if self.rejoin_needed and not self.is_rebalancing and not self._closed:
             self.is_rebalancing = True
@@ -171,6 +180,7 @@ class Membership:
         self.state = MemberState.UNJOINED
         self._era += 1
         self.group = group._replace(generation_id=-1, member_id="")
+        self._wanted = False
         self._rejoin_reason = "the consumer subscribes anew"
         self._needs_prepare = True
         if (
@@ -194,7 +204,7 @@ class Membership:
         began = self._loop.now_ms()
         self._attempts = 0
         try:
-            while self.rejoin_needed and not self._closed and self._fatal is None:
+            while self._goes_on:
                 if await self._attempt():
                     self._metrics.rebalances.add(self._loop.now_ms() - began)
                     self._metrics.last_rebalance_ms = self._loop.now_ms()
@@ -207,7 +217,7 @@ class Membership:
             self.fail(error) if _ends_membership(error) else self.on_failure(error)
         finally:
             self.is_rebalancing = False
-            if self.rejoin_needed:
+            if self.rejoin_needed and self._wanted:
                 self.on_attention()
 
     async def _attempt(self) -> bool:

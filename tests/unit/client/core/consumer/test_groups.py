@@ -413,3 +413,20 @@ def test_a_deleted_topic_leaves_the_group_alive(cluster: ReaderCluster) -> None:
     cluster.fill("t", 0, 5)
     settle(member, for_ms=2_000)
     assert (T[0], 14) in member.seen
+
+
+def test_who_unsubscribes_while_joining_does_not_join(cluster: ReaderCluster) -> None:
+    member = TwinMember(cluster)
+    member.subscribe(["t"])
+    member.loop.run(member.poll(100))
+    member.core.unsubscribe_now()
+    member.core.assign([T[0]])
+    settle(member)
+    joins = len(sent(cluster, JoinGroupRequest))
+    assert joins <= 2
+    assert len(member.seen) == 10
+    member.loop.run(member.core.commit(None, 5_000))
+    began = member.loop.now_ms()
+    member.loop.run(member.close())
+    assert member.loop.now_ms() - began < 1_000
+    assert cluster.commits[-1].generation == -1
