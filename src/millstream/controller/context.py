@@ -57,6 +57,8 @@ class ControllerContext:
     brokers: dict[BrokerId, LiveBroker] = field(default_factory=dict)
     shutting_down: set[BrokerId] = field(default_factory=set)
     """Brokers that are giving away their leaderships: they are given none."""
+    offline: dict[BrokerId, frozenset[tuple[TopicId, int]]] = field(default_factory=dict)
+    """Replicas that live brokers cannot serve, for their log directories have failed."""
     topics: dict[str, TopicState] = field(default_factory=dict)
     broker_configs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Dynamic settings by broker id as text; ``""`` holds those of all brokers."""
@@ -74,6 +76,13 @@ class ControllerContext:
             {broker_id: broker.continuity for broker_id, broker in self.brokers.items()},
         )
 
+    def electorate_of(self, topic_id: TopicId, index: int) -> Electorate:
+        """Return who may be elected for one partition now."""
+        place = (topic_id, index)
+        return self.electorate().without(
+            [broker_id for broker_id, places in self.offline.items() if place in places]
+        )
+
     def put_broker(self, broker: LiveBroker) -> None:
         """Put in a broker that lives, or a newer life of one."""
         self.brokers[broker.node.broker_id] = broker
@@ -83,6 +92,7 @@ class ControllerContext:
         """Take out a broker that lives no more."""
         self.brokers.pop(broker_id, None)
         self.shutting_down.discard(broker_id)
+        self.offline.pop(broker_id, None)
         self.live_brokers = sorted(self.brokers)
 
     def broker_epoch(self, broker_id: BrokerId) -> int:

@@ -89,6 +89,7 @@ class ApiKey(IntEnum):
     STOP_LEADING = 10002
     ENSURE_TOPIC = 10003
     DESCRIBE_REPLICAS = 10004
+    REPORT_OFFLINE = 10005
 
 
 FIRST_INTERNAL_KEY: Final = 10_000
@@ -177,6 +178,7 @@ APIS: Final[dict[int, Api]] = {
     ApiKey.STOP_LEADING: Api("StopLeading", 0, 0, 0),
     ApiKey.ENSURE_TOPIC: Api("EnsureTopic", 0, 0, 0),
     ApiKey.DESCRIBE_REPLICAS: Api("DescribeReplicas", 0, 0, 0),
+    ApiKey.REPORT_OFFLINE: Api("ReportOffline", 0, 0, 0),
 }
 
 

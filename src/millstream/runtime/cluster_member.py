@@ -8,8 +8,8 @@ leaderships away first.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from millstream.config.dynamic import DynamicConfig
@@ -26,7 +26,7 @@ from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
 from millstream.model.leadership import PartitionState
 from millstream.model.metadata_store import MetadataStore, MetadataStoreError
-from millstream.model.topic import TopicPartition, topic_id_to_text
+from millstream.model.topic import TopicId, TopicPartition, topic_id_to_text
 from millstream.protocol.message import Request, Response
 from millstream.protocol.messages.ensure_topic import EnsureTopicRequest, EnsureTopicResponse
 from millstream.protocol.messages.stop_leading import StopLeadingRequest, StopLeadingResponse
@@ -41,6 +41,7 @@ from millstream.runtime.controller_watch import ControllerWatch
 from millstream.runtime.isr_proposals import IsrProposals
 from millstream.runtime.metadata_cache import TopicImage
 from millstream.runtime.metadata_messages import topic_update
+from millstream.runtime.offline_reporter import OfflineReporter
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,16 @@ _ASK_AGAIN: Final = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class KeptReplicas:
+    """What the cluster asks of the replicas on this broker: how far one reaches (None for one that
+    is not here), and which cannot be served.
+    """
+
+    log_end: Callable[[TopicPartition], LogEnd | None]
+    offline: Callable[[], Collection[TopicPartition]]
+
+
 class ClusterMember:
     """Everything of a broker that deals with the rest of its cluster."""
 
@@ -72,7 +83,7 @@ class ClusterMember:
         *,
         listener_name: str,
         session_timeout_ms: int,
-        local_log_end: Callable[[TopicPartition], LogEnd | None],
+        kept: KeptReplicas,
         on_epoch: Callable[[int, int], None],
     ) -> None:
         """``on_epoch`` hears each new broker epoch, and the continuity that goes with it."""
@@ -85,8 +96,9 @@ class ClusterMember:
         self._node: BrokerNode | None = None
         self._last_heard_ms = 0.0
         self._rebalance_timer: TimerHandle | None = None
+        self._reporter = OfflineReporter(self, kept.offline)
         self.broker_id = config.static.broker
-        self.local_log_end = local_log_end
+        self.local_log_end = kept.log_end
         self.channels = BrokerChannels(
             network,
             clock,
@@ -94,7 +106,7 @@ class ClusterMember:
             endpoint_of=self.endpoint_of,
         )
         self.leading = ClusterController(
-            controller.desk, self.broker_id, self.send, local_log_end=local_log_end
+            controller.desk, self.broker_id, self.send, local_log_end=kept.log_end
         )
         """This broker as the controller, whenever it is."""
         controller.replicas = self.leading.replicas
@@ -200,6 +212,12 @@ class ClusterMember:
         """Send one of the messages between brokers."""
         return self.channels.send(broker_id, request, timeout_ms, version=0, lane=CONTROLLER_LANE)
 
+    def report_here(
+        self, broker_epoch: int, places: Collection[tuple[TopicId, int]]
+    ) -> Deferred[None]:
+        """Tell the controller on this broker what cannot be served here."""
+        return self.leading.replicas.report_offline(self.broker_id, broker_epoch, tuple(places))
+
     def forward(self, request: Request, version: int) -> Deferred[Response]:
         """Have the controller answer a client's request; NOT_CONTROLLER when there is none."""
         controller_id = self._local.cache.controller_id
@@ -290,8 +308,9 @@ class ClusterMember:
     # --- is there a controller? (``controller_watch.Seat``) ---------------------------------------
 
     def heard(self) -> None:
-        """Take note that a controller lives."""
+        """Take note that a controller lives, and tell it what cannot be served here."""
         self._last_heard_ms = self._clock.monotonic_ms()
+        self._reporter.look(self._local)
 
     def endpoint(self) -> Endpoint | None:
         """Return where the controller listens; None when nobody knows, or it is this broker."""
@@ -302,6 +321,8 @@ class ClusterMember:
 
     def last_heard_ms(self) -> float:
         """Return when the controller was heard of last."""
+        if self._controller.desk.active:
+            self.heard()
         return self._last_heard_ms
 
     def gone(self) -> None:

@@ -33,8 +33,9 @@ from millstream.model.metadata_store import MetadataStore
 from millstream.model.topic import INTERNAL_TOPICS, TopicId, TopicPartition
 from millstream.runtime.broker_metadata import BrokerMetadata, BrokerStateListener
 from millstream.runtime.controller_desk import ControllerDesk, RandomBytes
+from millstream.runtime.last_resort_elections import LogEnds
 from millstream.runtime.metadata_cache import MetadataCache, TopicImage
-from millstream.runtime.replica_control import LogEnds, ReplicaControl
+from millstream.runtime.replica_control import ReplicaControl
 from millstream.runtime.standalone_seat import StandaloneSeat
 
 __all__ = ["BrokerStateListener", "ControllerRuntime"]

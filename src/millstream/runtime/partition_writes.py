@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from millstream.controller import paths, payloads
 from millstream.controller.context import TopicState
+from millstream.controller.election import Electorate
 from millstream.model.leadership import PartitionState
 from millstream.model.metadata_store import Operation, SetData
 from millstream.model.topic import TopicPartition
@@ -37,12 +38,19 @@ class PartitionWrites:
             return None
         return topic.partitions[place.partition]
 
-    def each(self, plan: Callable[[TopicState, PartitionState], PartitionState]) -> Changes:
+    def each(
+        self, plan: Callable[[TopicState, PartitionState, Electorate], PartitionState]
+    ) -> Changes:
         """Return what a rule changes over all partitions."""
         changes: Changes = {}
-        for topic in self._desk.context.topics.values():
+        context = self._desk.context
+        everywhere = context.electorate()
+        for topic in context.topics.values():
             for index, state in enumerate(topic.partitions):
-                after = plan(topic, state)
+                electorate = everywhere
+                if context.offline:
+                    electorate = context.electorate_of(topic.topic_id, index)
+                after = plan(topic, state, electorate)
                 if after is not state:
                     changes[TopicPartition(topic.name, index)] = after
         return changes

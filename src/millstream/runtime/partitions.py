@@ -91,6 +91,11 @@ class Partitions:
         slots = self.by_name.get(topic)
         return slots[index] if slots is not None and 0 <= index < len(slots) else None
 
+    @property
+    def offline(self) -> frozenset[TopicPartition]:
+        """Replicas that cannot be served: their log directory has failed, or their log."""
+        return frozenset(self._offline)
+
     def replica(self, topic: str, index: int) -> Partition | None:
         """Return the replica kept here, whether it leads or follows, or None."""
         return self._hosted.get(TopicPartition(topic, index))

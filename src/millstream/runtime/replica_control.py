@@ -8,21 +8,19 @@ moving, one that has no leader may get one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from typing import Final
 
 from millstream.controller import paths, reassignment, topic_deletion
 from millstream.controller.broker_changes import broker_changes
-from millstream.controller.context import ControllerContext, LiveBroker, TopicState
+from millstream.controller.context import ControllerContext, LiveBroker
 from millstream.controller.election import (
-    LogEnd,
+    Electorate,
     after_joining,
     after_leaving,
     before_shutdown,
-    elect_longest,
     last_resort,
     preferred,
 )
@@ -34,20 +32,14 @@ from millstream.model.leadership import NO_LEADER, PartitionState
 from millstream.model.metadata_store import Delete
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.runtime.controller_desk import ControllerDesk
+from millstream.runtime.last_resort_elections import (
+    AskLogs,
+    ElectionResults,
+    LastResortElections,
+)
 from millstream.runtime.partition_writes import Changes, PartitionWrites
 
 log = logging.getLogger(__name__)
-
-LogEnds = Mapping[TopicPartition, Mapping[BrokerId, LogEnd]]
-
-AskLogs = Callable[[Mapping[TopicPartition, Sequence[BrokerId]]], Deferred[LogEnds]]
-"""Asks brokers how far their logs reach; who does not answer is left out."""
-
-
-ElectionResults = dict[TopicPartition, KafkaError | None]
-"""What became of each partition; None is success."""
-
-ASK_AGAIN_MS: Final = 1_000
 
 
 class ElectionType(Enum):
@@ -76,10 +68,12 @@ class ReplicaControl:
     def __init__(self, desk: ControllerDesk, ask_logs: AskLogs) -> None:
         self._desk = desk
         self._partitions = PartitionWrites(desk)
-        self._ask_logs = ask_logs
-        self._asking: set[TopicPartition] = set()
-        self.unclean_elections = 0
+        self._last_resort = LastResortElections(desk, self._partitions, ask_logs)
+
+    @property
+    def unclean_elections(self) -> int:
         """Leaders that were elected although they may lack records."""
+        return self._last_resort.count
 
     @property
     def _context(self) -> ControllerContext:
@@ -104,7 +98,7 @@ class ReplicaControl:
         if changes.joined:
             log.info("brokers that came: %s", sorted(changes.joined_ids))
             await self._partitions.apply(self._after_joining(changes.joined_ids))
-        self._seek_last_resort()
+        self._last_resort.seek()
 
     async def reconcile(self) -> None:
         """Bring all partitions into agreement with who lives: a controller's first event."""
@@ -123,12 +117,11 @@ class ReplicaControl:
             for topic in context.topics.values()
             for index, state in enumerate(topic.partitions)
         )
-        self._seek_last_resort()
+        self._last_resort.seek()
 
     def _after_leaving(self, gone: frozenset[BrokerId]) -> Changes:
-        electorate = self._context.electorate()
         return self._partitions.each(
-            lambda topic, state: after_leaving(
+            lambda topic, state, electorate: after_leaving(
                 state,
                 gone,
                 electorate,
@@ -138,9 +131,8 @@ class ReplicaControl:
         )
 
     def _after_joining(self, joined: frozenset[BrokerId]) -> Changes:
-        electorate = self._context.electorate()
         return self._partitions.each(
-            lambda topic, state: after_joining(
+            lambda topic, state, electorate: after_joining(
                 state,
                 joined,
                 electorate,
@@ -194,6 +186,40 @@ class ReplicaControl:
             del context.broker_configs[name]
             self._desk.show_broker_configs()
         await self._let_go(broker_id, waited_for)
+
+    def report_offline(
+        self, broker_id: BrokerId, broker_epoch: int, places: Sequence[tuple[TopicId, int]]
+    ) -> Deferred[None]:
+        """Take note of all replicas that a broker cannot serve: it leads none of them."""
+        return self._desk.submit(lambda: self._report_offline(broker_id, broker_epoch, places))
+
+    async def _report_offline(
+        self, broker_id: BrokerId, broker_epoch: int, places: Sequence[tuple[TopicId, int]]
+    ) -> None:
+        context = self._context
+        check_sender(context, broker_id, broker_epoch)
+        offline = frozenset(places)
+        if offline == context.offline.get(broker_id, frozenset()):
+            return
+        log.warning("broker %d cannot serve %d of its replicas", broker_id, len(offline))
+        context.offline[broker_id] = offline
+        changes: Changes = {}
+        for topic_id, index in places:
+            topic = context.topic_by_id(topic_id)
+            if topic is None or not 0 <= index < len(topic.partitions):
+                continue
+            state = topic.partitions[index]
+            after = after_leaving(
+                state,
+                frozenset((broker_id,)),
+                context.electorate_of(topic_id, index),
+                min_insync_replicas=self._desk.min_insync_replicas(topic),
+                controller_epoch=context.controller_epoch,
+            )
+            if after is not state:
+                changes[TopicPartition(topic.name, index)] = after
+        await self._partitions.apply(changes)
+        self._last_resort.seek()
 
     # --- in-sync replicas ----------------------------------------------------------------------
 
@@ -250,15 +276,15 @@ class ReplicaControl:
                 continue
             try:
                 if election_type is ElectionType.PREFERRED:
-                    changes[place] = self._plan_preferred(state)
+                    changes[place] = self._plan_preferred(place, state)
                 else:
-                    unclean[place] = self._plan_unclean(state)
+                    unclean[place] = self._plan_unclean(place, state)
                 results[place] = None
             except KafkaError as error:
                 results[place] = error
         await self._partitions.apply(changes)
         if unclean:
-            results |= await self._elect_longest(unclean, unclean=True)
+            results |= await self._last_resort.elect(unclean, unclean=True)
         if partitions is None:
             not_needed = ErrorCode.ELECTION_NOT_NEEDED
             results = {
@@ -268,10 +294,14 @@ class ReplicaControl:
             }
         return results
 
-    def _plan_preferred(self, state: PartitionState) -> PartitionState:
+    def _electorate(self, place: TopicPartition) -> Electorate:
+        topic = self._context.topics[place.topic]
+        return self._context.electorate_of(topic.topic_id, place.partition)
+
+    def _plan_preferred(self, place: TopicPartition, state: PartitionState) -> PartitionState:
         after = preferred(
             state,
-            self._context.electorate(),
+            self._electorate(place),
             controller_epoch=self._context.controller_epoch,
         )
         if after is state:
@@ -285,12 +315,12 @@ class ReplicaControl:
             )
         return after
 
-    def _plan_unclean(self, state: PartitionState) -> Sequence[BrokerId]:
+    def _plan_unclean(self, place: TopicPartition, state: PartitionState) -> Sequence[BrokerId]:
         if state.leader != NO_LEADER:
             raise KafkaError(
                 ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
             )
-        found = last_resort(state, self._context.electorate(), allow_unclean=True)
+        found = last_resort(state, self._electorate(place), allow_unclean=True)
         if found is None:
             raise KafkaError(
                 ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No replica of the partition is alive."
@@ -320,75 +350,6 @@ class ReplicaControl:
         if chosen:
             await self._elect(ElectionType.PREFERRED, chosen)
 
-    # --- where nobody is known to have everything ----------------------------------------------
-
-    def _seek_last_resort(self) -> None:
-        """Compare logs where that is the only way to a leader."""
-        wanted: dict[bool, dict[TopicPartition, Sequence[BrokerId]]] = {True: {}, False: {}}
-        electorate = self._context.electorate()
-        for topic in self._context.topics.values():
-            allow = self._desk.allows_unclean_election(topic)
-            for index, state in enumerate(topic.partitions):
-                place = TopicPartition(topic.name, index)
-                if state.leader != NO_LEADER or place in self._asking:
-                    continue
-                found = last_resort(state, electorate, allow_unclean=allow)
-                if found is not None:
-                    wanted[found.unclean][place] = found.candidates
-        for unclean, candidates in wanted.items():
-            if candidates:
-                self._asking.update(candidates)
-                done = self._desk.submit(partial(self._elect_longest, candidates, unclean=unclean))
-                done.on_done(partial(self._asked, candidates))
-
-    def _asked(
-        self, candidates: Mapping[TopicPartition, object], done: Deferred[ElectionResults]
-    ) -> None:
-        """Ask again later where nobody could be elected: somebody may not have answered."""
-        self._asking.difference_update(candidates)
-        try:
-            again = any(error is not None for error in done.result().values())
-        except KafkaError as error:
-            log.info("logs could not be compared: %s", error)
-            return
-        if again:
-            self._desk.clock.call_later(ASK_AGAIN_MS, self._ask_again)
-
-    def _ask_again(self) -> None:
-        if self._desk.active:
-            self._seek_last_resort()
-
-    async def _elect_longest(
-        self, candidates: Mapping[TopicPartition, Sequence[BrokerId]], *, unclean: bool
-    ) -> ElectionResults:
-        ends = await self._ask_logs(candidates)
-        self._desk.check_active()
-        results: ElectionResults = {}
-        changes: Changes = {}
-        for place, asked in candidates.items():
-            state = self._partitions.find(place)
-            found = ends.get(place, {})
-            complete = unclean or len(found) == len(asked)
-            if state is None or state.leader != NO_LEADER or not found or not complete:
-                results[place] = KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
-                continue
-            log.warning(
-                "%s: nobody is known to have everything; the longest log of %s is to lead%s",
-                place,
-                sorted(found),
-                " (unclean)" if unclean else "",
-            )
-            self.unclean_elections += 1
-            changes[place] = elect_longest(
-                state,
-                found,
-                controller_epoch=self._context.controller_epoch,
-                broker_epochs=self._desk.broker_epochs(),
-            )
-            results[place] = None
-        await self._partitions.apply(changes)
-        return results
-
     # --- a broker that stops -------------------------------------------------------------------
 
     def stop_leading(
@@ -403,7 +364,6 @@ class ReplicaControl:
         if broker_id not in context.shutting_down:
             log.info("broker %d is about to stop", broker_id)
         context.shutting_down.add(broker_id)
-        electorate = context.electorate()
         changes: Changes = {}
         remaining = []
         for topic in context.topics.values():
@@ -412,7 +372,7 @@ class ReplicaControl:
                 after = before_shutdown(
                     state,
                     broker_id,
-                    electorate,
+                    context.electorate_of(topic.topic_id, index),
                     min_insync_replicas=self._desk.min_insync_replicas(topic),
                     controller_epoch=context.controller_epoch,
                 )
@@ -439,7 +399,7 @@ class ReplicaControl:
                 results[place] = NOT_HERE
                 continue
             try:
-                after = self._plan_move(self._context.topics[place.topic], state, each.target)
+                after = self._plan_move(place, state, each.target)
             except KafkaError as error:
                 results[place] = error
                 continue
@@ -450,14 +410,14 @@ class ReplicaControl:
         return results
 
     def _plan_move(
-        self, topic: TopicState, state: PartitionState, target: Sequence[int] | None
+        self, place: TopicPartition, state: PartitionState, target: Sequence[int] | None
     ) -> PartitionState:
         context = self._context
-        minimum = self._desk.min_insync_replicas(topic)
+        minimum = self._desk.min_insync_replicas(context.topics[place.topic])
         if target is None:
             return reassignment.cancel(
                 state,
-                context.electorate(),
+                self._electorate(place),
                 min_insync_replicas=minimum,
                 controller_epoch=context.controller_epoch,
             )
@@ -465,7 +425,7 @@ class ReplicaControl:
             state,
             target,
             context.live_brokers,
-            context.electorate(),
+            self._electorate(place),
             min_insync_replicas=minimum,
             controller_epoch=context.controller_epoch,
         )
@@ -476,7 +436,7 @@ class ReplicaControl:
             topic = self._context.topics[place.topic]
             after = reassignment.settle(
                 state,
-                self._context.electorate(),
+                self._electorate(place),
                 min_insync_replicas=self._desk.min_insync_replicas(topic),
                 controller_epoch=self._context.controller_epoch,
             )

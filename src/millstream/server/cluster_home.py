@@ -14,7 +14,7 @@ from millstream.model.metadata_store import ConnectionLossError, MetadataStoreEr
 from millstream.model.topic import TopicPartition
 from millstream.net.channel import LoopNetwork
 from millstream.runtime.broker_metadata import BrokerStateListener
-from millstream.runtime.cluster_member import ClusterMember
+from millstream.runtime.cluster_member import ClusterMember, KeptReplicas
 from millstream.runtime.leader_role import ReplicationContext
 from millstream.runtime.replica_manager import ReplicaManager
 from millstream.server.metadata_home import BrokerParts
@@ -46,7 +46,7 @@ class ClusterHome:
             LoopNetwork(parts.loop),
             listener_name=_inter_broker_listener(parts),
             session_timeout_ms=config.zookeeper_session_timeout_ms,
-            local_log_end=self._log_end,
+            kept=KeptReplicas(self._log_end, lambda: parts.partitions.offline),
             on_epoch=self._registered,
         )
         context = ReplicationContext(

@@ -385,6 +385,29 @@ def test_a_topic_may_allow_unclean_elections() -> None:
     assert site.controller.state("t").leader == 3
 
 
+def test_replicas_whose_disk_has_failed_are_led_by_others_until_their_broker_comes_again() -> None:
+    site = three()
+    site.create("t", (3, 1, 2))
+    site.create("u", (3,))
+    topics = {name: site.controller.local.cache.topic(name) for name in ("t", "u")}
+    places = [(image.topic_id, 0) for image in topics.values() if image is not None]
+    control = site.controller.runtime.replicas
+    for _ in range(2):
+        epoch = site.members[3].local.broker_epoch or 0
+        site.wait(control.report_offline(BrokerId(3), epoch, places))
+    site.settle()
+    state = site.members[2].state("t")
+    assert (state.leader, state.isr, state.leader_epoch) == (1, (1, 2), 1)
+    assert site.members[2].state("u").leader == -1
+    site.add(4)
+    assert site.members[2].state("u").leader == -1, "its broker lives, its disk does not"
+    refused = control.elect(ElectionType.UNCLEAN, [TopicPartition("u", 0)]).result()
+    assert refused[TopicPartition("u", 0)] is not None
+    site.members[3].store.expire()
+    site.settle()
+    assert site.members[2].state("u").leader == 3
+
+
 # --- moves -------------------------------------------------------------------------------------
 
 
