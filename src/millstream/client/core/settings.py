@@ -181,6 +181,16 @@ class ProducerSettings(ClientSettings):
     metadata_max_idle_ms: float = setting(milliseconds(5_000), 300_000)
     allow_auto_create_topics: bool = setting(boolean, True)
 
+    @property
+    def compression_level(self) -> int | None:
+        """The level that is set for the codec in use; None is Kafka's default."""
+        levels = {
+            Codec.GZIP: self.compression_gzip_level,
+            Codec.LZ4: self.compression_lz4_level,
+            Codec.ZSTD: self.compression_zstd_level,
+        }
+        return levels.get(self.compression_type)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminSettings(ClientSettings):

@@ -28,32 +28,27 @@ from millstream.client.core.producer.accumulator import (
 from millstream.client.core.producer.answers import AnswerReader, Outcome
 from millstream.client.core.producer.batch import ProducerBatch
 from millstream.client.core.producer.metrics import ProducerMetrics
+from millstream.client.core.producer.producer_id import ProducerIdSource
 from millstream.client.core.producer.sequences import Sequences
 from millstream.client.core.settings import ProducerSettings
 from millstream.client.core.waiting import backoff_ms, sleep
-from millstream.client.errors import BrokerError, ClientError, ClosedError, TimedOutError
+from millstream.client.errors import BrokerError, ClientError, TimedOutError
 from millstream.client.errors import is_retriable as may_retry
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
 from millstream.model.topic import ZERO_TOPIC_ID
 from millstream.protocol.encoding import MessageError
 from millstream.protocol.message import Response
-from millstream.protocol.messages.init_producer_id import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
 from millstream.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from millstream.records.compression import Codec
 
 log = logging.getLogger("millstream.client.producer")
 
 _LAST_VERSION_WITH_NAMES = 12
-_NO_TRANSACTION_TIMEOUT_MS = 0x7FFFFFFF
 _NEVER = float("inf")
 
 
@@ -76,6 +71,7 @@ class Sender:
         self._settings = settings
         self._metrics = metrics
         self._answers = AnswerReader(metadata)
+        self._producer_ids = ProducerIdSource(network, settings)
         self._in_flight: dict[int, int] = {}
         self._muted: set[object] = set()
         self._connecting: set[int] = set()
@@ -84,7 +80,6 @@ class Sender:
         self._timer: TimerHandle | None = None
         self._is_woken = False
         self._is_closed = False
-        self._asks_for_id = False
         self._turns = 0
         metadata.on_change(self.wake)
         metadata.on_recreated(self._forget_topic)
@@ -136,14 +131,11 @@ class Sender:
                 # They stand in order of their creation.
                 return expires_ms
             if batch.in_network:
-                self._expire_in_network(batch)
+                # Its sender is told now; the answer, when it comes, still tells the sequences.
+                self._finish(batch, _expired(batch, limit_ms))
             else:
                 self._give_up(batch, _expired(batch, limit_ms))
         return _NEVER
-
-    def _expire_in_network(self, batch: ProducerBatch) -> None:
-        """Tell the sender now; the answer, when it comes, still tells the sequences."""
-        self._finish(batch, _expired(batch, self._settings.delivery_timeout_ms))
 
     def _ready(self, now: float) -> tuple[dict[int, list[PartitionQueue]], float]:
         accumulator, settings = self._accumulator, self._settings
@@ -276,13 +268,7 @@ class Sender:
 
     def compression_level(self) -> int | None:
         """Return the level that is set for the codec in use; None is Kafka's default."""
-        settings = self._settings
-        levels = {
-            Codec.GZIP: settings.compression_gzip_level,
-            Codec.LZ4: settings.compression_lz4_level,
-            Codec.ZSTD: settings.compression_zstd_level,
-        }
-        return levels.get(settings.compression_type)
+        return self._settings.compression_level
 
     def _send(self, leader: int, batches: list[ProducerBatch]) -> None:
         settings, now = self._settings, self._loop.now_ms()
@@ -455,49 +441,12 @@ class Sender:
                     ),
                 )
         if not sequences.identity.is_known and self._accumulator.pending:
-            self._ask_for_id(sequences)
-
-    def _ask_for_id(self, sequences: Sequences) -> None:
-        async def run() -> None:
-            attempts = 0
-            while not self._is_closed and not sequences.identity.is_known:
-                try:
-                    response = await self._network.send_any(
-                        InitProducerIdRequest(
-                            transactional_id=None,
-                            transaction_timeout_ms=_NO_TRANSACTION_TIMEOUT_MS,
-                        )
-                    )
-                    assert isinstance(response, InitProducerIdResponse)
-                    if response.error_code:
-                        raise BrokerError(ErrorCode.of(response.error_code), "a producer id")
-                except (ClientError, KafkaError) as error:
-                    if isinstance(error, ClosedError):
-                        break
-                    if not may_retry(error):
-                        self._fail_all(error)
-                    settings = self._settings
-                    await sleep(
-                        self._loop,
-                        backoff_ms(
-                            self._loop,
-                            attempts,
-                            settings.retry_backoff_ms,
-                            settings.retry_backoff_max_ms,
-                        ),
-                    )
-                    attempts += 1
-                    if not self._accumulator.pending:
-                        break
-                else:
-                    sequences.identity.producer_id = response.producer_id
-                    sequences.identity.epoch = response.producer_epoch
-            self._asks_for_id = False
-            self.wake()
-
-        if not self._asks_for_id:
-            self._asks_for_id = True
-            spawn(run())
+            self._producer_ids.ask(
+                sequences.identity,
+                is_wanted=lambda: bool(self._accumulator.pending) and not self._is_closed,
+                on_refused=self._fail_all,
+                on_end=self.wake,
+            )
 
     def _fail_all(self, error: Exception) -> None:
         """Without a producer id nothing can be sent: what waits fails."""
