@@ -29,6 +29,7 @@ class KafkaSettings:
     """What the reading client is told."""
 
     bootstrap_servers: str
+    """Empty where log directories are read without a broker."""
     client_id: str
     read_committed: bool
     request_timeout_ms: int
@@ -37,12 +38,14 @@ class KafkaSettings:
     check_crcs: bool
 
 
-def parse_kafka_settings(settings: Mapping[str, str]) -> KafkaSettings:
+def parse_kafka_settings(
+    settings: Mapping[str, str], *, needs_broker: bool = True
+) -> KafkaSettings:
     """Read settings without their ``kafka.`` prefix; ConfigError names the wrong option."""
     for name, text in settings.items():
         _refuse_what_cannot_be(name, text)
     servers = settings.get("bootstrap.servers", "").strip()
-    if not servers:
+    if not servers and needs_broker:
         raise ConfigError("option kafka.bootstrap.servers is missing")
     isolation = settings.get("isolation.level", "read_uncommitted").strip()
     if isolation not in ("read_committed", "read_uncommitted"):

@@ -47,6 +47,9 @@ _USED: Final = (
     "maxRecordsPerPartition",
     "includeHeaders",
     "columns",
+    "path",
+    "logDirs",
+    "maxBytesPerPartition",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "kafkaConsumer.pollTimeoutMs",
@@ -63,6 +66,9 @@ _OF_STREAMS_AND_SINKS: Final = (
 )
 _KNOWN: Final = {name.lower(): name for name in (*_USED, *_OF_STREAMS_AND_SINKS)}
 _KAFKA_PREFIX: Final = "kafka."
+DEFAULT_FILE_TASK_BYTES: Final = 128 << 20
+"""What one task reads of files unless ``maxBytesPerPartition`` says otherwise; Spark's own
+``maxPartitionBytes``."""
 _MILLISECONDS: Final = {
     "ms": 1,
     "s": 1_000,
@@ -139,6 +145,10 @@ class SourceOptions:
     retry_interval_ms: int
     poll_timeout_ms: int
     kafka: KafkaSettings
+    log_dirs: tuple[str, ...] = ()
+    """Log directories whose files are read instead of fetching from brokers."""
+    max_bytes_per_partition: int | None = None
+    """Bytes of log that one task reads, about, where the files are at hand."""
     trigger: TriggerLimits = TriggerLimits()
 
 
@@ -152,8 +162,9 @@ def parse_options(options: Mapping[str, str], *, streaming: bool = False) -> Sou
     strategy = given.get("startingOffsetsByTimestampStrategy", "error").lower()
     if strategy not in ("error", "latest"):
         _refuse("startingOffsetsByTimestampStrategy", "error or latest", strategy)
+    log_dirs, only = _log_dirs(given)
     return SourceOptions(
-        subscription=_subscription(given),
+        subscription=_subscription(given, is_path="path" in given, only=only),
         starting=_starting(given, streaming=streaming),
         ending=_ending(given),
         latest_when_no_timestamp_matches=strategy == "latest",
@@ -169,8 +180,12 @@ def parse_options(options: Mapping[str, str], *, streaming: bool = False) -> Sou
                 name.lower().removeprefix(_KAFKA_PREFIX): text
                 for name, text in options.items()
                 if name.lower().startswith(_KAFKA_PREFIX)
-            }
+            },
+            needs_broker=not log_dirs,
         ),
+        log_dirs=log_dirs,
+        max_bytes_per_partition=_optional_count(given, "maxBytesPerPartition")
+        or (DEFAULT_FILE_TASK_BYTES if log_dirs else None),
         trigger=_trigger(given) if streaming else TriggerLimits(),
     )
 
@@ -189,8 +204,30 @@ def _by_known_name(options: Mapping[str, str]) -> dict[str, str]:
     return given
 
 
-def _subscription(given: Mapping[str, str]) -> Subscription:
+def _log_dirs(given: Mapping[str, str]) -> tuple[tuple[str, ...], TopicPartition | None]:
+    """Return the log directories, and the one partition that ``path`` names if it does."""
+    if "path" in given:
+        if "logDirs" in given:
+            raise ConfigError("only one of the options path and logDirs can be given")
+        from millstream.spark.log_files.paths import read_path
+
+        directory, only = read_path(given["path"])
+        return (directory,), only
+    if "logDirs" not in given:
+        return (), None
+    directories = tuple(part.strip() for part in given["logDirs"].split(",") if part.strip())
+    if not directories:
+        _refuse("logDirs", "directories with commas between them", given["logDirs"])
+    return directories, None
+
+
+def _subscription(
+    given: Mapping[str, str], *, is_path: bool, only: TopicPartition | None
+) -> Subscription:
+    """Read what is subscribed to; a ``path`` without a subscription is read whole."""
     stated = [name for name in ("assign", "subscribe", "subscribePattern") if name in given]
+    if not stated and is_path:
+        return SubscribePattern(".*") if only is None else Assign((only,))
     if len(stated) != 1:
         seen = " and ".join(stated) or "none"
         raise ConfigError(

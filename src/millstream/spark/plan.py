@@ -3,54 +3,30 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar
 
-from millstream.client.cluster import Cluster, partitions_of
 from millstream.client.errors import ConnectionFailedError
-from millstream.client.offsets import EARLIEST, LATEST, end_offsets, find_offsets
-from millstream.client.settings import ClientSettings, parse_bootstrap_servers
-from millstream.model.errors import ConfigError, ErrorCode, KafkaError, MillstreamError
+from millstream.model.errors import ConfigError, MillstreamError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
-from millstream.spark.kafka_settings import KafkaSettings
-from millstream.spark.offsets import AtOffsets, lookups, resolve
-from millstream.spark.options import (
-    Assign,
-    BoundOption,
-    SourceOptions,
-    Subscribe,
-    SubscribePattern,
-    Subscription,
+from millstream.spark.offsets import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    AtOffsets,
+    lookups,
+    resolve,
 )
+from millstream.spark.options import BoundOption, SourceOptions
 from millstream.spark.ranges import OffsetRange, split
+from millstream.spark.topics import Topics, open_topics
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class DataLossError(MillstreamError):
     """Offsets that were asked for are not in the log; the text names them."""
-
-
-def connect(settings: KafkaSettings) -> Cluster:
-    """Return the cluster that ``kafka.bootstrap.servers`` names; ConfigError names the option."""
-    try:
-        addresses = parse_bootstrap_servers(settings.bootstrap_servers)
-    except ConfigError as error:
-        raise ConfigError(f"option kafka.bootstrap.servers: {error}") from None
-    return Cluster(
-        ClientSettings(
-            bootstrap_servers=addresses,
-            client_id=settings.client_id,
-            request_timeout_ms=settings.request_timeout_ms,
-        )
-    )
 
 
 def plan_ranges(options: SourceOptions) -> list[OffsetRange]:
@@ -62,14 +38,28 @@ def plan_ranges(options: SourceOptions) -> list[OffsetRange]:
     attempts_left = options.retries
     while True:
         try:
-            with connect(options.kafka) as cluster:
-                ranges = _ranges(cluster, options)
+            with open_topics(options) as topics:
+                ranges = _ranges(topics, options)
             break
         except ConnectionFailedError:
             if not attempts_left:
                 raise
             attempts_left -= 1
             time.sleep(options.retry_interval_ms / 1000)
+    return split_ranges(ranges, options)
+
+
+def split_ranges(ranges: Sequence[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
+    """Return the ranges cut into one for each task, by bytes where the files are at hand."""
+    if options.log_dirs:
+        from millstream.spark.log_files.splitting import split_by_bytes
+
+        ranges = split_by_bytes(
+            [each for each in ranges if each.size > 0],
+            options.log_dirs,
+            max_bytes=options.max_bytes_per_partition,
+            min_partitions=options.min_partitions,
+        )
     return split(
         ranges,
         min_partitions=options.min_partitions,
@@ -77,18 +67,18 @@ def plan_ranges(options: SourceOptions) -> list[OffsetRange]:
     )
 
 
-def _ranges(cluster: Cluster, options: SourceOptions) -> list[OffsetRange]:
-    places = places_of(cluster, options.subscription)
+def _ranges(topics: Topics, options: SourceOptions) -> list[OffsetRange]:
+    places = topics.places(options.subscription)
     log_ends = LogEnds(
-        end_offsets(cluster, places, which=EARLIEST),
-        end_offsets(cluster, places, which=LATEST, read_committed=options.kafka.read_committed),
+        topics.earliest(places),
+        topics.latest(places, read_committed=options.kafka.read_committed),
     )
 
-    starts = starting_offsets(cluster, options, log_ends.earliest, log_ends.latest)
+    starts = starting_offsets(topics, options, log_ends.earliest, log_ends.latest)
     ends = resolve(
         options.ending.rule,
         places,
-        _look_up(cluster, options.ending, places, log_ends),
+        _look_up(topics, options.ending, places, log_ends),
         when_nothing_matches=log_ends.latest.__getitem__,
     )
     return [
@@ -97,7 +87,7 @@ def _ranges(cluster: Cluster, options: SourceOptions) -> list[OffsetRange]:
 
 
 def starting_offsets(
-    cluster: Cluster,
+    topics: Topics,
     options: SourceOptions,
     earliest: Mapping[TopicPartition, Offset],
     latest: Mapping[TopicPartition, Offset],
@@ -119,7 +109,7 @@ def starting_offsets(
     return resolve(
         options.starting.rule,
         places,
-        _look_up(cluster, options.starting, places, LogEnds(earliest, latest)),
+        _look_up(topics, options.starting, places, LogEnds(earliest, latest)),
         when_nothing_matches=nothing_after_start,
     )
 
@@ -136,56 +126,21 @@ class LogEnds:
         return self.earliest[place], self.latest[place]
 
 
-def places_of(cluster: Cluster, subscription: Subscription) -> list[TopicPartition]:
-    """Return the partitions that are read; ConfigError names the option when one is missing."""
-    match subscription:
-        case Assign():
-            for place in subscription.partitions:
-                _existing("assign", partial(cluster.partition, place))
-            return list(subscription.partitions)
-        case Subscribe():
-            return partitions_of(
-                [
-                    _existing("subscribe", partial(cluster.topic, name))
-                    for name in subscription.topics
-                ]
-            )
-        case SubscribePattern():
-            pattern = re.compile(subscription.pattern)
-            names = sorted(
-                topic.name
-                for topic in cluster.metadata().topics.values()
-                if not topic.is_internal and pattern.fullmatch(topic.name)
-            )
-            return partitions_of([cluster.topic(name) for name in names])
-
-
-def _existing(option: str, find: Callable[[], T]) -> T:
-    try:
-        return find()
-    except KafkaError as error:
-        if error.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise ConfigError(f"option {option}: {error.message} does not exist") from None
-        raise
-
-
 def _look_up(
-    cluster: Cluster, bound: BoundOption, places: Sequence[TopicPartition], log_ends: LogEnds
+    topics: Topics, bound: BoundOption, places: Sequence[TopicPartition], log_ends: LogEnds
 ) -> dict[TopicPartition, Offset | None]:
-    """Ask the cluster what one side of the read needs to know; the ends are known already."""
+    """Ask what one side of the read needs to know; the ends are known already."""
     answers: dict[TopicPartition, Offset | None] = {}
     timestamps: dict[TopicPartition, int] = {}
     for lookup in lookups(bound.rule, places, option=bound.option):
         place = lookup.topic_partition
-        if lookup.timestamp == EARLIEST:
+        if lookup.timestamp == EARLIEST_OFFSET:
             answers[place] = log_ends.earliest[place]
-        elif lookup.timestamp == LATEST:
+        elif lookup.timestamp == LATEST_OFFSET:
             answers[place] = log_ends.latest[place]
         else:
             timestamps[place] = lookup.timestamp
-    for place, found in find_offsets(cluster, timestamps).items():
-        answers[place] = None if found is None else found.offset
-    return answers
+    return answers | topics.at_times(timestamps)
 
 
 def _range(

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -15,12 +16,15 @@ from millstream.client.errors import OffsetOutOfRangeError
 from millstream.client.fetch import Fetched, Fetcher, FetchSettings
 from millstream.client.offsets import EARLIEST, end_offsets
 from millstream.model.offsets import Offset
+from millstream.model.topic import TopicPartition
 from millstream.records.arrow_decoder import decode_arrow
 from millstream.records.batch import Batch
 from millstream.records.kernel_decoder import Selection
 from millstream.spark.kafka_settings import KafkaSettings
-from millstream.spark.plan import DataLossError, connect
+from millstream.spark.options import SourceOptions
+from millstream.spark.plan import DataLossError
 from millstream.spark.ranges import OffsetRange
+from millstream.spark.topics import connect
 
 log = logging.getLogger(__name__)
 
@@ -36,14 +40,60 @@ class ReadRules:
     kafka: KafkaSettings
     fail_on_data_loss: bool
     poll_timeout_ms: int
+    log_dirs: tuple[str, ...] = ()
+    """Where segment files may lie; a partition that is not there is fetched."""
+
+    @classmethod
+    def of(cls, options: SourceOptions, *, fail_on_data_loss: bool | None = None) -> ReadRules:
+        """Return what the options say; loss may be decided otherwise."""
+        fail = options.fail_on_data_loss if fail_on_data_loss is None else fail_on_data_loss
+        return cls(options.kafka, fail, options.poll_timeout_ms, options.log_dirs)
 
 
 def read_range(each: OffsetRange, rules: ReadRules, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range as batches of exactly ``schema``.
 
-    While Spark takes a batch the broker already prepares the next answer. Raises DataLossError for
-    offsets that are gone, KafkaError, and TimeoutError when nothing comes for ``poll_timeout_ms``.
+    Raises DataLossError for offsets that are gone, KafkaError, and TimeoutError when nothing comes
+    for ``poll_timeout_ms``.
     """
+    for fetched in _batches(each, rules):
+        rows = _decode(fetched, each, rules, schema)
+        if rows.num_rows:
+            yield from _in_pieces(rows)
+
+
+def _batches(each: OffsetRange, rules: ReadRules) -> Iterator[Fetched]:
+    if rules.log_dirs:
+        from millstream.spark.log_files.topics import find_partition
+
+        directory = find_partition(rules.log_dirs, each.topic_partition)
+        if directory is not None:
+            return _from_files(directory, each, rules)
+        if not rules.kafka.bootstrap_servers:
+            _report_loss(each.topic_partition, (each.start, each.end), rules)
+            return iter(())
+    return _over_the_wire(each, rules)
+
+
+def _from_files(directory: Path, each: OffsetRange, rules: ReadRules) -> Iterator[Fetched]:
+    from millstream.spark.log_files.reading import FileReader, FileRules, LostOffsetsError
+
+    # A broker that told how far to read may be another one, which this replica follows.
+    patience_ms = rules.poll_timeout_ms if rules.kafka.bootstrap_servers else 0
+    committed = rules.kafka.read_committed
+    reader = FileReader(
+        directory, each, FileRules(read_committed=committed, patience_ms=patience_ms)
+    )
+    while reader.position < each.end:
+        try:
+            yield from reader.read()
+        except LostOffsetsError as lost:
+            _report_loss(each.topic_partition, (lost.start, lost.next_offset), rules)
+            reader.position = lost.next_offset
+
+
+def _over_the_wire(each: OffsetRange, rules: ReadRules) -> Iterator[Fetched]:
+    """Fetch a range. While Spark takes a batch the broker already prepares the next answer."""
     place = each.topic_partition
     settings = FetchSettings(
         max_bytes=rules.kafka.fetch_max_bytes,
@@ -53,10 +103,7 @@ def read_range(each: OffsetRange, rules: ReadRules, schema: pa.Schema) -> Iterat
     with connect(rules.kafka) as cluster:
         fetcher = Fetcher(cluster, {place: each.start}, settings)
         try:
-            for fetched in _fetch(fetcher, each, rules, cluster):
-                rows = _decode(fetched, each, rules, schema)
-                if rows.num_rows:
-                    yield from _in_pieces(rows)
+            yield from _fetch(fetcher, each, rules, cluster)
         finally:
             fetcher.close()
 
@@ -97,11 +144,15 @@ def _after_loss(
     earliest = end_offsets(cluster, [place], which=EARLIEST)[place]
     # An offset that is out of range although the log starts before it: the log was cut at its end.
     next_offset = min(earliest, each.end) if earliest > error.offset else each.end
-    text = f"offsets [{error.offset}, {next_offset}) of {place} are not in the log any more"
+    _report_loss(place, (error.offset, next_offset), rules)
+    return next_offset
+
+
+def _report_loss(place: TopicPartition, lost: tuple[Offset, Offset], rules: ReadRules) -> None:
+    text = f"offsets [{lost[0]}, {lost[1]}) of {place} are not in the log any more"
     if rules.fail_on_data_loss:
         raise DataLossError(f"{text} (option failOnDataLoss=false reads what is there)") from None
     log.warning("%s", text)
-    return next_offset
 
 
 def _decode(

@@ -118,7 +118,7 @@ def read_partition(
 
     from millstream.spark.reader import ReadRules, read_range
 
-    rules = ReadRules(options.kafka, options.fail_on_data_loss, options.poll_timeout_ms)
+    rules = ReadRules.of(options)
     return read_range(partition.offsets, rules, to_arrow_schema(schema, timezone="UTC"))
 
 

@@ -21,16 +21,11 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from millstream.client.cluster import Cluster
-from millstream.client.errors import ClientError, UnsupportedVersionError
-from millstream.client.log_dirs import describe_log_dirs
-from millstream.client.offsets import EARLIEST, LATEST, end_offsets
-from millstream.model.errors import KafkaError
 from millstream.model.offsets import Offset
-from millstream.model.topic import ZERO_TOPIC_ID, TopicId, TopicPartition
+from millstream.model.topic import TopicId, TopicPartition
 from millstream.spark.options import SourceOptions
-from millstream.spark.plan import DataLossError, connect, places_of, starting_offsets
-from millstream.spark.ranges import OffsetRange, split
+from millstream.spark.plan import DataLossError, split_ranges, starting_offsets
+from millstream.spark.ranges import OffsetRange
 from millstream.spark.source import RangePartition, check_schema, read_partition
 from millstream.spark.stream_offsets import (
     StreamOffset,
@@ -38,6 +33,7 @@ from millstream.spark.stream_offsets import (
     behind,
     limit_offsets,
 )
+from millstream.spark.topics import Topics, open_topics
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,21 +48,21 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_schema(schema)
         self._options = options
         self._schema = schema
-        self._cluster: Cluster | None = None
+        self._topics: Topics | None = None
         self._target: Mapping[TopicPartition, Offset] | None = None
         self._initial: StreamOffset | None = None
         self._waiting_since: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cluster": None}  # executors get no connection
+        return {**self.__dict__, "_topics": None}  # executors get no connection
 
     # --- on the driver ---------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return where a new query begins."""
-        cluster = self._connected()
-        earliest, latest = self._ends(cluster)
-        positions = starting_offsets(cluster, self._options, earliest, latest)
+        topics = self._connected()
+        earliest, latest = self._ends(topics)
+        positions = starting_offsets(topics, self._options, earliest, latest)
         self._initial = StreamOffset(positions, positions, self._topic_ids(latest), True)
         return self._initial.to_json()
 
@@ -79,9 +75,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return how far the next micro-batch goes; ``start`` when there is nothing to do."""
-        cluster = self._connected()
+        topics = self._connected()
         since = StreamOffset.from_json(start)
-        earliest, latest = self._ends(cluster)
+        earliest, latest = self._ends(topics)
         topic_ids = self._topic_ids(latest)
         if self._target is not None:
             latest = {p: min(end, self._target.get(p, 0)) for p, end in latest.items()}
@@ -112,7 +108,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         earliest: Mapping[TopicPartition, Offset] = {}
         unknown = [place for place in until.positions if place not in began]
         if unknown:
-            earliest = end_offsets(self._connected(), unknown, which=EARLIEST)
+            earliest = self._connected().earliest(unknown)
         ranges = []
         for place, stop in sorted(until.positions.items()):
             first = began.get(place, earliest.get(place, 0))
@@ -120,11 +116,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 first = 0
             if first < stop:
                 ranges.append(OffsetRange(place, first, stop))
-        parts = split(
-            ranges,
-            min_partitions=self._options.min_partitions,
-            max_records=self._options.max_records_per_partition,
-        )
+        parts = split_ranges(ranges, self._options)
         return [RangePartition(each) for each in parts]
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -132,9 +124,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Close the connection."""
-        if self._cluster is not None:
-            self._cluster.close()
-            self._cluster = None
+        if self._topics is not None:
+            self._topics.close()
+            self._topics = None
 
     # --- in a worker -----------------------------------------------------------------------------
 
@@ -201,17 +193,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _bytes_per_offset(self, latest: Mapping[TopicPartition, Offset]) -> float:
         """Return what an offset of the topics takes in the logs, on average."""
-        cluster = self._connected()
-        try:
-            replicas = describe_log_dirs(cluster)
-        except (KafkaError, UnsupportedVersionError, ClientError) as error:
-            log.warning("maxBytesPerTrigger cannot be kept, sizes are not told: %s", error)
+        topics = self._connected()
+        sizes = topics.sizes(list(latest))
+        if not sizes:
+            log.warning("maxBytesPerTrigger cannot be kept: it is taken for offsets")
             return 1.0
-        sizes: dict[TopicPartition, int] = {}
-        for each in replicas:
-            place = each.topic_partition
-            sizes[place] = max(sizes.get(place, 0), each.size_bytes)
-        earliest = end_offsets(cluster, list(latest), which=EARLIEST)
+        earliest = topics.earliest(list(latest))
         offsets = sum(latest[place] - earliest[place] for place in latest)
         return max(sum(sizes.get(place, 0) for place in latest) / max(offsets, 1), 1.0)
 
@@ -223,23 +210,18 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- the cluster -----------------------------------------------------------------------------
 
-    def _connected(self) -> Cluster:
-        if self._cluster is None:
-            self._cluster = connect(self._options.kafka)
-        return self._cluster
+    def _connected(self) -> Topics:
+        if self._topics is None:
+            self._topics = open_topics(self._options)
+        return self._topics
 
     def _ends(
-        self, cluster: Cluster
+        self, topics: Topics
     ) -> tuple[Mapping[TopicPartition, Offset], Mapping[TopicPartition, Offset]]:
-        cluster.forget()
-        places = places_of(cluster, self._options.subscription)
+        topics.forget()
+        places = topics.places(self._options.subscription)
         committed = self._options.kafka.read_committed
-        return (
-            end_offsets(cluster, places, which=EARLIEST),
-            end_offsets(cluster, places, which=LATEST, read_committed=committed),
-        )
+        return topics.earliest(places), topics.latest(places, read_committed=committed)
 
     def _topic_ids(self, latest: Mapping[TopicPartition, Offset]) -> dict[str, TopicId]:
-        cluster = self._connected()
-        ids = {name: cluster.topic(name).topic_id for name in {p.topic for p in latest}}
-        return {name: each for name, each in ids.items() if each != ZERO_TOPIC_ID}
+        return self._connected().ids({place.topic for place in latest})

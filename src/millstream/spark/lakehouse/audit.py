@@ -17,8 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from millstream.client.cluster import Cluster
-from millstream.client.offsets import EARLIEST, end_offsets
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse import ledger as ledgers
@@ -33,9 +31,9 @@ from millstream.spark.lakehouse.intervals import (
 from millstream.spark.lakehouse.ledger import Ledger
 from millstream.spark.lakehouse.table import Table, dead_letters_of, offset_column_of, open_table
 from millstream.spark.options import SourceOptions
-from millstream.spark.plan import connect, places_of
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.reader import ReadRules, read_range
+from millstream.spark.topics import Topics, open_topics
 
 _SHOWN: Final = 5
 
@@ -99,10 +97,10 @@ def audit(options: SourceOptions, table: Table, app_id: str) -> Audit:
     offsets = table_offsets(table, skip=absent)
     letters_table = open_table(dead_letters_of(table.name))
     letters = table_offsets(letters_table) if letters_table.exists() else {}
-    with connect(options.kafka) as cluster:
-        places = sorted({*places_of(cluster, options.subscription), *offsets, *letters})
+    with open_topics(options) as topics:
+        places = sorted({*topics.places(options.subscription), *offsets, *letters})
         ledger = Ledger(table.ledger(app_id, ledgers.keys(places)))
-        finder = _GapReader(cluster, options)
+        finder = _GapReader(topics, options)
         partitions = [
             _audit_partition(
                 place,
@@ -197,9 +195,9 @@ def _file_offsets(path: str) -> dict[TopicPartition, OffsetSet]:
 class _GapReader:
     """Looks into the topic for records at offsets that a table lacks."""
 
-    def __init__(self, cluster: Cluster, options: SourceOptions) -> None:
-        self._cluster = cluster
-        self._rules = ReadRules(options.kafka, False, options.poll_timeout_ms)
+    def __init__(self, topics: Topics, options: SourceOptions) -> None:
+        self._topics = topics
+        self._rules = ReadRules.of(options, fail_on_data_loss=False)
         self._earliest: Mapping[TopicPartition, Offset] = {}
 
     def records_in(
@@ -209,7 +207,7 @@ class _GapReader:
         if place not in self._earliest:
             self._earliest = {
                 **self._earliest,
-                **end_offsets(self._cluster, [place], which=EARLIEST),
+                **self._topics.earliest([place]),
             }
         earliest = self._earliest[place]
         start, end = gap

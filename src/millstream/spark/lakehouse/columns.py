@@ -8,8 +8,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from millstream.client.cluster import Cluster
-from millstream.client.offsets import EARLIEST, LATEST, end_offsets
 from millstream.model.errors import ConfigError
 from millstream.spark.lakehouse.formats import FormatSpec
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
@@ -17,9 +15,9 @@ from millstream.spark.lakehouse.schema_file import read_schema_file, write_schem
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.widening import agree
 from millstream.spark.options import SourceOptions
-from millstream.spark.plan import places_of
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.reader import ReadRules, read_range
+from millstream.spark.topics import Topics
 
 _SAMPLE_OFFSETS: Final = 1_000
 """Offsets looked at in each partition to infer a schema."""
@@ -33,7 +31,7 @@ def schema_file_of(settings: LoadSettings) -> Path:
     return settings.schema_file or settings.table.path / "_millstream" / "schema.json"
 
 
-def format_spec(settings: LoadSettings, cluster: Cluster, options: SourceOptions) -> FormatSpec:
+def format_spec(settings: LoadSettings, topics: Topics, options: SourceOptions) -> FormatSpec:
     """Return the format with its columns; writes the schema file when there is none."""
     kind = settings.format
     given = dict(settings.format_options)
@@ -49,12 +47,12 @@ def format_spec(settings: LoadSettings, cluster: Cluster, options: SourceOptions
     if path.exists():
         columns = read_schema_file(path, form=kind)
     else:
-        columns = _infer(spec, cluster, options)
+        columns = _infer(spec, topics, options)
         write_schema_file(path, columns, form=kind)
     return FormatSpec(kind=kind, columns=columns, options=given, definition=definition)
 
 
-def _infer(spec: FormatSpec, cluster: Cluster, options: SourceOptions) -> pa.Schema:
+def _infer(spec: FormatSpec, topics: Topics, options: SourceOptions) -> pa.Schema:
     if spec.kind == "avro":
         from millstream.spark.lakehouse.formats import avro
 
@@ -67,7 +65,7 @@ def _infer(spec: FormatSpec, cluster: Cluster, options: SourceOptions) -> pa.Sch
         from millstream.spark.lakehouse.formats import text
 
         return text.default_columns(spec.options.get("pattern"))
-    sample = _sample(cluster, options)
+    sample = _sample(topics, options)
     if spec.kind == "csv":
         from millstream.spark.lakehouse.formats import csv_lines
 
@@ -91,12 +89,12 @@ def _infer_json(sample: list[bytes]) -> pa.Schema:
     return columns
 
 
-def _sample(cluster: Cluster, options: SourceOptions) -> list[bytes]:
+def _sample(topics: Topics, options: SourceOptions) -> list[bytes]:
     """Return the first values of every partition."""
-    places = places_of(cluster, options.subscription)
-    starts = end_offsets(cluster, places, which=EARLIEST)
-    ends = end_offsets(cluster, places, which=LATEST)
-    rules = ReadRules(options.kafka, False, options.poll_timeout_ms)
+    places = topics.places(options.subscription)
+    starts = topics.earliest(places)
+    ends = topics.latest(places, read_committed=options.kafka.read_committed)
+    rules = ReadRules.of(options, fail_on_data_loss=False)
     schema = pa.schema([RAW_COLUMNS.field("value")])
     values: list[bytes] = []
     for place in places:

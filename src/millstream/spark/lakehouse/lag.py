@@ -8,7 +8,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from millstream.client.offsets import EARLIEST, LATEST, end_offsets
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse import ledger as ledgers
@@ -16,9 +15,9 @@ from millstream.spark.lakehouse.formats.format import TIMESTAMP
 from millstream.spark.lakehouse.ledger import Ledger
 from millstream.spark.lakehouse.table import Table
 from millstream.spark.options import SourceOptions
-from millstream.spark.plan import connect, places_of
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.reader import ReadRules, read_range
+from millstream.spark.topics import open_topics
 
 _COUNTED_OFFSETS: Final = 50_000
 """Up to so many offsets rows are counted; beyond, an offset is taken for a row."""
@@ -45,12 +44,12 @@ class PartitionLag:
 
 def table_lag(options: SourceOptions, table: Table, app_id: str) -> list[PartitionLag]:
     """Return the lag of every partition."""
-    with connect(options.kafka) as cluster:
-        places = places_of(cluster, options.subscription)
+    with open_topics(options) as topics:
+        places = topics.places(options.subscription)
         ledger = Ledger(table.ledger(app_id, ledgers.keys(places)))
-        starts = end_offsets(cluster, places, which=EARLIEST)
+        starts = topics.earliest(places)
         committed = options.kafka.read_committed
-        ends = end_offsets(cluster, places, which=LATEST, read_committed=committed)
+        ends = topics.latest(places, read_committed=committed)
         return [
             _lag(
                 options,
@@ -69,7 +68,7 @@ def _lag(
     oldest_ms: int | None = None
     counted_end = min(end, position + _COUNTED_OFFSETS)
     if counted_end > position:
-        rules = ReadRules(options.kafka, False, options.poll_timeout_ms)
+        rules = ReadRules.of(options, fail_on_data_loss=False)
         schema = pa.schema([("timestamp", TIMESTAMP)])
         for batch in read_range(OffsetRange(place, position, counted_end), rules, schema):
             if oldest_ms is None and batch.num_rows:

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from millstream.client.cluster import Cluster
 from millstream.model.errors import ConfigError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
@@ -48,9 +47,9 @@ from millstream.spark.lakehouse.topic_reader import TopicEnds, TopicReader
 from millstream.spark.lakehouse.transform import Transform
 from millstream.spark.lakehouse.widening import changed_columns, merge
 from millstream.spark.options import SourceOptions, parse_options
-from millstream.spark.plan import connect
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.reader import ReadRules
+from millstream.spark.topics import Topics, open_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,9 +110,9 @@ class Loader:
 
     def run(self, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Load. Raises ConfigError, DataLossError, RecreatedTopicError, and what reading raises."""
-        with connect(self._options.kafka) as cluster:
-            reader = TopicReader(cluster, self._options)
-            self._prepare(cluster, reader)
+        with open_topics(self._options) as topics:
+            reader = TopicReader(topics, self._options)
+            self._prepare(topics, reader)
             goal = None if self._settings.follow else reader.ends()
             while not should_stop():
                 started = time.monotonic()
@@ -126,11 +125,11 @@ class Loader:
 
     # --- before the first batch ------------------------------------------------------------------
 
-    def _prepare(self, cluster: Cluster, reader: TopicReader) -> None:
+    def _prepare(self, topics: Topics, reader: TopicReader) -> None:
         """Make the table if need be, with the columns that its format has."""
         settings = self._settings
         if self._transform is None:
-            self._spec = format_spec(settings, cluster, self._options)
+            self._spec = format_spec(settings, topics, self._options)
             self._schema = make_format(self._spec).table_schema()
         else:
             ends = reader.ends().latest
@@ -290,7 +289,7 @@ class Loader:
             offset_column="offset",
         )
         return Landing(
-            read=ReadRules(options.kafka, options.fail_on_data_loss, options.poll_timeout_ms),
+            read=ReadRules.of(options),
             format=self._spec,
             files=self._file_rules(batch),
             dead_letters=letters if settings.dead_letters and settings.format != "raw" else None,

@@ -6,15 +6,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from millstream.client.cluster import Cluster
-from millstream.client.errors import ClientError
-from millstream.client.groups import commit_offsets
-from millstream.client.offsets import EARLIEST, LATEST, end_offsets
-from millstream.model.errors import KafkaError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.spark.options import SourceOptions
-from millstream.spark.plan import DataLossError, places_of, starting_offsets
+from millstream.spark.plan import DataLossError, starting_offsets
+from millstream.spark.topics import Topics
 
 log = logging.getLogger(__name__)
 
@@ -36,24 +32,24 @@ class TopicEnds:
 class TopicReader:
     """Looks at the topics of one load; every call sees topics and partitions that are new."""
 
-    def __init__(self, cluster: Cluster, options: SourceOptions) -> None:
-        self._cluster = cluster
+    def __init__(self, topics: Topics, options: SourceOptions) -> None:
+        self._topics = topics
         self._options = options
 
     def ends(self) -> TopicEnds:
         """Return partitions, ends and topic ids as they are now."""
-        self._cluster.forget()
-        places = places_of(self._cluster, self._options.subscription)
-        committed = self._options.kafka.read_committed
+        topics = self._topics
+        topics.forget()
+        places = topics.places(self._options.subscription)
         return TopicEnds(
-            end_offsets(self._cluster, places, which=EARLIEST),
-            end_offsets(self._cluster, places, which=LATEST, read_committed=committed),
-            {name: self._cluster.topic(name).topic_id for name in {p.topic for p in places}},
+            topics.earliest(places),
+            topics.latest(places, read_committed=self._options.kafka.read_committed),
+            topics.ids({place.topic for place in places}),
         )
 
     def starts(self, ends: TopicEnds) -> dict[TopicPartition, Offset]:
         """Return where a load begins that has nothing yet."""
-        return starting_offsets(self._cluster, self._options, ends.earliest, ends.latest)
+        return starting_offsets(self._topics, self._options, ends.earliest, ends.latest)
 
     def check(self, place: TopicPartition, position: Offset, ends: TopicEnds) -> Offset:
         """Return where reading goes on; DataLossError for offsets that are gone and count."""
@@ -74,7 +70,4 @@ class TopicReader:
 
     def commit_to_group(self, group: str, positions: Mapping[TopicPartition, Offset]) -> None:
         """Show a consumer group how far the table is; a failure is logged, for the table counts."""
-        try:
-            commit_offsets(self._cluster, group, positions)
-        except (ClientError, KafkaError) as error:
-            log.warning("the offsets of group %s were not committed: %s", group, error)
+        self._topics.commit(group, positions)
