@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from millstream.client.core.loop import ClientLoop, TimerHandle
+from millstream.client.core.loop import TimerHandle
 from millstream.client.core.metadata import MetadataView
 from millstream.client.core.network import Network
 from millstream.client.core.producer.accumulator import (
@@ -32,8 +32,7 @@ from millstream.client.core.producer.producer_id import ProducerIdSource
 from millstream.client.core.producer.sequences import Sequences
 from millstream.client.core.settings import ProducerSettings
 from millstream.client.core.waiting import backoff_ms, sleep
-from millstream.client.errors import BrokerError, ClientError, TimedOutError
-from millstream.client.errors import is_retriable as may_retry
+from millstream.client.errors import BrokerError, ClientError, TimedOutError, is_retriable
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
 from millstream.model.topic import ZERO_TOPIC_ID
@@ -65,7 +64,7 @@ class Sender:
     ) -> None:
         self.sequences = Sequences() if settings.enable_idempotence else None
         self._network = network
-        self._loop: ClientLoop = network.loop
+        self._loop = network.loop
         self._metadata = metadata
         self._accumulator = accumulator
         self._settings = settings
@@ -362,7 +361,7 @@ class Sender:
             if self.sequences.is_first(batch):
                 self.sequences.refused_as_gap(batch)
             return True
-        return may_retry(error)
+        return is_retriable(error)
 
     def _try_again(self, batch: ProducerBatch, error: Exception) -> None:
         settings = self._settings
@@ -479,13 +478,12 @@ class Sender:
 
     def outcome(self, batch: ProducerBatch) -> Deferred[None]:
         """Return a cell that is filled once the batch is done."""
-        cell: Deferred[None] = Deferred()
         with self._accumulator.lock:
-            if not batch.done:
-                batch.watchers.append(lambda: cell.complete(None))
-                return cell
-        cell.complete(None)
-        return cell
+            if batch.done:
+                return Deferred.of(None)
+            cell: Deferred[None] = Deferred()
+            batch.watchers.append(lambda: cell.complete(None))
+            return cell
 
 
 _GAPS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
