@@ -21,7 +21,7 @@ from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError, MillstreamError, StorageError
 from millstream.model.metadata_store import SessionEvent
 from millstream.model.topic import TopicId, TopicPartition
-from millstream.runtime.cluster_member import ClusterMember
+from millstream.runtime.cluster_member import ClusterMember, KeptReplicas
 from millstream.runtime.controller_runtime import ControllerRuntime
 from millstream.runtime.fetch_sessions import FetchSessions
 from millstream.runtime.leader_role import ReplicationContext
@@ -106,7 +106,7 @@ class BrokerLife:
             network.opener(self.host),
             listener_name=LISTENER,
             session_timeout_ms=SESSION_TIMEOUT_MS,
-            local_log_end=self._log_end,
+            kept=KeptReplicas(self._log_end, lambda: self.partitions.offline),
             on_epoch=self._registered,
         )
         self._join_replicas()

@@ -269,8 +269,6 @@ class Consumer:
         self._place = place
         self.name = name
         self.position = 0
-        self._high_watermark = (-1, -1)
-        """Leader epoch, and the newest high watermark that was told in it."""
 
     def start(self) -> None:
         """Read until the client is stopped."""
@@ -297,7 +295,7 @@ class Consumer:
                 self._refused(ErrorCode.of(data.error_code), epoch)
                 await client.look_again(self._place)
             else:
-                self._take(data, epoch)
+                self._take(data)
 
     def _request(self, epoch: int) -> FetchRequest:
         topic, index = self._place
@@ -318,14 +316,7 @@ class Consumer:
                 f"{epoch} answers {error.name}"
             )
 
-    def _take(self, data: PartitionData, epoch: int) -> None:
-        before_epoch, before = self._high_watermark
-        if epoch == before_epoch and data.high_watermark < before:
-            self._client.problems.append(
-                f"{self.name}: the high watermark of {self._place} went from {before} to "
-                f"{data.high_watermark} in epoch {epoch}"
-            )
-        self._high_watermark = (epoch, data.high_watermark)
+    def _take(self, data: PartitionData) -> None:
         records = data.records
         if not records:
             return

@@ -36,7 +36,7 @@ from millstream.sim.loop import Loop, NodeClock
 from millstream.sim.network import Network, Weather
 
 TOPIC: Final = "sim"
-LOOK_MS: Final = 150.0
+LOOK_MS: Final = 200.0
 HEAL_MS: Final = 90_000
 """How long a cluster may take to be whole again once nothing is wrong any more."""
 CLIENTS: Final = 2
@@ -351,6 +351,7 @@ class SimCluster:
                 CreatableTopicConfig(
                     name="flush.policy", value=chance.choice(("os", "os", "os", "ack"))
                 ),
+                CreatableTopicConfig(name="segment.index.bytes", value="4096"),
                 CreatableTopicConfig(name="segment.ms", value=chance.choice(("600000", "1500"))),
             ],
         )
@@ -375,7 +376,7 @@ class SimCluster:
                         f"p{index}-{number}",
                         acks=acks,
                         once=once,
-                        pause_ms=chance.choice((30.0, 150.0, 600.0)),
+                        pause_ms=chance.choice((80.0, 300.0, 1_000.0)),
                     )
                 )
             for number in range(2):
