@@ -12,7 +12,7 @@ from typing import IO, Final
 
 from millstream.cli.failures import CommandFailedError
 from millstream.cli.zookeeper import java_program
-from millstream.zookeeper.embedded import ZooKeeperEnsemble
+from millstream.zookeeper.embedded import ZooKeeperEnsemble, die_with_parent
 
 STOP_TIMEOUT_S: Final = 30.0
 
@@ -49,7 +49,12 @@ class BrokerSite:
         with self.log_path.open("a") as errors:
             # In a session of its own: Ctrl-C is for us, and brokers stop before ZooKeeper does.
             self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+                command,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - it calls the system once and no Python
             )
 
     def wait(self) -> None:

@@ -355,11 +355,14 @@ class ClusterMember:
     async def _give_away(self) -> None:
         self.registration.stop()
         deadline_ms = self._clock.monotonic_ms() + STOP_LEADING_MS
+        said = ""
         while self._clock.monotonic_ms() < deadline_ms:
             try:
                 remaining = await self._ask_to_stop_leading()
             except (KafkaError, MetadataStoreError) as error:
-                log.info("leaderships cannot be given away yet: %s", error)
+                if str(error) != said:
+                    said = str(error)
+                    log.info("leaderships cannot be given away yet: %s", error)
                 await pause(self._clock, RETRY_MS)
                 continue
             if remaining:

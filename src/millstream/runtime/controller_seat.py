@@ -69,6 +69,8 @@ class ControllerSeat:
         self._gone: int | None = None
         """The creation id of a `/controller` whose owner is known to be gone."""
         self._leading = False
+        self._retrying = False
+        self._said = ""
         self.claims = 0
         """How often this broker became the controller."""
         self.holder: tuple[BrokerId, int] | None = None
@@ -98,7 +100,7 @@ class ControllerSeat:
         if self._leading or self._desk.active:
             log.warning("broker %d is no longer the controller", self._broker_id)
             self._leave()
-            self._desk.clock.call_later(RETRY_MS, self.look)
+            self._look_later()
 
     def _leave(self) -> None:
         leading, self._leading = self._leading, False
@@ -140,11 +142,24 @@ class ControllerSeat:
         try:
             done.result()
         except MillstreamError as error:
-            log.info("the controller's seat could not be claimed: %s", error)
-            again = False
-            self._desk.clock.call_later(RETRY_MS, self.look)
+            text = str(error)
+            if text != self._said:
+                log.info("the controller's seat could not be claimed: %s", text)
+            self._said = text
+            self._look_later()
+            return
+        self._said = ""
         if again:
             self.look()
+
+    def _look_later(self) -> None:
+        if not self._retrying:
+            self._retrying = True
+            self._desk.clock.call_later(RETRY_MS, self._retry)
+
+    def _retry(self) -> None:
+        self._retrying = False
+        self.look()
 
     async def _look(self) -> None:
         store = self._desk.store

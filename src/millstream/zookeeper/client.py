@@ -13,6 +13,7 @@ What is known of kazoo and of ZooKeeper, and is relied on nowhere else:
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections import deque
@@ -59,6 +60,7 @@ _QUIET.setLevel(logging.CRITICAL)
 _EPHEMERAL_FLAG: Final = 1
 _HEARTBEATS_PER_TIMEOUT: Final = 5
 _ATTEMPTS_PER_TIMEOUT: Final = 6
+_CLOSE_TIMEOUT_MS: Final = 3_000
 _RECONNECT: Final[Mapping[str, float]] = {
     "max_tries": -1,
     "delay": 0.05,
@@ -185,10 +187,18 @@ class ZooKeeperClient:
         if session is None:
             return Deferred.of(None)
 
+        def closed() -> None:
+            timer.cancel()
+            if not outcome.done:
+                outcome.complete(None)
+
         def work() -> None:
             _stop(session.kazoo)
-            self._call_on_loop(lambda: outcome.complete(None))
+            with contextlib.suppress(RuntimeError):  # the loop did not wait so long
+                self._call_on_loop(closed)
 
+        # Where no server answers, the session ends by its time-out and kazoo's thread by itself.
+        timer = self._clock.call_later(_CLOSE_TIMEOUT_MS, closed)
         threading.Thread(target=work, name="zookeeper-close", daemon=True).start()
         self._abandon_requests()
         return outcome

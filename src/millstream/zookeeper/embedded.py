@@ -134,7 +134,7 @@ class ZooKeeperServer:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,  # Ctrl-C is for us to pass on, after the brokers' end
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - it calls the system once and no Python
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - it calls the system once and no Python
             )
 
     def _configuration(self, data: Path) -> str:
@@ -283,9 +283,9 @@ def free_ports(count: int) -> list[int]:
             each.close()
 
 
-def _die_with_parent() -> None:
-    """Let the server end with us, also where we are killed (Linux)."""
+def die_with_parent() -> None:
+    """Let a child process end with us, also where we are killed (Linux): for ``preexec_fn``."""
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    except (OSError, AttributeError):  # another system: the server outlives a killed parent
+    except (OSError, AttributeError):  # another system: it outlives a killed parent
         return
