@@ -22,10 +22,16 @@ class PowerLossError(Exception):
 
 @dataclass(eq=False)
 class Contents:
-    """A file's bytes now, on disk, and the steps between."""
+    """A file's bytes now, on disk, and the steps between.
+
+    The zeros at a file's end are counted and not kept: indexes are made ten megabytes long before
+    anything is in them.
+    """
 
     data: bytearray = field(default_factory=bytearray)
-    synced: bytes = b""
+    size: int = 0
+    """Bytes in the file; what ``data`` lacks are zeros."""
+    synced: tuple[bytes, int] = (b"", 0)
     steps: list[tuple[int, bytes | None]] = field(default_factory=list)
     """(position, bytes written) or (size, None) for a truncation."""
 
@@ -33,11 +39,17 @@ class Contents:
         """Write or cut."""
         if data is None:
             del self.data[position:]
-            self.data.extend(bytes(position - len(self.data)))
+            self.size = position
             return
         if position > len(self.data):
             self.data.extend(bytes(position - len(self.data)))
         self.data[position : position + len(data)] = data
+        self.size = max(self.size, position + len(data))
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return bytes, zeros where only zeros are."""
+        found = bytes(self.data[position : position + size])
+        return found.ljust(max(min(size, self.size - position), 0), b"\0")
 
     def change(self, position: int, data: bytes | None) -> None:
         """Write or cut, and remember it until the next flush."""
@@ -46,15 +58,19 @@ class Contents:
 
     def sync(self) -> None:
         """Bring everything to disk."""
-        self.synced = bytes(self.data)
+        self.synced = (bytes(self.data), self.size)
         self.steps.clear()
 
     def crashed(self, chance: random.Random) -> Contents:
         """Return what a power loss may leave."""
-        left = Contents(bytearray(self.synced))
-        for number, (position, data) in enumerate(self.steps[: chance.randint(0, len(self.steps))]):
-            torn = data is not None and chance.random() < 0.3
-            left.apply(position, data[: chance.randint(0, len(data))] if torn and data else data)
+        data, size = self.synced
+        left = Contents(bytearray(data), size)
+        for number, (position, written) in enumerate(
+            self.steps[: chance.randint(0, len(self.steps))]
+        ):
+            torn = written is not None and chance.random() < 0.3
+            part = written[: chance.randint(0, len(written))] if torn and written else written
+            left.apply(position, part)
             if torn and number >= 0:
                 break
         left.sync()
@@ -121,7 +137,7 @@ class MemoryFile:
 
     def read_at(self, position: int, size: int) -> bytes:
         """Return bytes."""
-        return bytes(self._contents.data[position : position + size])
+        return self._contents.read(position, size)
 
     def is_cached(self, position: int, size: int) -> bool:
         """All of it is in memory."""
@@ -144,12 +160,12 @@ class MemoryFile:
 
     def size(self) -> int:
         """Return the bytes in the file."""
-        return len(self._contents.data)
+        return self._contents.size
 
     def truncate(self, size: int) -> None:
         """Cut or extend."""
         self._owner.step("truncate", self._path)
-        if size != len(self._contents.data):
+        if size != self._contents.size:
             self._contents.change(size, None)
 
     def sync(self) -> None:
@@ -217,7 +233,7 @@ class MemoryFileSystem:
         """Return the bytes."""
         node = self._find(path)
         assert isinstance(node, Contents)
-        return bytes(node.data)
+        return node.read(0, node.size)
 
     def scan(self, directory: str) -> list[DirectoryEntry]:
         """Return what is in a directory."""
@@ -226,7 +242,7 @@ class MemoryFileSystem:
         return [
             DirectoryEntry(name, True, 0, 0)
             if isinstance(node, Folder)
-            else DirectoryEntry(name, False, len(node.data), 0)
+            else DirectoryEntry(name, False, node.size, 0)
             for name, node in folder.names.items()
         ]
 
