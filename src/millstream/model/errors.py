@@ -6,8 +6,10 @@ class extends ``RetriableException`` there.
 
 from __future__ import annotations
 
+import errno
 from enum import Enum
 from functools import cache
+from typing import Final
 
 
 class ErrorCode(Enum):
@@ -189,12 +191,21 @@ class ConnectionClosedError(MillstreamError):
     """The broker hangs up: the only answer to a request that wants none (Produce with acks=0)."""
 
 
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
 class StorageError(MillstreamError):
     """A disk failed or is full; ``directory`` is the log directory that goes offline."""
 
     def __init__(self, directory: str, message: str) -> None:
         super().__init__(f"{directory}: {message}")
         self.directory = directory
+
+    @property
+    def is_full(self) -> bool:
+        """True when there was no room, and nothing worse: what was written stays."""
+        cause = self.__cause__
+        return isinstance(cause, OSError) and cause.errno in _NO_ROOM
 
 
 class CorruptLogError(MillstreamError):

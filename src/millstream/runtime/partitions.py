@@ -333,7 +333,7 @@ class Partitions:
     def storage_failed(self, error: StorageError) -> None:
         """Take a log directory offline: what lies there is led by nobody until it comes back."""
         log.error("log directory offline: %s", error)
-        self._log_manager.directory_failed(error.directory)
+        self._log_manager.directory_failed(error.directory, lost_writes=not error.is_full)
         failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         lost = [each for each in self if each.log.log_directory == error.directory]
         for partition in lost:

@@ -31,6 +31,7 @@ from millstream.storage.meta_properties import (
     read_meta_properties,
     write_meta_properties,
 )
+from millstream.storage.trust import distrust
 
 CLEAN_SHUTDOWN_MARKER: Final = ".kafka_cleanshutdown"
 LOCK_FILE: Final = ".lock"
@@ -139,6 +140,16 @@ class LogDirectory:
         """
         if self._lock is not None and self.had_clean_shutdown:
             self.write_clean_marker()
+        self.release()
+
+    def fail(self, *, lost_writes: bool) -> None:
+        """Let go of a directory whose disk has failed.
+
+        With ``lost_writes`` something that was written may never reach the disk, and the next start
+        is not to believe otherwise. A disk that is full keeps what it took.
+        """
+        if lost_writes:
+            distrust(self._file_system, self.path)
         self.release()
 
     def release(self) -> None:

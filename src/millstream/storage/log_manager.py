@@ -436,8 +436,8 @@ class LogManager:
         logs = (*self._logs.values(), *self.future_logs)
         return [log for log in logs if log.log_directory == directory]
 
-    def directory_failed(self, directory: str) -> list[TopicPartition]:
-        """Take a log directory offline; return the partitions that are gone with it."""
+    def directory_failed(self, directory: str, *, lost_writes: bool = True) -> list[TopicPartition]:
+        """Take a log directory offline (see ``LogDirectory.fail``); return the partitions gone."""
         failed = self._directories.pop(directory, None)
         if failed is None:
             return []
@@ -447,7 +447,7 @@ class LogManager:
         for log in gone:
             del self._logs[log.topic_partition]
             log.abandon()
-        failed.release()
+        failed.fail(lost_writes=lost_writes)
         return [log.topic_partition for log in gone]
 
     # Stop

@@ -12,18 +12,23 @@ JSON in one line, made by Millstream alone::
 A broker that was killed has kept what it wrote, for the page cache outlives the process; one whose
 machine lost its power may have lost what was not flushed, though it counted as in sync (KIP-966
 calls that an unclean shutdown). It goes on being trusted only if it was closed cleanly or the
-machine has not gone down since, and if no log was found damaged in the middle.
+machine has not gone down since, if no log was found damaged in the middle, and if no disk has
+failed: after a flush that failed the page cache holds pages that will never be written, and may
+drop them at any time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from millstream.model.errors import StorageError
 from millstream.storage.files import FileSystem, read_file, replace_file
-from millstream.storage.log_manager import LogManager
+
+if TYPE_CHECKING:
+    from millstream.storage.log_manager import LogManager
 
 TRUST: Final = "trust"
 BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
@@ -103,3 +108,12 @@ def write_trust(file_system: FileSystem, log_manager: LogManager, continuity: in
             replace_file(file_system, f"{directory}/{TRUST}", data)
         except OSError as error:
             raise StorageError(directory, str(error)) from error
+
+
+def distrust(file_system: FileSystem, directory: str) -> None:
+    """Take the file away: what was written to this directory may be lost. A disk that refuses even
+    that refuses the next start too.
+    """
+    with contextlib.suppress(OSError):
+        file_system.remove(f"{directory}/{TRUST}")
+        file_system.sync_directory(directory)

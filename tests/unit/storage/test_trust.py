@@ -123,3 +123,26 @@ def test_a_file_from_another_directory_is_no_trust(tmp_path: Path, boot_id: Path
     manager = opened(tmp_path)
     assert continuity_found(FILES, manager) is None
     killed(manager)
+
+
+def test_a_disk_that_failed_is_trusted_no_more_though_the_machine_stays_up(
+    tmp_path: Path, boot_id: Path
+) -> None:
+    """A flush that failed leaves pages that may be dropped at any time (found by the simulator)."""
+    manager = opened(tmp_path)
+    write_trust(FILES, manager, 17)
+    (directory,) = manager.directories
+    manager.directory_failed(directory)
+    manager = opened(tmp_path)
+    assert continuity_found(FILES, manager) is None
+    manager.close()
+
+
+def test_a_disk_that_was_full_keeps_what_it_took(tmp_path: Path, boot_id: Path) -> None:
+    manager = opened(tmp_path)
+    write_trust(FILES, manager, 17)
+    (directory,) = manager.directories
+    manager.directory_failed(directory, lost_writes=False)
+    manager = opened(tmp_path)
+    assert continuity_found(FILES, manager) == 17
+    manager.close()
