@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from millstream.controller import paths, payloads
 from millstream.model.broker import BrokerId
-from millstream.model.leadership import NO_LEADER, PartitionState
+from millstream.model.leadership import NO_LEADER, LeaderRecoveryState, PartitionState
 from millstream.model.metadata_store import Node
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import Batch, iter_batches
@@ -65,7 +65,6 @@ class Checkers:
         """Up to which committed entry a leadership has been compared."""
         self._high_watermarks: dict[tuple[BrokerLife, TopicPartition, int], int] = {}
         self.elections = 0
-        self.unclean_elections = 0
 
     def _wrong(self, sentence: str) -> None:
         if len(self.problems) < 20 and sentence not in self.problems:
@@ -93,6 +92,8 @@ class Checkers:
             self._wrong(f"{path}: leader {new.leader} is not in the ISR {new.isr}")
         if new.leader != old.leader and new.leader_epoch == old.leader_epoch:
             self._wrong(f"{path}: another leader in the same epoch {new.leader_epoch}")
+        if new.leader_recovery_state is LeaderRecoveryState.RECOVERING:
+            self._wrong(f"{path}: {new.leader} was elected though it may lack records: {old}")
         self.elections += new.leader != old.leader
 
     # --- the brokers -------------------------------------------------------------------------

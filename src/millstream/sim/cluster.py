@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,6 +27,7 @@ from millstream.protocol.messages.create_topics import (
 )
 from millstream.protocol.messages.elect_leaders import ElectLeadersRequest
 from millstream.runtime.careful_writes import pause
+from millstream.server.dispatch import Dispatcher
 from millstream.sim import history
 from millstream.sim.broker import BrokerLife
 from millstream.sim.checkers import Checkers
@@ -98,13 +101,12 @@ class SimCluster:
         self.producers: list[Producer] = []
         self.sometimes: Counter[str] = Counter()
         self._undo: dict[Undo, None] = {}
-        self._wounded = False
         self._striking = False
 
     def _machine(self, number: int) -> Machine:
         chance = self.loop.chance
         rate = chance.choice((1.0, 1.0, 0.97, 1.03))
-        offset_ms = chance.choice((0, 0, -3_600_000, 60_000))
+        offset_ms = chance.choice((0, 0, -600_000, 60_000))
         return Machine(new_machine(number * 1_000), rate, offset_ms)
 
     # --- brokers -------------------------------------------------------------------------------
@@ -133,7 +135,6 @@ class SimCluster:
 
     def lose_power(self, number: int) -> None:
         """End a machine: what was not flushed is gone, or a part of it."""
-        self._wounded = True
         self.kill(number, "power loss")
         self.lives[number].host.is_off = self.loop.chance.random() < 0.5
         machine = self.machines[number]
@@ -143,7 +144,6 @@ class SimCluster:
 
     def fail_flushes(self, number: int) -> None:
         """Let the next flush of a disk fail, and lose what it should have kept."""
-        self._wounded = True
         machine = self.machines[number]
         machine.flushes_fail = True
 
@@ -200,9 +200,8 @@ class SimCluster:
 
     def may_lose_data(self) -> bool:
         """Tell whether one machine may lose its newest writes: everybody else has everything."""
-        if self.unhealthy():
+        if self.unhealthy() or any(each.flushes_fail for each in self.machines.values()):
             return False
-        self._wounded = False
         return self.min_isr > 1
 
     def unhealthy(self) -> list[str]:
@@ -248,7 +247,9 @@ class SimCluster:
 
     def run(self, seconds: float) -> Report:
         """Start, let faults happen for ``seconds`` of virtual time, heal, and compare."""
-        problems = self._run(seconds)
+        with _server_errors() as errors:
+            problems = self._run(seconds)
+        problems += errors
         problems += self.checkers.problems
         for client in self.clients:
             problems += client.problems
@@ -402,6 +403,25 @@ class SimCluster:
         self.sometimes["controllers"] += int(node.data) if node is not None else 0
         for name, count in self.swarm.struck.items():
             self.sometimes[f"fault: {name}"] += count
+
+
+@contextmanager
+def _server_errors() -> Iterator[list[str]]:
+    """Collect what handlers raised that nobody foresaw."""
+    errors: list[str] = []
+    watched = logging.getLogger(Dispatcher.__module__)
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: errors.append(  # type: ignore[method-assign]
+        f"{record.getMessage()}: {record.exc_info[1]!r}" if record.exc_info else record.getMessage()
+    )
+    level = watched.level
+    watched.setLevel(logging.ERROR)
+    watched.addHandler(handler)
+    try:
+        yield errors
+    finally:
+        watched.removeHandler(handler)
+        watched.setLevel(level)
 
 
 def _no_hook(step: str, path: str) -> None:

@@ -257,6 +257,13 @@ class Swarm:
         weights = tuple(chance.choice((1.0, 1.0, 3.0, 10.0)) for _ in kinds)
         return cls(kinds, weights, chance.choice((300.0, 1_000.0, 3_000.0)))
 
+    @classmethod
+    def of(cls, *names: str, every_ms: float = 1_000.0) -> Swarm:
+        """Return a swarm of these kinds alone, all alike."""
+        kinds = tuple(each for each in FAULTS if each.name in names)
+        assert len(kinds) == len(names), "there is no such fault"
+        return cls(kinds, (1.0,) * len(kinds), every_ms)
+
     def strike(self, cluster: SimCluster) -> None:
         """Let one fault happen, and end in its time."""
         chance = cluster.loop.chance
