@@ -5,12 +5,15 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.storage.support import NOW_MS, append, close, create_log, read_values, reopen
 
 from millstream.config.topic import TopicConfig
 from millstream.records.compression import Codec
+
+pytestmark = pytest.mark.usefixtures("each_kernel")
 
 CONFIG = TopicConfig({"internal.segment.bytes": "2000", "index.interval.bytes": "200"})
 

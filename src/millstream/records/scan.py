@@ -5,17 +5,21 @@ else is needed, so :class:`BatchScanner` walks a whole buffer in one loop and ke
 
 * the entries that both indexes get (``storage.segment_indexes`` has the rule),
 * the batches with which a leader epoch begins,
-* what producers wrote: the last batches of each, as many as are remembered, those of transactions
-  and the markers all of them.
+* what producers wrote: the last data batches of each, as many as are remembered, with every marker
+  and the first batch of each transaction. What they leave out changes nothing for whoever replays
+  them: a batch with five later ones behind it is not remembered, and a transaction begins with
+  its first.
 
 It stops at the first batch that it does not accept and does not say why: the caller looks at that
-one batch by itself.
+one batch by itself. ``records.scan_kernel`` does the same in C and chooses between the two.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Iterable
+from itertools import chain
+from typing import Final, NamedTuple
 
 from millstream.model.offsets import NO_TIMESTAMP, Offset
 from millstream.records.batch import (
@@ -35,12 +39,8 @@ from millstream.records.crc32c import checksum
 BATCHES_KEPT: Final = 5
 """How many batches of a producer are remembered (Kafka: ``NUM_BATCHES_TO_RETAIN``)."""
 
-_SPECIAL: Final = CONTROL_BIT | TRANSACTIONAL_BIT
 _SMALLEST_LENGTH: Final = HEADER_SIZE - LENGTH_OVERHEAD
 _MAX_OFFSET: Final = 2**63 - 1
-
-_Places: TypeAlias = deque[int]
-"""Where batches begin in the buffer."""
 
 
 class IndexedBatch(NamedTuple):
@@ -54,12 +54,42 @@ class IndexedBatch(NamedTuple):
     offset_of_largest: Offset
 
 
+class _ProducerPlaces:
+    """Where the batches begin that count of what producers wrote."""
+
+    __slots__ = ("_in_transaction", "_last", "_marks")
+
+    def __init__(self) -> None:
+        self._last: dict[int, deque[int]] = {}
+        self._marks: list[int] = []
+        self._in_transaction: set[int] = set()
+
+    def note(self, producer_id: int, attributes: int, at: int) -> None:
+        """Take note of a producer's batch."""
+        if attributes & CONTROL_BIT:
+            self._marks.append(at)
+            self._in_transaction.discard(producer_id)
+            return
+        if attributes & TRANSACTIONAL_BIT and producer_id not in self._in_transaction:
+            self._marks.append(at)
+            self._in_transaction.add(producer_id)
+        if producer_id in self._last:
+            self._last[producer_id].append(at)
+        else:
+            self._last[producer_id] = deque((at,), BATCHES_KEPT)
+
+    def places(self) -> set[int]:
+        """Return the places, in no order."""
+        return {*self._marks, *chain.from_iterable(self._last.values())}
+
+
 class BatchScanner:
     """Walks over the batches of one segment, buffer by buffer."""
 
     __slots__ = (
         "_interval_bytes",
         "_max_offset",
+        "_producers_from",
         "epochs",
         "index_entries",
         "largest_timestamp",
@@ -70,8 +100,18 @@ class BatchScanner:
         "unindexed_bytes",
     )
 
-    def __init__(self, base_offset: Offset, *, max_offset: Offset, interval_bytes: int) -> None:
-        """``base_offset`` is the segment's, ``max_offset`` the last that it can hold."""
+    def __init__(
+        self,
+        base_offset: Offset,
+        *,
+        max_offset: Offset,
+        interval_bytes: int,
+        producers_from: Offset = 0,
+    ) -> None:
+        """``base_offset`` is the segment's, ``max_offset`` the last that it can hold. Batches of
+        producers that begin before ``producers_from`` are not noted.
+        """
+        self._producers_from = producers_from
         self._max_offset = min(max_offset, _MAX_OFFSET)
         self._interval_bytes = interval_bytes
         self.next_offset = base_offset
@@ -94,8 +134,7 @@ class BatchScanner:
         """
         at, end, next_offset = 0, len(view) - HEADER_SIZE, self.next_offset
         unpack, max_offset, total = HEADER.unpack_from, self._max_offset, len(view)
-        plain: dict[int, _Places] = {}
-        special: list[int] = []
+        producers = _ProducerPlaces()
         while at <= end:
             (base_offset, length, epoch, magic, crc, attributes, delta, _, timestamp, producer_id,
              _, _, count) = unpack(view, at)  # fmt: skip
@@ -119,17 +158,11 @@ class BatchScanner:
             if self.unindexed_bytes > self._interval_bytes:
                 self._add_entry(next_offset - 1, position + at)
             self.unindexed_bytes += stop - at
-            if producer_id >= 0:
-                if attributes & _SPECIAL:
-                    special.append(at)
-                elif producer_id in plain:
-                    plain[producer_id].append(at)
-                else:
-                    plain[producer_id] = deque((at,), BATCHES_KEPT)
+            if producer_id >= 0 and base_offset >= self._producers_from:
+                producers.note(producer_id, attributes, at)
             at = stop
         self.next_offset = next_offset
-        if plain or special:
-            self._keep_producers(view, plain, special)
+        self._keep_producers(view, producers.places())
         return at
 
     def _add_entry(self, last_offset: Offset, position: int) -> None:
@@ -138,11 +171,7 @@ class BatchScanner:
         )
         self.unindexed_bytes = 0
 
-    def _keep_producers(
-        self, view: memoryview, plain: dict[int, _Places], special: list[int]
-    ) -> None:
-        places = [at for kept in plain.values() for at in kept] + special
-        places.sort()
-        for at in places:
+    def _keep_producers(self, view: memoryview, places: Iterable[int]) -> None:
+        for at in sorted(places):
             length = int.from_bytes(view[at + LENGTH_POSITION : at + LEADER_EPOCH_POSITION], "big")
             self.producer_batches.append(Batch(view[at : at + length + LENGTH_OVERHEAD]))

@@ -7,11 +7,13 @@ an aborted transaction is the one right after its marker, whatever the same prod
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from millstream.model.errors import CorruptIndexError
 from millstream.model.offsets import Offset
 from millstream.records.batch import Batch
 from millstream.records.control import parse_marker
+from millstream.records.scan_kernel import new_batch_scanner
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.producer_snapshot import ProducerSnapshots
 from millstream.storage.producer_state import (
@@ -19,10 +21,14 @@ from millstream.storage.producer_state import (
     ProducerStateManager,
     is_expired,
 )
+from millstream.storage.segment import Segment
 from millstream.storage.segments import Segments
 from millstream.storage.transaction_index import AbortedEntry
 
 _log = logging.getLogger(__name__)
+
+_NO_INDEX: Final = 2**62
+"""Bytes between index entries when none are wanted."""
 
 
 def replay_batch(producers: ProducerStateManager, batch: Batch) -> AbortedEntry | None:
@@ -97,8 +103,28 @@ def replay_log(
         found = segment.find(start)
         if found is None:
             continue
-        for _, batch in segment.records.batches(found.position):
+        _replay_segment(producers, segment, found.position, end)
+
+
+def _replay_segment(
+    producers: ProducerStateManager, segment: Segment, position: int, end: Offset
+) -> None:
+    """Take note of the batches from ``position`` on that begin before ``end``. What is not sound
+    counts too, as long as a batch can be read there.
+    """
+    records = segment.records
+    scanner = new_batch_scanner(0, max_offset=end - 1, interval_bytes=_NO_INDEX)
+    while position < records.size:
+        taken = scanner.scan(records.chunk(position), position)
+        for batch in scanner.producer_batches:
+            replay_batch(producers, batch)
+        scanner.producer_batches.clear()
+        scanner.epochs.clear()
+        if not taken:
+            _, batch = next(records.batches(position))
             if batch.base_offset >= end:
                 return
-            if batch.last_offset >= start:
-                replay_batch(producers, batch)
+            replay_batch(producers, batch)
+            scanner.next_offset = batch.next_offset
+            taken = batch.size
+        position += taken

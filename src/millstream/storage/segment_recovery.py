@@ -1,8 +1,8 @@
 """Reads one segment after a crash: checks every batch, rebuilds all that derives from them.
 
-Most batches are sound and follow one another, so they are checked many at a time
-(``records.scan``). Where that stops, one batch is looked at by itself: it is cut off by the end of
-what was read, larger than that, or the one at which the log ends.
+Most batches are sound and follow one another, so they are checked many at a time, in C where it is
+there (``records.scan_kernel``). Where that stops, one batch is looked at by itself: it is cut off
+by the end of what was read, larger than that, or the one at which the log ends.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from millstream.model.errors import CorruptLogError
 from millstream.model.offsets import MAX_RELATIVE_OFFSET, LeaderEpoch, Offset
 from millstream.records.batch import Batch
-from millstream.records.scan import BatchScanner
+from millstream.records.scan_kernel import new_batch_scanner
 from millstream.storage.producer_recovery import replay_batch
 from millstream.storage.producer_state import ProducerStateManager
 from millstream.storage.recovery_report import RecoveryCounter
@@ -35,13 +35,13 @@ class SegmentRecovery:
     ) -> None:
         self._segment = segment
         self._producers = producers
-        self._log_start_offset = log_start_offset
         self._add_epoch = add_epoch
         self._counter = counter
-        self._scanner = BatchScanner(
+        self._scanner = new_batch_scanner(
             segment.base_offset,
             max_offset=segment.base_offset + MAX_RELATIVE_OFFSET,
             interval_bytes=segment.indexes.interval_bytes,
+            producers_from=log_start_offset,
         )
         self.valid_bytes = 0
         """Where the sound batches end."""
@@ -80,10 +80,9 @@ class SegmentRecovery:
         for epoch, offset in scanner.epochs:
             self._add_epoch(epoch, offset)
         for batch in scanner.producer_batches:
-            if batch.base_offset >= self._log_start_offset:
-                aborted = replay_batch(self._producers, batch)
-                if aborted is not None:
-                    segment.transaction_index.append(aborted)
+            aborted = replay_batch(self._producers, batch)
+            if aborted is not None:
+                segment.transaction_index.append(aborted)
         scanner.epochs.clear()
         scanner.producer_batches.clear()
         self.valid_bytes += taken
