@@ -46,10 +46,14 @@ def format_lines(lines: Iterable[str]) -> str:
 
 
 def parse_lines(text: str) -> list[str]:
-    """Return the lines after version and count. Raises CorruptCheckpointError."""
+    """Return the lines after version and count. Raises CorruptCheckpointError.
+
+    The last line has its end too: of a file that a power loss cut short, ``33`` may be left as
+    ``3``, and only the missing end tells.
+    """
     lines = text.split("\n")
-    if lines and lines[-1] == "":
-        del lines[-1]
+    if lines.pop() != "":
+        raise CorruptCheckpointError("the last line is cut off")
     if len(lines) < 2 or not lines[1].isdecimal():
         raise CorruptCheckpointError("version and count are missing")
     if lines[0] != str(VERSION):

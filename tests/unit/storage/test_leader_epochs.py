@@ -112,3 +112,14 @@ def test_the_file_round_trips() -> None:
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(CorruptCheckpointError):
         LeaderEpochs.parse(text)
+
+
+def test_a_file_that_was_cut_off_is_refused() -> None:
+    """ "2 33" may be left as "2 3": found by the simulator, power loss while the file was new."""
+    epochs = LeaderEpochs()
+    for epoch, offset in ((0, 0), (1, 7), (2, 33)):
+        epochs.assign(epoch, offset)
+    text = epochs.format()
+    for length in range(len(text)):
+        with pytest.raises(CorruptCheckpointError):
+            LeaderEpochs.parse(text[:length])
