@@ -8,6 +8,7 @@ by the end of what was read, larger than that, or the one at which the log ends.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from millstream.model.errors import CorruptLogError
 from millstream.model.offsets import MAX_RELATIVE_OFFSET, LeaderEpoch, Offset
@@ -17,6 +18,9 @@ from millstream.storage.producer_recovery import replay_batch
 from millstream.storage.producer_state import ProducerStateManager
 from millstream.storage.recovery_report import RecoveryCounter
 from millstream.storage.segment import Segment
+
+_READ_BYTES: Final = 4 << 20
+"""How much is read and checked at a time: of each producer only the end of it counts."""
 
 
 class SegmentRecovery:
@@ -60,7 +64,7 @@ class SegmentRecovery:
         segment.indexes.create()
         segment.transaction_index.reset()
         while self.valid_bytes < segment.records.size:
-            scanned = self._take(segment.records.chunk(self.valid_bytes))
+            scanned = self._take(segment.records.chunk(self.valid_bytes, _READ_BYTES))
             if scanned:
                 continue
             try:
