@@ -83,12 +83,11 @@ class SocketWriter:
         """
         last = len(chunks) - 1
         for index, chunk in enumerate(chunks):
+            size = len(chunk)
             try:
                 if isinstance(chunk, _BYTES):
-                    size = len(chunk)
                     sent = self._socket.send(chunk, _MSG_MORE if index < last else 0)
                 else:
-                    size = chunk.size
                     sent = os.sendfile(self._fd, chunk.fileno(), chunk.position, size)
                     if sent == 0 < size:
                         raise ConnectionResetError(_SHORT_FILE)
@@ -102,12 +101,9 @@ class SocketWriter:
 
     def _enqueue(self, chunks: Iterable[Records]) -> None:
         for chunk in chunks:
-            if not isinstance(chunk, _BYTES):
-                if chunk.size:
-                    self._chunks.append(chunk)
-            elif chunk:
-                self.pending_bytes += len(chunk)
+            if len(chunk):
                 self._chunks.append(chunk)
+                self.pending_bytes += _memory_of(chunk)
 
     def _send_vector(self) -> None:
         vector: list[bytes | bytearray | memoryview] = []
@@ -130,11 +126,11 @@ class SocketWriter:
     def _send_slice(self, piece: Payload) -> None:
         if not self._zero_copy:
             data = self._chunks[0] = piece.read()
-            if len(data) < piece.size:
+            if len(data) < len(piece):
                 raise ConnectionResetError(_SHORT_FILE)
             self.pending_bytes += len(data)
             return
-        remaining = piece.size - self._offset
+        remaining = len(piece) - self._offset
         sent = os.sendfile(
             self._fd,
             piece.fileno(),
@@ -149,17 +145,17 @@ class SocketWriter:
         sent += self._offset
         chunks = self._chunks
         while chunks:
-            first = chunks[0]
-            if isinstance(first, _BYTES):
-                size = held = len(first)
-            else:
-                size, held = first.size, 0
+            size = len(chunks[0])
             if sent < size:
                 break
             sent -= size
-            self.pending_bytes -= held
-            chunks.popleft()
+            self.pending_bytes -= _memory_of(chunks.popleft())
         self._offset = sent
+
+
+def _memory_of(chunk: Records) -> int:
+    """Return how many bytes of memory a chunk keeps."""
+    return len(chunk) if isinstance(chunk, _BYTES) else 0
 
 
 def _as_one(chunks: list[Records]) -> bytes | bytearray | memoryview | None:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from millstream.model.errors import ProtocolError
-from millstream.protocol.api import APIS, ApiKey, request_class, response_class
-from millstream.protocol.compile import bound_decoder, decode, encode
+from millstream.protocol.api import request_class, response_class
+from millstream.protocol.compile import bound_decoder, bound_encoder, decode, encode
 from millstream.protocol.encoding import MessageError
 from millstream.protocol.fields import Buffer
 from millstream.protocol.headers import (
@@ -23,7 +23,7 @@ from millstream.protocol.headers import (
     response_header_is_flexible,
 )
 from millstream.protocol.message import Request, Response
-from millstream.protocol.outgoing import IN_MEMORY, Outgoing, Records
+from millstream.protocol.outgoing import Outgoing, Records
 from millstream.protocol.primitives import skip_tags
 
 __all__ = [
@@ -57,28 +57,42 @@ def encode_request(
     head += name
     if request_header_is_flexible(key, version):
         head.append(0)
-    return _framed(head, message, version)
+    pieces: list[Records] = []
+    return _framed(head, pieces, encode(message, version, head, pieces))
 
 
 def encode_response(key: int, version: int, correlation_id: int, message: Response) -> Outgoing:
     """Return a framed response; MessageError when the version cannot carry it."""
-    flexible = version >= APIS[key].first_flexible and key != ApiKey.API_VERSIONS
-    start = _CORRELATION_TAGS if flexible else _CORRELATION
-    return _framed(bytearray(start.pack(correlation_id)), message, version)
+    return response_encoder(key, version)(correlation_id, message)
 
 
-def _framed(head: bytearray, message: Request | Response, version: int) -> Outgoing:
-    pieces: list[Records] = []
-    last = encode(message, version, head, pieces)
+def response_encoder(key: int, version: int) -> Callable[[int, Response], Outgoing]:
+    """Return what frames the responses of one API and version: (correlation id, message) to
+    pieces.
+
+    Raises MessageError at once for a version that is none, and like :func:`encode_response` later.
+    """
+    body = bound_encoder(response_class(key), version)
+    flexible = response_header_is_flexible(key, version)
+    start = (_CORRELATION_TAGS if flexible else _CORRELATION).pack
+
+    def encode_framed(correlation_id: int, message: Response) -> Outgoing:
+        head = bytearray(start(correlation_id))
+        pieces: list[Records] = []
+        return _framed(head, pieces, body(message, head, pieces))
+
+    return encode_framed
+
+
+def _framed(head: bytearray, pieces: list[Records], last: bytearray) -> Outgoing:
+    """Write the frame size into ``head``, which is ``last`` where there are no ``pieces``."""
     if not pieces:
         size = len(head)
         _SIZE.pack_into(head, 0, size - 4)
         return Outgoing([head], size)
     if last:
         pieces.append(last)
-    size = 0
-    for piece in pieces:
-        size += len(piece) if isinstance(piece, IN_MEMORY) else piece.size
+    size = sum(map(len, pieces))
     _SIZE.pack_into(head, 0, size - 4)
     return Outgoing(pieces, size)
 

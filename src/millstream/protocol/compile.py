@@ -75,15 +75,25 @@ def encode(message: Message, version: int, out: bytearray, pieces: list[Records]
 
     MessageError when the version does not exist or has no room for a value.
     """
-    cls = type(message)
+    return bound_encoder(type(message), version)(message, out, pieces)
+
+
+def bound_encoder(
+    cls: type[Message], version: int
+) -> Callable[[Message, bytearray, list[Records]], bytearray]:
+    """Return :func:`encode` for one class and version, without the look-ups."""
     encoder = _encoders.get((cls, version))
     if encoder is None:
         if version not in cls.VERSIONS:
             raise MessageError(f"{cls.__name__} has no version {version}")
         encoder = compile_encoder(cls, version, flexible=cls.is_flexible(version))
         _encoders[cls, version] = encoder
-    try:
-        last: bytearray = encoder(message, out, pieces)
-    except (struct.error, TypeError, AttributeError, UnicodeEncodeError) as error:
-        raise MessageError(f"{cls.__name__} v{version} cannot hold a value: {error}") from error
-    return last
+
+    def encode_bound(message: Message, out: bytearray, pieces: list[Records]) -> bytearray:
+        try:
+            last: bytearray = encoder(message, out, pieces)
+        except (struct.error, TypeError, AttributeError, UnicodeEncodeError) as error:
+            raise MessageError(f"{cls.__name__} v{version} cannot hold a value: {error}") from error
+        return last
+
+    return encode_bound

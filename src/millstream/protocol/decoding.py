@@ -109,11 +109,18 @@ class _DecoderWriter:
             self.flush()
             with self.source.block(f"if {count} > 127:"):
                 self.source.line(f"{count}, p = uvarint(b, p - 1)")
+                if field.kind == "string":
+                    self.refuse_longer(field, f"{count} - 1", f"{count} > {MAX_STRING_BYTES + 1}")
             self.source.line(f"{count} -= 1")
         else:
             self.run.append(("h" if field.kind == "string" else "i", count))
             self.flush()
         return count
+
+    def refuse_longer(self, field: Field, count: str, condition: str) -> None:
+        """Write the check that a length is not more than there is or may be."""
+        with self.source.block(f"if {condition}:"):
+            self.source.line(f"refuse_length({field.name!r}, {count})")
 
     def null(self, field: Field, target: str) -> None:
         if field.nullable_in(self.version):
@@ -129,9 +136,7 @@ class _DecoderWriter:
         with source.block("else:"):
             end = source.name("e")
             source.line(f"{end} = p + {count}")
-            too_long = f" or {count} > {MAX_STRING_BYTES}" if field.kind == "string" else ""
-            with source.block(f"if {end} > limit{too_long}:"):
-                source.line(f"refuse_length({field.name!r}, {count})")
+            self.refuse_longer(field, count, f"{end} > limit")
             piece = f"b[p:{end}]"
             value = {"string": f"{piece}.tobytes().decode()", "bytes": f"{piece}.tobytes()"}
             source.line(f"{target} = {value.get(field.kind, piece)}")

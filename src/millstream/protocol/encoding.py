@@ -7,7 +7,8 @@ a new ``out`` begins, so the function returns the one that is last.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from struct import Struct as Format
 from typing import Any, Final, NoReturn
 
@@ -132,32 +133,37 @@ class _EncoderWriter:
             source.line(f"{self.out} += uvarint({count} + 1)")
         self.run.clear()
 
+    @contextmanager
+    def unless_null(self, field: Field, value: str) -> Iterator[None]:
+        """Write the length of a null, where there may be one, and inside the ``with`` the rest."""
+        if not field.nullable_in(self.version):
+            yield
+            return
+        pending = list(self.run)
+        with self.source.block(f"if {value} is None:"):
+            letter = "h" if field.kind == "string" else "i"
+            self.run.append(("x", "") if self.flexible else (letter, "-1"))
+            self.flush()
+        with self.source.block("else:"):
+            self.run = pending
+            yield
+
     def text(self, field: Field, value: str) -> None:
         source = self.source
         data, count = source.name("d"), source.name("n")
-        encoded = f"{data}.encode()" if field.kind == "string" else data
-        if field.nullable_in(self.version):
-            source.line(f"{data} = {value}")
-            with source.block(f"if {data} is None:"):
-                source.line(f"{data} = b''")
-                source.line(f"{count} = -1")
-            with source.block("else:"):
-                source.line(f"{data} = {encoded}")
-                source.line(f"{count} = len({data})")
-        else:
-            source.line(f"{data} = {value}{'.encode()' if field.kind == 'string' else ''}")
+        source.line(f"{data} = {value}")
+        with self.unless_null(field, data):
+            if field.kind == "string":
+                source.line(f"{data} = {data}.encode()")
             source.line(f"{count} = len({data})")
-        self.length(field, count)
-        source.line(f"{self.out} += {data}")
+            self.length(field, count)
+            source.line(f"{self.out} += {data}")
 
     def records(self, field: Field, value: str) -> None:
         source = self.source
         data, count = source.name("d"), source.name("n")
         source.line(f"{data} = {value}")
-        source.line(
-            f"{count} = -1 if {data} is None else len({data}) "
-            f"if isinstance({data}, IN_MEMORY) else {data}.size"
-        )
+        source.line(f"{count} = -1 if {data} is None else len({data})")
         self.length(field, count)
         with source.block(f"if {count} > 0:"):
             with source.block(
@@ -190,15 +196,14 @@ class _EncoderWriter:
         element = field.element
         assert element is not None
         source.line(f"{items} = {value}")
-        if field.nullable_in(self.version):
-            with source.block(f"if {items} is None:"):
-                source.line(f"{items} = ()")
-                source.line(f"{count} = -1")
-            with source.block("else:"):
-                source.line(f"{count} = len({items})")
-        else:
+        with self.unless_null(field, items):
             source.line(f"{count} = len({items})")
-        self.length(field, count)
+            self.length(field, count)
+            self.elements(element, items, count)
+
+    def elements(self, element: Field | type[Struct], items: str, count: str) -> None:
+        """Write what stands behind the length of an array."""
+        source = self.source
         letter = FORMATS.get(element.kind) if isinstance(element, Field) else None
         if letter is not None and letter in NUMBERS:
             formats = source.constant("formats", NUMBERS[letter])

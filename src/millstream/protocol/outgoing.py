@@ -12,12 +12,11 @@ class Payload(Protocol):
     """Bytes that lie in a file: sent by the kernel, or read where they must be changed (TLS)."""
 
     @property
-    def size(self) -> int:
-        """How many bytes it sends."""
-
-    @property
     def position(self) -> int:
         """Where they begin in the file."""
+
+    def __len__(self) -> int:
+        """Return how many bytes it sends, as the length of a piece in memory does."""
 
     def fileno(self) -> int:
         """Return the open file's descriptor."""

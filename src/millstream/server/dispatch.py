@@ -30,6 +30,7 @@ from millstream.protocol.codec import (
     decode_request_header,
     encode_response,
     request_decoder,
+    response_encoder,
 )
 from millstream.protocol.message import Request, Response
 from millstream.protocol.outgoing import Outgoing
@@ -41,10 +42,11 @@ Handle = Callable[[Services, RequestContext, Any], Reply]
 
 
 class _Ready(NamedTuple):
-    """One API in one version: how its bodies are read, and who answers."""
+    """One API in one version: how its bodies are read, who answers, how answers are written."""
 
     decode: Callable[[memoryview, int], Request]
     handle: Handle
+    encode: Callable[[int, Response], Outgoing]
 
 
 class DispatchSession:
@@ -98,12 +100,14 @@ class Dispatcher:
             raise
         except Exception as error:
             reply = _failure(context, request, error)
-        if reply is None or isinstance(reply, Response):
-            return _encode(context, reply)
+        if isinstance(reply, Response):
+            return ready.encode(header.correlation_id, reply)
+        if reply is None:
+            return None
         later = reply if isinstance(reply, Deferred) else spawn(reply)
         if later.done:
-            return _encode(context, _settled(context, request, later))
-        return _later(context, request, later)
+            return _finish(ready, context, request, later)
+        return _later(ready, context, request, later)
 
     def _check_inter_broker(self, connection: ConnectionInfo, header: RequestHeader) -> None:
         """Hang up on whoever speaks as a broker where no broker does."""
@@ -113,8 +117,11 @@ class Dispatcher:
 
     def _prepare(self, route: Route, header: RequestHeader) -> _Ready:
         """Load what serves one API in one version, for its first request and all that follow."""
-        decode = request_decoder(header.key, header.version)
-        ready = self._ready[header.key, header.version] = _Ready(decode, route.handle())
+        key, version = header.key, header.version
+        ready = _Ready(
+            request_decoder(key, version), route.handle(), response_encoder(key, version)
+        )
+        self._ready[key, version] = ready
         return ready
 
 
@@ -127,12 +134,14 @@ def _refuse_version(header: RequestHeader) -> Outgoing:
     raise ProtocolError(f"version {header.version} of API {header.key} is not served")
 
 
-def _later(context: RequestContext, request: Request, reply: Deferred[Answer]) -> Served:
+def _later(
+    ready: _Ready, context: RequestContext, request: Request, reply: Deferred[Answer]
+) -> Served:
     outcome: Deferred[Outgoing | None] = Deferred()
 
-    def finish(ready: Deferred[Answer]) -> None:
+    def finish(settled: Deferred[Answer]) -> None:
         try:
-            outgoing = _encode(context, _settled(context, request, ready))
+            outgoing = _finish(ready, context, request, settled)
         except Exception as error:  # the connection closes, whatever it is
             outcome.fail(error)
         else:
@@ -142,13 +151,17 @@ def _later(context: RequestContext, request: Request, reply: Deferred[Answer]) -
     return outcome
 
 
-def _settled(context: RequestContext, request: Request, reply: Deferred[Answer]) -> Answer:
+def _finish(
+    ready: _Ready, context: RequestContext, request: Request, settled: Deferred[Answer]
+) -> Outgoing | None:
+    """Encode what a handler has answered at last, or the refusal that its error becomes."""
     try:
-        return reply.result()
+        answer = settled.result()
     except ConnectionClosedError:
         raise
     except Exception as error:
-        return _failure(context, request, error)
+        answer = _failure(context, request, error)
+    return None if answer is None else ready.encode(context.correlation_id, answer)
 
 
 def _failure(context: RequestContext, request: Request, error: Exception) -> Answer:
@@ -166,9 +179,3 @@ def _failure(context: RequestContext, request: Request, error: Exception) -> Ans
     route = route_of(context.api_key)
     assert route is not None
     return route.failed()(context, request, error)
-
-
-def _encode(context: RequestContext, answer: Answer) -> Outgoing | None:
-    if answer is None:
-        return None
-    return encode_response(context.api_key, context.version, context.correlation_id, answer)

@@ -19,6 +19,9 @@ class FileSlice:
         self.position = position
         self.size = size
 
+    def __len__(self) -> int:
+        return self.size
+
     def fileno(self) -> int:
         """Return the descriptor to hand to sendfile, together with ``position`` and ``size``."""
         return self.file.fileno()

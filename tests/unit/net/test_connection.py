@@ -41,6 +41,9 @@ class FileRange:
         self.size = len(data)
         self.position = 0
 
+    def __len__(self) -> int:
+        return self.size
+
     def fileno(self) -> int:
         return self._file.fileno()
 

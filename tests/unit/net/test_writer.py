@@ -21,6 +21,9 @@ class Slice:
         self.position = position
         self.size = size
 
+    def __len__(self) -> int:
+        return self.size
+
     def fileno(self) -> int:
         return self._file.fileno()
 

@@ -260,6 +260,9 @@ class FileSlice:
         self.size = size
         self.position = 0
 
+    def __len__(self) -> int:
+        return self.size
+
     def fileno(self) -> int:
         return -1
 
