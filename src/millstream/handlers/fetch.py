@@ -166,11 +166,10 @@ class _Fetch:
             self._isolation = READ_ALL
         self._recorded = False
         """True once a follower's progress is noted: running again says nothing new."""
-        self._rack = ""
-        if services.config.current.selects_replicas_by_rack:
-            self._rack = request.rack_id
+        config = services.config.current
+        self._rack = request.rack_id if config.selects_replicas_by_rack else ""
         self._looks_left = _MOST_LOOKS
-        self._max_bytes = min(request.max_bytes, services.config.current.fetch_max_bytes)
+        self._max_bytes = min(request.max_bytes, config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
 
     def run(self) -> _Outcome:
@@ -196,12 +195,13 @@ class _Fetch:
                 data, size = found
             except KafkaError as error:
                 data, size = _refused(fetch.partition, error, aborted=None), 0
-            outcome.urgent |= _is_urgent(data)
             outcome.reads.append((fetch, data))
             if size:
                 min_one_batch = False
                 left = max(0, left - size)
                 outcome.size += size
+            else:
+                outcome.urgent |= _is_urgent(data)
         if not outcome.partitions:
             outcome.urgent = True
         self._recorded = True

@@ -154,6 +154,17 @@ class FileRecords:
             position += length + LENGTH_OVERHEAD
         return None
 
+    def batch_holding(self, offset: Offset, position: int) -> BatchPosition | None:
+        """Return the batch at ``position`` if it is one and holds ``offset``."""
+        header = self.file().read_at(position, HEADER_SIZE)
+        if len(header) < HEADER_SIZE:
+            return None
+        try:
+            found = self._batch_position(header, 0, position)
+        except CorruptLogError:
+            return None
+        return found if found.base_offset <= offset <= found.last_offset else None
+
     def headers(self, position: int = 0) -> Iterator[BatchPosition]:
         """Yield every batch from ``position`` on, by header alone.
 

@@ -87,16 +87,21 @@ class OffsetIndex(SegmentIndex):
 
     def position(self, offset: Offset) -> int:
         """Return a position at or before the batch that holds ``offset``."""
+        return self.bracket(offset)[0]
+
+    def bracket(self, offset: Offset) -> tuple[int, int]:
+        """Return the same, and the position that the entry behind it has: no batch after that one
+        holds ``offset``. Where there is no such entry both are the same.
+        """
         data = self.entries()
         relative = offset - self._location.base_offset
-        block = bisect_right(self._fences, relative) - 1
-        if block < 0:
-            return 0
-        start = block * _FENCE_BYTES
-        numbers = array("i", bytes(data[start : start + _FENCE_BYTES]))
+        start = max(0, bisect_right(self._fences, relative) - 1) * _FENCE_BYTES
+        numbers = array("i", bytes(data[start : start + _FENCE_BYTES + _ENTRY.size]))
         if _IS_LITTLE_ENDIAN:
             numbers.byteswap()
-        return numbers[2 * bisect_right(numbers[0::2], relative) - 1]
+        behind = 2 * bisect_right(numbers[0::2], relative) + 1
+        position = numbers[behind - 2] if behind > 1 else 0
+        return position, numbers[behind] if behind < len(numbers) else position
 
     def upper_bound(self, position: int) -> Offset | None:
         """Return the offset of the first entry at or beyond a byte position; None if none is."""

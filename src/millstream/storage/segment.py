@@ -212,14 +212,20 @@ class Segment:
         ``in_memory`` is given, ColdReadError unless the look-up and a read of so many bytes from
         the batch on can do without a disk.
         """
+        indexes, records = self.indexes, self.records
         if in_memory is not None:
-            self.indexes.ensure_in_memory()
-        position = self.indexes.floor_position(offset)
+            indexes.ensure_in_memory()
+        position, next_position = indexes.bracket(offset)
         if in_memory is not None:
-            search_bytes = self.indexes.interval_bytes + SCAN_BYTES
-            self.records.ensure_in_memory(position, search_bytes + in_memory)
+            search_bytes = max(indexes.interval_bytes + SCAN_BYTES, next_position - position)
+            records.ensure_in_memory(position, search_bytes + in_memory)
+        if next_position - position > SCAN_BYTES:
+            # A large batch lies between them, so mostly each batch has an entry of its own.
+            held = records.batch_holding(offset, next_position)
+            if held is not None:
+                return held
         try:
-            found = self.records.find(offset, position)
+            found = records.find(offset, position)
         except CorruptLogError:
             if position == 0:
                 raise
@@ -228,8 +234,8 @@ class Segment:
                 return found
             if found.position > position:
                 return found
-        self.indexes.rebuild()
-        return self.records.find(offset, self.indexes.floor_position(offset))
+        indexes.rebuild()
+        return records.find(offset, indexes.floor_position(offset))
 
     def largest_timestamp(self) -> int:
         """Return the largest timestamp of the segment's records, -1 where none has any."""

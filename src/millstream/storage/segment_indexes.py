@@ -163,11 +163,18 @@ class SegmentIndexes:
 
     def floor_position(self, offset: Offset) -> int:
         """Return the position of a batch at or before the one that holds ``offset``."""
-        if not self.offset_index.is_loaded:
+        return self.bracket(offset)[0]
+
+    def bracket(self, offset: Offset) -> tuple[int, int]:
+        """Return the positions of two batches, one at or before the one that holds ``offset`` and
+        the next that has an entry; the same twice where none has.
+        """
+        index = self.offset_index
+        if not index.is_loaded:
             if self._records.size <= self.interval_bytes:
-                return 0
+                return 0, 0
             self._load(to_append=False)
-        return self.offset_index.position(offset)
+        return index.bracket(offset)
 
     def time_floor_position(self, timestamp: int, start_offset: Offset) -> int:
         """Return a position at or before the first batch that holds a record at or after both."""

@@ -133,9 +133,14 @@ def test_a_look_up_crosses_the_fences_it_is_made_with(tmp_path: Path, count: int
     def check(looked_at: OffsetIndex, kept: list[tuple[int, int]]) -> None:
         expected = dict(kept)
         position = 0
+        behind = iter([each for _, each in kept])
+        next_position = next(behind, None)
         for offset in range(1000, 1000 + 3 * count + 5):
-            position = expected.get(offset, position)
-            assert looked_at.position(offset) == position
+            if offset in expected:
+                position = expected[offset]
+                next_position = next(behind, None)
+            bracket = position, position if next_position is None else next_position
+            assert looked_at.bracket(offset) == bracket
 
     for offset, position in entries:
         index.append(offset, position)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.unit.storage.support import (
     values_batch,
 )
 
+from millstream.config.topic import TopicConfig
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.records.batch import header_at, iter_batches
 from millstream.storage.environment import LogEnvironment
@@ -58,6 +60,25 @@ def test_begins_with_the_batch_that_holds_the_offset(tmp_path: Path) -> None:
         assert found.records is not None
         first = header_at(found.records.read())
         assert first.base_offset == offset - offset % 2
+
+
+@pytest.mark.parametrize("wait_for_disk", [True, False])
+def test_large_and_small_batches_mixed_are_found_alike(tmp_path: Path, wait_for_disk: bool) -> None:
+    log = create_log(tmp_path, TopicConfig({"index.interval.bytes": "4096"}))
+    chance = random.Random(7)
+    for _ in range(150):
+        size = chance.choice((50, 500, 3_000, 9_000, 20_000))
+        append(log, *[b"x" * size] * chance.randrange(1, 4))
+    held = {o: b for b in read_batches(log, 0) for o in range(b.base_offset, b.next_offset)}
+    for offset in range(log.log_end_offset):
+        found = log.read(
+            offset,
+            max_bytes=100,
+            upper_bound_offset=log.log_end_offset,
+            min_one_batch=True,
+            wait_for_disk=wait_for_disk,
+        )
+        assert offsets(found) == [held[offset].base_offset]
 
 
 def test_a_read_ends_with_its_segment(tmp_path: Path) -> None:
