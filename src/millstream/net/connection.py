@@ -152,6 +152,11 @@ class Connection:
         return bool(self._answers) or self._held is not None
 
     def _on_readable(self) -> None:
+        if self._writing:
+            # Whoever asks for more has read something, so there is room again.
+            self._on_writable()
+            if self.closed:
+                return
         if self._writing or self._held is not None:
             self._pause_reading()
             return

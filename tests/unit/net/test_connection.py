@@ -159,6 +159,30 @@ def test_produce_requests_are_handled_while_earlier_ones_wait_and_answered_in_or
         assert received(peer) == b"012"
 
 
+def test_requests_that_come_while_an_answer_is_read_wait_for_its_last_byte() -> None:
+    size = 3 << 20
+
+    def serve(view: memoryview) -> Served:
+        return outgoing(bytes(view[2:3]) * size)
+
+    with connected(serve) as (loop, peer, _, _):
+        peer.sendall(frame(FETCH, b"1"))
+        turn(loop)
+        got = bytearray()
+        for asked in (b"2", b"3"):
+            # There is room again when the request is seen, or there is none.
+            for _ in range(3):
+                got += received(peer)
+            peer.sendall(frame(FETCH, asked))
+            turn(loop, 1)
+        for _ in range(5000):
+            got += received(peer)
+            turn(loop, 1)
+            if len(got) == 3 * size:
+                break
+        assert got == b"1" * size + b"2" * size + b"3" * size
+
+
 def test_a_request_without_an_answer_leaves_no_gap() -> None:
     def serve(view: memoryview) -> Served:
         return None if view[2:] == b"quiet" else outgoing(bytes(view[2:]))
