@@ -20,9 +20,12 @@ from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecordError
 from millstream.spark.lakehouse.ledger import RecreatedTopicError
 from millstream.spark.lakehouse.load import Loader, local_runner
+from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import KINDS, ConcurrentLoadError, Table
+from millstream.spark.lakehouse.topic_reader import TopicReader
 from millstream.spark.plan import DataLossError
 from millstream.spark.ranges import OffsetRange
+from millstream.spark.topics import open_topics
 
 pytestmark = pytest.mark.system
 
@@ -155,6 +158,51 @@ def test_a_crash_between_dead_letters_and_rows(
     assert site.rows("_offset", "n") == [(0, 1), (3, 2)]
     assert read_rows(site.letters, ["offset"]) == [(1,), (2,)]
     assert site.audit().is_clean
+
+
+@pytest.mark.parametrize("ours", [1, 3])
+def test_dead_letters_of_another_driver_with_other_ranges(site: TopicSite, ours: int) -> None:
+    """It dies before its rows are in: which letters are there is told by offsets, not by batch."""
+    site = site.kind("delta").using(format="json", freshness_ms=1)
+    site.write(0, [b'{"n":1}', b"bad", b'{"n":2}', b"bad too", b'{"n":3}'], batch=1)
+    place = TopicPartition(site.topic, 0)
+
+    def start(settings: LoadSettings, end: int) -> tuple[Loader, Any]:
+        loader = Loader(settings, local_runner)
+        with open_topics(loader._options) as topics:
+            reader = TopicReader(topics, loader._options)
+            loader._prepare(topics, reader)
+            ranges = [OffsetRange(place, 0, end)]
+            ledger = loader._ledger(loader._table, [place])
+            return loader, (ledger, ranges, reader.ends(), loader._land(ledger, ranges))
+
+    first, batch = start(site.settings, 2)
+    second, other = start(site.settings, ours)
+    letters = [file for each in batch[3] for file in each.dead_letters]
+    first._commit_letters(*batch[:3], letters)  # and here it dies
+    if ours > 2:
+        with pytest.raises(ConcurrentLoadError):
+            second._commit_batch(*other[:2], *other[2:])
+    else:
+        second._commit_batch(*other[:2], *other[2:])
+    site.load()
+    assert site.rows("_offset", "n") == [(0, 1), (2, 2), (4, 3)]
+    assert read_rows(site.letters, ["offset"]) == [(1,), (3,)]
+    assert site.audit().is_clean
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_event_times_that_are_missing_and_columns_that_come(site: TopicSite, kind: str) -> None:
+    """A partitioned table takes rows without a time, new columns and wider types."""
+    site = site.kind(kind).using(format="json", event_time="t")
+    site.write(0, [b'{"t":"2026-05-17T10:00:00Z","n":1}', b'{"t":null,"n":2}', b'{"n":3}'])
+    site.load()
+    site.write(0, [b'{"t":"2026-05-18T10:00:00Z","n":4.5,"s":"x"}', b'{"n":5,"s":"y"}'])
+    site.load()
+    assert site.audit().is_clean
+    assert site.audit().rows == 5
+    assert [row[1] for row in site.rows("_offset", "n")] == [1, 2, 3, 4.5, 5]
+    assert "s" in site.table.schema().names
 
 
 def test_without_dead_letters_the_first_bad_record_ends_the_load(site: TopicSite) -> None:

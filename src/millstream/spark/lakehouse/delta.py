@@ -13,8 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
@@ -155,6 +157,22 @@ class DeltaTableFiles:
         """See :class:`Table`."""
         adds = pa.table(DeltaTable(self._uri).get_add_actions(flatten=True))
         return [str(path) for path in adds["path"].to_pylist()]
+
+    def retained(self) -> set[str]:
+        """See :class:`Table`. Older states are those that the log still tells of."""
+        log = self.name.path / "_delta_log"
+        named = set(self.files())
+        for path in log.glob("*.json"):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                action = json.loads(line)
+                named |= {
+                    unquote(action[kind]["path"]) for kind in ("add", "remove") if kind in action
+                }
+        for path in log.glob("*.checkpoint*.parquet"):
+            actions = pq.read_table(path, columns=["add.path", "remove.path"]).flatten()
+            for column in actions.columns:
+                named |= {unquote(each) for each in column.drop_null().to_pylist()}
+        return named
 
     def remove_duplicates(self) -> list[str]:
         """Return []: in the Delta protocol a path is in a table once, however often it is added."""

@@ -184,6 +184,12 @@ class IcebergTableFiles:
         """See :class:`Table`."""
         return [self._relative(task) for task in self._tasks(self._load())]
 
+    def retained(self) -> set[str]:
+        """See :class:`Table`."""
+        data = _uri(self.data_directory) + "/"
+        named = self._named_files(self._load())
+        return {self._relative(uri) for uri in named if uri.startswith(data)}
+
     def remove_duplicates(self) -> list[str]:
         """See :class:`Table`."""
         table = self._load()

@@ -7,9 +7,9 @@ whatever died is forgotten: what was not committed is read again, what was is ne
       ▲                                                                        │
       └────────────────────────────────────────────────────────────────────────┘
 
-Records that cannot be read go to a table of their own, which commits first, under the same batch
-number. When a crash falls between the two commits, the next turn finds that batch among the dead
-letters, and lands exactly its ranges again.
+Records that cannot be read go to a table of their own, which commits first. When a crash falls
+between the two commits, the next turn finds that the dead letters are ahead, and lands exactly the
+ranges between again.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from millstream.spark.lakehouse.ledger import Ledger
 from millstream.spark.lakehouse.schema_file import write_schema_file
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import (
+    ConcurrentLoadError,
     Layout,
     Table,
     dead_letters_of,
@@ -164,7 +165,7 @@ class Loader:
             latest = {p: min(end, latest[p]) for p, end in goal.latest.items() if p in latest}
         ledger = self._ledger(self._table, list(latest))
         positions = self._positions(reader, ledger, ends, latest)
-        ranges = self._pending(ledger, positions) or next_batch(
+        ranges = self._pending(positions) or next_batch(
             positions, latest, self._sizes, self._limits
         )
         if not ranges:
@@ -204,15 +205,11 @@ class Loader:
             positions[place] = reader.check(place, start, ends)
         return positions
 
-    def _pending(
-        self, ledger: Ledger, positions: Mapping[TopicPartition, Offset]
-    ) -> list[OffsetRange]:
-        """Return the ranges of a batch whose dead letters are committed and whose rows are not."""
+    def _pending(self, positions: Mapping[TopicPartition, Offset]) -> list[OffsetRange]:
+        """Return the ranges whose dead letters are committed and whose rows are not."""
         if not self._letters.exists():
             return []
         letters = self._ledger(self._letters, list(positions))
-        if letters.batch != ledger.batch + 1:
-            return []
         return [
             OffsetRange(place, start, end)
             for place, start in sorted(positions.items())
@@ -309,15 +306,32 @@ class Loader:
     ) -> None:
         letters = [file for each in landed for file in each.dead_letters]
         if letters:
-            self._letters.create(Layout(schema=DEAD_LETTER_COLUMNS))
-            known = self._ledger(self._letters, [each.topic_partition for each in ranges])
-            if known.batch < ledger.batch + 1:
-                numbered = Ledger({**known.entries, ledgers.BATCH: ledger.batch})
-                entries = ledgers.after(numbered, ranges, ends.topic_ids)
-                expected = {key: known.entries[key] for key in entries if key in known.entries}
-                self._letters.commit(self._app_id, entries, letters, expected=expected)
+            self._commit_letters(ledger, ranges, ends, letters)
         files = [file for each in landed for file in each.files]
         self._commit(self._table, ledger, ranges, ends, files)
+
+    def _commit_letters(
+        self,
+        ledger: Ledger,
+        ranges: Sequence[OffsetRange],
+        ends: TopicEnds,
+        letters: Sequence[DataFile],
+    ) -> None:
+        """Commit the dead letters of a batch, unless they are there from a load that died.
+
+        ConcurrentLoadError when some of them are: another load is at work, with other ranges.
+        """
+        self._letters.create(Layout(schema=DEAD_LETTER_COLUMNS))
+        known = self._ledger(self._letters, [each.topic_partition for each in ranges])
+        reached = {each: known.position(each.topic_partition) or 0 for each in ranges}
+        if all(position >= each.end for each, position in reached.items()):
+            return
+        if any(position > each.start for each, position in reached.items()):
+            raise ConcurrentLoadError(f"{self._letters.name}: another load has committed")
+        numbered = Ledger({**known.entries, ledgers.BATCH: ledger.batch})
+        entries = ledgers.after(numbered, ranges, ends.topic_ids)
+        expected = {key: known.entries[key] for key in entries if key in known.entries}
+        self._letters.commit(self._app_id, entries, letters, expected=expected)
 
     def _commit(
         self,
@@ -348,7 +362,7 @@ def remove_orphans(table: Table, app_id: str, *, batch: int) -> list[str]:
     """Remove files of batches up to ``batch`` that no commit names; return their paths."""
     root = table.staging_directory
     names = [str(path.relative_to(root)) for path in root.rglob(f"millstream-*{SUFFIX}")]
-    found = orphans(app_id, batch=batch, names=names, referenced=set(table.files()))
+    found = orphans(app_id, batch=batch, names=names, referenced=table.retained())
     for name in found:
         (root / name).unlink(missing_ok=True)
     if found:

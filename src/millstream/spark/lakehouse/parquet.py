@@ -163,6 +163,10 @@ class ParquetTableFiles:
         """See :class:`Table`."""
         return self._read().files
 
+    def retained(self) -> set[str]:
+        """See :class:`Table`. What a commit removed lies elsewhere by then."""
+        return set(self.files())
+
     def remove_duplicates(self) -> list[str]:
         """See :class:`Table`."""
         for state in self._attempts():

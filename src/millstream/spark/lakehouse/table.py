@@ -121,6 +121,11 @@ class Table(Protocol):
     def files(self) -> list[str]:
         """Return the paths of the table's data files, as often as each is named."""
 
+    def retained(self) -> set[str]:
+        """Return the paths that any state of the table names which is not expired: a reader may be
+        at work on an older one.
+        """
+
     def remove_duplicates(self) -> list[str]:
         """Where a file is named more than once, leave one reference; return those files' paths."""
 
