@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.broker_process import BrokerProcess
 from tests.system.wire import Wire, create_topic
+from tests.waiting import wait_until
 
 from millstream.cli.main import main
 
@@ -107,15 +108,14 @@ def test_a_replica_moves_under_load(
     monkeypatch.setenv("MILLSTREAM_BOOTSTRAP_SERVERS", two.bootstrap)
     load = Load(two)
     with load.running():
-        time.sleep(0.5)
+        wait_until(lambda: bool(load.acknowledged), "a first write")
         for target in ("two", "one", "two"):
             if holds(tmp_path, target):
                 continue
             before = len(load.acknowledged)
             assert main(["log-dirs", "move", "t", str(tmp_path / target)]) == 0
             assert holds(tmp_path, target)
-            time.sleep(0.3)
-            assert len(load.acknowledged) > before
+            wait_until(lambda before=before: len(load.acknowledged) > before, "writes go on")  # type: ignore[misc]
     assert load.failures == []
     assert everything(two) == load.acknowledged
     capsys.readouterr()

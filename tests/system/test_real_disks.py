@@ -23,6 +23,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.broker_process import BrokerProcess
 from tests.system.wire import Wire, create_topic
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 
@@ -171,7 +172,8 @@ def test_the_power_of_an_ext4_fails_under_load(ext4: Path, tmp_path: Path) -> No
         new_topic(broker)
         for round_ in range(2):
             load = Load(broker.bootstrap, number)
-            time.sleep(0.6 + 0.37 * round_)
+            wait_until(lambda load=load: bool(load.acknowledged), "a first write")  # type: ignore[misc]
+            time.sleep(0.2 + 0.37 * round_)
             shut_down(ext4)
             assert broker.process.wait(30) == 1, "its only disk is gone"
             broker.kill()
@@ -203,17 +205,22 @@ def test_a_tmpfs_runs_full_under_load(tmpfs: Path, tmp_path: Path) -> None:
         assert "No space left on device" in broker.log
         assert load.acknowledged
         assert load.failed
-        run("mount", "-o", "remount,size=64m", str(tmpfs))
+        run("mount", "-o", "remount,size=1g", str(tmpfs))
         broker.start()
         assert set(load.acknowledged) <= everything(broker.bootstrap)
         again = Load(broker.bootstrap, 10_000_000)
-        time.sleep(0.3)
+        wait_until(lambda: bool(again.acknowledged), "a write after there was room")
         again.end()
         assert again.acknowledged
         assert not again.failed
         broker.stop()
     finally:
         broker.kill()
+
+
+def partitions(load: Load) -> set[int]:
+    """Return the partitions that have acknowledged something."""
+    return {row[0] for row in list(load.acknowledged)}
 
 
 @pytest.mark.timeout(120)
@@ -226,12 +233,12 @@ def test_one_of_two_disks_loses_its_power(ext4: Path, tmp_path: Path) -> None:
         broker.start()
         new_topic(broker)
         load = Load(broker.bootstrap, 0)
-        time.sleep(0.8)
+        wait_until(lambda: len(partitions(load)) == PARTITIONS, "a write to every partition")
         shut_down(ext4)
-        before = {row[0] for row in load.acknowledged}
+        before = partitions(load)
+        wait_until(lambda: load.failed > 0, "a write that fails")
         count = len(load.acknowledged)
-        time.sleep(1)
-        assert len(load.acknowledged) > count, "the other disk goes on"
+        wait_until(lambda: len(load.acknowledged) > count, "the other disk goes on")
         load.end()
         assert before == set(range(PARTITIONS))
         assert load.failed
