@@ -95,13 +95,13 @@ def shut_down(place: Path) -> None:
 class Load:
     """An idempotent producer to every partition, and what it was promised."""
 
-    def __init__(self, bootstrap: str, first: int) -> None:
+    def __init__(self, bootstrap: str, first: int, *, patience_ms: int = 2_000) -> None:
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
                 "linger.ms": 1,
-                "message.timeout.ms": 2_000,
+                "message.timeout.ms": patience_ms,
                 "log_level": 0,
             }
         )
@@ -133,7 +133,7 @@ class Load:
     def end(self) -> int:
         self._stop.set()
         self._thread.join()
-        self._producer.flush(10)
+        self._producer.flush(60)
         return self._number
 
 
@@ -208,7 +208,7 @@ def test_a_tmpfs_runs_full_under_load(tmpfs: Path, tmp_path: Path) -> None:
         run("mount", "-o", "remount,size=1g", str(tmpfs))
         broker.start()
         assert set(load.acknowledged) <= everything(broker.bootstrap)
-        again = Load(broker.bootstrap, 10_000_000)
+        again = Load(broker.bootstrap, 10_000_000, patience_ms=60_000)
         wait_until(lambda: bool(again.acknowledged), "a write after there was room")
         again.end()
         assert again.acknowledged
