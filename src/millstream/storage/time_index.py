@@ -69,7 +69,8 @@ class TimeIndex(SegmentIndex):
     def maybe_append(self, timestamp: int, offset: Offset) -> None:
         """Add an entry if ``timestamp`` is larger than the last one's."""
         data = self.entries()
-        if not data or timestamp > _ENTRY.unpack_from(data, -_ENTRY.size)[0]:
+        largest = _ENTRY.unpack_from(data, -_ENTRY.size)[0] if data else NO_TIMESTAMP
+        if timestamp > largest:
             self._push(_ENTRY.pack(timestamp, offset - self.base_offset))
 
     def extend(self, entries: Iterable[tuple[int, Offset]]) -> None:

@@ -83,6 +83,16 @@ def test_time_entries_grow_and_end_with_the_largest(tmp_path: Path) -> None:
     assert entries[-1] == (largest, holder)
 
 
+def test_a_segment_without_timestamps_gets_no_time_entry(tmp_path: Path) -> None:
+    index = TimeIndex(LogEnvironment(), location(tmp_path), 800)
+    index.create()
+    index.maybe_append(-1, 0)
+    assert index.count == 0
+    index.maybe_append(5, 1)
+    index.maybe_append(5, 2)
+    assert index.count == 1
+
+
 def test_indexes_have_their_full_size_while_the_segment_is_active(tmp_path: Path) -> None:
     log = filled(tmp_path)
     directory = tmp_path / "orders-0"
