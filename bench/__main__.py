@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench import b1, b4, b6, b9, b12, b13, kernel, machine
+from bench import b1, b4, b6, b9, b10, b11, b12, b13, kernel, machine
 from bench.options import QUICK_FRACTION, Options
 from bench.process import raise_open_file_limit
 from bench.results import RESULTS, results_path, write
@@ -19,14 +19,25 @@ from bench.session import Session
 from bench.stage import Stage
 from bench.tables import JsonValue, Tally
 
-BENCHMARKS = {"b1": b1, "b4": b4, "b6": b6, "b9": b9, "b12": b12, "b13": b13, "kernel": kernel}
+BENCHMARKS = {
+    "b1": b1,
+    "b4": b4,
+    "b6": b6,
+    "b9": b9,
+    "b10": b10,
+    "b11": b11,
+    "b12": b12,
+    "b13": b13,
+    "kernel": kernel,
+}
 QUICK_PAIRS = 2
 PIPE_WIDTH = 180
 
 
 def main(
     names: Annotated[
-        list[str] | None, typer.Argument(help="b1, b4, b6, b9, b12, b13, kernel; all without any")
+        list[str] | None,
+        typer.Argument(help="b1, b4, b6, b9, b10, b11, b12, b13, kernel; all without any"),
     ] = None,
     pairs: Annotated[int, typer.Option(help="Counted rounds per row.", min=1)] = 5,
     quick: Annotated[bool, typer.Option(help="Try everything out; figures mean nothing.")] = False,
@@ -35,6 +46,9 @@ def main(
     log_gb: Annotated[
         float, typer.Option(help="Gigabytes of log that B9 recovers and compacts.", min=0.1)
     ] = 10.0,
+    spark_mb: Annotated[
+        int, typer.Option(help="Megabytes of access log that B10 and B11 read.", min=10)
+    ] = 1_000,
     data_dir: Annotated[
         Path, typer.Option(help="Where data lies during the run: an ordinary disk.")
     ] = Path("/var/tmp"),
@@ -55,6 +69,7 @@ def main(
         data_dir=data_dir.resolve() / f"millstream-bench-{os.getpid()}",
         only=only,
         log_gb=log_gb,
+        spark_mb=spark_mb,
     )
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     path = results_path(quick=quick, directory=results_dir)

@@ -19,6 +19,7 @@ class Options:
     data_dir: Path
     only: str = ""
     log_gb: float = 10.0
+    spark_mb: int = 1_000
 
     def scaled(self, amount: int) -> int:
         """Return the full amount, or what a quick run makes of it."""
