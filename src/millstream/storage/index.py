@@ -1,6 +1,10 @@
 """What the offset index and the time index have in common: fixed entries, sorted, searched by
 halves.
 
+A new index has no file before its first entry: most segments of a broker with many partitions stay
+small, and making a file costs more than anything else about them. A log that was closed has all
+of its files; one that was not is recovered, and its indexes are made anew.
+
 The index of a closed segment is mapped and read where it lies. The index of the active segment is
 kept in memory, and each entry is written to the file at once; the file has its full size
 (``segment.index.bytes``) from the first entry on, zeros after the entries, and is cut to them when
@@ -37,6 +41,7 @@ class SegmentIndex:
         "_data",
         "_environment",
         "_file",
+        "_is_missing",
         "_location",
         "_preallocated",
         "count",
@@ -51,6 +56,7 @@ class SegmentIndex:
         self._data: Buffer | None = None
         self._file: File | None = None
         self._preallocated = False
+        self._is_missing = False
         self.count = 0
         """Entries; known once the index was loaded or created."""
         self.max_bytes = max_bytes
@@ -81,14 +87,18 @@ class SegmentIndex:
         return self._data is not None
 
     def create(self) -> None:
-        """Make the index anew, empty and of full size; what an older file held is gone."""
+        """Make the index anew, empty; what an older file held is gone. Where there is none, it is
+        made with the first entry, or when the index is trimmed.
+        """
         self.close()
         self._data = bytearray()
         self.count = 0
         self._preallocated = False
-        file = self._open_file(create=True)
-        file.truncate(0)
-        self._preallocate(file)
+        self._is_missing = not self._environment.file_system.exists(self.path)
+        if not self._is_missing:
+            file = self._open_file()
+            file.truncate(0)
+            self._preallocate(file)
 
     def load(self, *, to_append: bool) -> None:
         """Bring in the entries: mapped, or into memory when more are ``to_append``.
@@ -166,9 +176,12 @@ class SegmentIndex:
         self._environment.open_files.closed(self)
         self._file = None
         self._data = None
+        self._is_missing = False
 
     def trim(self) -> None:
         """Cut the file to its entries."""
+        if self._is_missing:
+            self._open_file()
         if self._preallocated:
             assert self._data is not None
             self._open_file().truncate(len(self._data))
@@ -201,7 +214,9 @@ class SegmentIndex:
     def _open_file(self, *, create: bool = False) -> File:
         file = self._file
         if file is None:
+            create = create or self._is_missing
             file = self._file = self._environment.file_system.open(self.path, create=create)
+            self._is_missing = False
             self._environment.open_files.opened(self)
         return file
 

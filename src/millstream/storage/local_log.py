@@ -239,12 +239,15 @@ class LocalLog:
         if path not in self._unsynced_directories:
             self._unsynced_directories.append(path)
 
-    def flush_plan(self, recovery_point: Offset, log_end_offset: Offset) -> FlushPlan | None:
-        """Return what makes everything below ``log_end_offset`` durable; None if it is."""
+    def flush_plan(
+        self, recovery_point: Offset, log_end_offset: Offset, failure: OSError | None = None
+    ) -> FlushPlan | None:
+        """Return what makes everything below ``log_end_offset`` durable; None if it is. What has
+        failed already fails the plan.
+        """
         if recovery_point >= log_end_offset and not self._unsynced_paths:
             return None
         files: list[File] = []
-        failure: OSError | None = None
         try:
             for segment in self.segments.starting_with(recovery_point):
                 if segment.size:

@@ -24,11 +24,11 @@ from millstream.storage.environment import LogEnvironment
 from millstream.storage.flush import FlushPlan
 from millstream.storage.leader_epochs import EpochEndOffset
 from millstream.storage.loader import Loader, LoadOptions
-from millstream.storage.log_core import ActiveProducer, LogCore
+from millstream.storage.log_core import LogCore
 from millstream.storage.log_read import LogRead
 from millstream.storage.lookup import AbortedTransaction, TimestampOffset
 from millstream.storage.producer_recovery import replay_batch
-from millstream.storage.producer_state import BatchMetadata
+from millstream.storage.producer_state import ActiveProducer, BatchMetadata
 from millstream.storage.read_ahead import ColdReadError, ReadAhead
 from millstream.storage.segment import Segment
 
@@ -145,8 +145,8 @@ class Log(LogCore):
         producer_id = batch.producer_id
         transactional = batch.attributes & TRANSACTIONAL_BIT != 0
         try:
-            if leader_epoch != self._epochs.latest_epoch:
-                self._assign_epoch(leader_epoch, base_offset)
+            if leader_epoch != self._epoch_appended:
+                self._begin_epoch(leader_epoch, base_offset)
             segment = self._local.active
             if (
                 segment.records.size + size > segment.roll_size
@@ -193,8 +193,8 @@ class Log(LogCore):
         offset = self._offsets.log_end_offset
         batch.assign(base_offset=offset, leader_epoch=leader_epoch)
         try:
-            if leader_epoch != self._epochs.latest_epoch:
-                self._assign_epoch(leader_epoch, offset)
+            if leader_epoch != self._epoch_appended:
+                self._begin_epoch(leader_epoch, offset)
             self._append_run([batch], batch.buffer, now_ms)
         except OSError as error:
             raise self._failed(error) from error
@@ -227,8 +227,8 @@ class Log(LogCore):
             next_offset = batch.next_offset
         try:
             for batch in batches:
-                if batch.partition_leader_epoch != self._epochs.latest_epoch:
-                    self._assign_epoch(batch.partition_leader_epoch, batch.base_offset)
+                if batch.partition_leader_epoch != self._epoch_appended:
+                    self._begin_epoch(batch.partition_leader_epoch, batch.base_offset)
             self._append_run(batches, view, now_ms)
         except OSError as error:
             raise self._failed(error) from error

@@ -6,14 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from millstream.config.topic import TopicConfig
 from millstream.model.errors import ErrorCode, KafkaError, StorageError
 from millstream.model.offsets import LeaderEpoch, Offset
 from millstream.model.topic import TopicId, TopicPartition
-from millstream.storage.directory import PARTITION_METADATA, PartitionDirectory
+from millstream.storage.directory import (
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    PartitionDirectory,
+)
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import replace_file
 from millstream.storage.flush import FlushPlan
@@ -22,30 +25,23 @@ from millstream.storage.loader import LogState
 from millstream.storage.local_log import LocalLog
 from millstream.storage.partition_metadata import format_partition_metadata
 from millstream.storage.producer_recovery import replay_log, restore_snapshot
-from millstream.storage.producer_state import ProducerEntry
+from millstream.storage.producer_state import ActiveProducer, ProducerEntry
 from millstream.storage.retention import RetentionRules, count_deletable
 from millstream.storage.segment import Segment
 
 NEVER_TRUNCATED: Final[Offset] = 2**63 - 1
 
-
-@dataclass(frozen=True, slots=True)
-class ActiveProducer:
-    """A producer that the partition remembers (DescribeProducers)."""
-
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    last_timestamp: int
-    coordinator_epoch: int
-    current_txn_first_offset: Offset
+NOT_LOOKED: Final[LeaderEpoch] = -2
+"""No batch has this epoch."""
 
 
 class LogCore:
     """State and upkeep of one partition's log."""
 
     __slots__ = (
+        "_epoch_appended",
         "_epochs",
+        "_epochs_unwritten",
         "_local",
         "_offsets",
         "_producers",
@@ -69,6 +65,10 @@ class LogCore:
         self._producers = state.producers
         self._snapshots = state.snapshots
         self._epochs = state.epochs
+        self._epochs_unwritten = False
+        """True while the file lacks an epoch that is known."""
+        self._epoch_appended: LeaderEpoch = NOT_LOOKED
+        """The epoch of the last batch: another one has to be looked at before it is appended."""
         self.topic_id: TopicId | None = state.topic_id
         """Id in ``partition.metadata``; None in a directory that has none."""
         self.recovery_report = state.report
@@ -170,18 +170,31 @@ class LogCore:
     def assign_epoch_start(self, leader_epoch: LeaderEpoch) -> None:
         """Note that ``leader_epoch`` begins at the log end: what a new leader does first.
 
-        Raises StorageError.
+        Nothing is written: a broker that elects a thousand leaders makes no thousand files. An
+        epoch without a batch is forgotten when a log is opened in any case.
         """
-        try:
-            self._assign_epoch(leader_epoch, self._offsets.log_end_offset)
-        except OSError as error:
-            raise self._failed(error) from error
+        if leader_epoch >= 0 and self._epochs.assign(leader_epoch, self._offsets.log_end_offset):
+            self._epochs_unwritten = True
+            self._epoch_appended = NOT_LOOKED
 
-    def _assign_epoch(self, leader_epoch: LeaderEpoch, start_offset: Offset) -> None:
+    def _begin_epoch(self, leader_epoch: LeaderEpoch, start_offset: Offset) -> None:
+        """Take note that a batch of another epoch than the last one's is about to be appended.
+
+        A file that is there follows at once. The first one is made with the next flush: until then
+        recovery reads the whole log, and takes the epochs from its batches.
+        """
         if leader_epoch >= 0 and self._epochs.assign(leader_epoch, start_offset):
-            self._write_epochs()
+            self._epochs_unwritten = True
+        if self._epochs_unwritten:
+            local = self._local
+            path = local.directory.file(LEADER_EPOCH_CHECKPOINT)
+            if local.environment.file_system.exists(path):
+                self._write_epochs()
+        self._epoch_appended = leader_epoch
 
     def _write_epochs(self) -> None:
+        self._epochs_unwritten = False
+        self._epoch_appended = NOT_LOOKED
         local = self._local
         local.unsynced(
             write_leader_epochs(local.environment.file_system, local.directory, self._epochs)
@@ -256,7 +269,8 @@ class LogCore:
         try:
             if offset >= self._offsets.log_end_offset:
                 if self._epochs.truncate_from_end(self._offsets.log_end_offset):
-                    self._write_epochs()
+                    self._epochs_unwritten = True
+                    self._epoch_appended = NOT_LOOKED
                 return False
             if offset < self._local.segments.first.base_offset:
                 self._restart_at(offset, now_ms)
@@ -377,14 +391,7 @@ class LogCore:
     def producers(self) -> list[ActiveProducer]:
         """Return the producers remembered, by id."""
         return [
-            ActiveProducer(
-                entry.producer_id,
-                entry.producer_epoch,
-                entry.last_sequence,
-                entry.last_timestamp,
-                entry.coordinator_epoch,
-                entry.current_txn_first_offset,
-            )
+            ActiveProducer.of(entry)
             for entry in sorted(self._producers.producers.values(), key=lambda e: e.producer_id)
         ]
 
@@ -418,7 +425,14 @@ class LogCore:
         """Return what has to be flushed to make everything up to the log end durable; None when
         it is already. A plan has to be run, and told to :meth:`flushed`.
         """
-        return self._local.flush_plan(self._offsets.recovery_point, self._offsets.log_end_offset)
+        offsets = self._offsets
+        failure: OSError | None = None
+        if self._epochs_unwritten and offsets.recovery_point < offsets.log_end_offset:
+            try:
+                self._write_epochs()
+            except OSError as error:
+                failure = error
+        return self._local.flush_plan(offsets.recovery_point, offsets.log_end_offset, failure)
 
     def flushed(self, plan: FlushPlan) -> None:
         """Take note that ``plan`` has run: the recovery point moves up."""
@@ -438,6 +452,8 @@ class LogCore:
         try:
             self._local.finish()
             self._write_snapshot(self._offsets.log_end_offset)
+            if self._epochs_unwritten and self._local.segments.size:
+                self._write_epochs()
             plan = self.flush_plan()
             self._local.abandon()
         except OSError as error:

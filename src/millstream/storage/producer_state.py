@@ -18,6 +18,7 @@ are taken as they are. KIP-98, KIP-360.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from millstream.model.errors import ErrorCode, KafkaError
@@ -86,6 +87,30 @@ class ProducerEntry:
             self.producer_epoch = producer_epoch
             self.batches.clear()
             self.last_sequence = NO_SEQUENCE
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProducer:
+    """A producer that the partition remembers (DescribeProducers)."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_txn_first_offset: Offset
+
+    @classmethod
+    def of(cls, entry: ProducerEntry) -> ActiveProducer:
+        """Return what is told of an entry."""
+        return cls(
+            entry.producer_id,
+            entry.producer_epoch,
+            entry.last_sequence,
+            entry.last_timestamp,
+            entry.coordinator_epoch,
+            entry.current_txn_first_offset,
+        )
 
 
 class ProducerStateManager:

@@ -185,6 +185,8 @@ def test_a_partition_whose_epoch_cannot_be_noted_is_offline(site: LogSite) -> No
     site._open()
     site.files.broken = {"write", "create"}
     site.show("t", epoch=7)
+    with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+        append(site.partition("t"), b"b")
     assert refusal(site, "t") is ErrorCode.KAFKA_STORAGE_ERROR
     assert site.failed_directories == ["/logs"]
 

@@ -266,7 +266,7 @@ def test_a_damaged_epoch_file_is_rebuilt(tmp_path: Path, text: str) -> None:
 def test_a_missing_epoch_file_is_rebuilt_after_a_crash(tmp_path: Path) -> None:
     log = filled(tmp_path)
     point = log.segment_base_offsets[-1]
-    (tmp_path / "orders-0" / "leader-epoch-checkpoint").unlink()
+    (tmp_path / "orders-0" / "leader-epoch-checkpoint").unlink(missing_ok=True)
     log = reopen(tmp_path, clean=False, recovery_point=point)
     assert [log.end_offset_for_epoch(epoch) for epoch in range(3)] == [(0, 20), (1, 40), (2, 60)]
 

@@ -10,6 +10,7 @@ from tests.unit.storage.support import (
     ONE_SEGMENT,
     SMALL,
     append,
+    close,
     create_log,
     read_batches,
     read_values,
@@ -157,8 +158,27 @@ def test_the_leader_epoch_is_noted_where_it_begins(tmp_path: Path) -> None:
     assert log.end_offset_for_epoch(1) == (0, 2)
     assert log.end_offset_for_epoch(3) == (3, 3)
     assert log.end_offset_for_epoch(4) == (-1, -1)
-    text = (tmp_path / "orders-0" / "leader-epoch-checkpoint").read_text()
-    assert text == "0\n2\n0 0\n3 2\n"
+    path = tmp_path / "orders-0" / "leader-epoch-checkpoint"
+    assert not path.exists()  # the first flush makes it
+    plan = log.flush_plan()
+    assert plan is not None
+    plan.run()
+    log.flushed(plan)
+    assert path.read_text() == "0\n2\n0 0\n3 2\n"
+    log.assign_epoch_start(5)
+    assert path.read_text() == "0\n2\n0 0\n3 2\n"  # nothing was written in it
+    append(log, b"d", epoch=5)
+    assert path.read_text() == "0\n3\n0 0\n3 2\n5 3\n"
+
+
+def test_a_new_log_has_index_files_from_the_first_entry_on(tmp_path: Path) -> None:
+    log = create_log(tmp_path)
+    append(log, b"a")
+    names = {path.name for path in (tmp_path / "orders-0").iterdir()}
+    assert not any(name.endswith("index") for name in names)
+    close(log)
+    names = {path.name for path in (tmp_path / "orders-0").iterdir()}
+    assert {"00000000000000000000.index", "00000000000000000000.timeindex"} <= names
 
 
 def test_a_new_leader_notes_its_epoch_before_it_writes(tmp_path: Path) -> None:
