@@ -42,6 +42,7 @@ class SegmentIndex:
         "_environment",
         "_file",
         "_is_missing",
+        "_is_unwritten",
         "_location",
         "_preallocated",
         "count",
@@ -57,6 +58,7 @@ class SegmentIndex:
         self._file: File | None = None
         self._preallocated = False
         self._is_missing = False
+        self._is_unwritten = False
         self.count = 0
         """Entries; known once the index was loaded or created."""
         self.max_bytes = max_bytes
@@ -99,6 +101,16 @@ class SegmentIndex:
             file = self._open_file()
             file.truncate(0)
             self._preallocate(file)
+
+    def collect(self) -> None:
+        """Begin anew in memory alone: what is added goes to the file with :meth:`trim`, unless the
+        file holds just that already.
+        """
+        self.close()
+        self._data = bytearray()
+        self.count = 0
+        self._preallocated = False
+        self._is_unwritten = True
 
     def load(self, *, to_append: bool) -> None:
         """Bring in the entries: mapped, or into memory when more are ``to_append``.
@@ -176,10 +188,13 @@ class SegmentIndex:
         self._environment.open_files.closed(self)
         self._file = None
         self._data = None
+        self._is_unwritten = False
         self._is_missing = False
 
     def trim(self) -> None:
         """Cut the file to its entries."""
+        if self._is_unwritten:
+            self._write_collected()
         if self._is_missing:
             self._open_file()
         if self._preallocated:
@@ -190,6 +205,10 @@ class SegmentIndex:
     def _push(self, packed: bytes) -> None:
         data = self._data
         assert isinstance(data, bytearray), "entries are appended to the active segment"
+        if self._is_unwritten:
+            data += packed
+            self.count += len(packed) // self.entry.size
+            return
         file = self._file
         if file is None:
             file = self._open_file()
@@ -198,6 +217,19 @@ class SegmentIndex:
         file.write_at(len(data), packed)
         data += packed
         self.count += len(packed) // self.entry.size
+
+    def _write_collected(self) -> None:
+        data = self._data
+        assert data is not None
+        self._is_missing = not self._environment.file_system.exists(self.path)
+        file = self._open_file()
+        size = file.size()
+        if size != len(data) or file.read_at(0, size) != data:
+            # Written over: to free the file's blocks first takes longer than all the rest.
+            file.write_at(0, bytes(data))
+            if size > len(data):
+                file.truncate(len(data))
+        self._is_unwritten = False
 
     def _cut(self, count: int) -> None:
         data = self._data

@@ -257,6 +257,7 @@ class Loader:
 
     def _recover_from(self, segments: list[Segment]) -> Offset:
         first_offset = segments[0].base_offset
+        self._snapshots.doubt(above=first_offset)
         start = restore_snapshot(
             self._producers,
             self._snapshots,
@@ -275,6 +276,7 @@ class Loader:
             if cut or self._follows_a_hole(rest, next_offset):
                 self._drop(rest)
                 break
+        self._snapshots.remove_doubted()
         return next_offset
 
     def _follows_a_hole(self, rest: list[Segment], next_offset: Offset) -> bool:

@@ -71,6 +71,11 @@ class OffsetIndex(SegmentIndex):
         super().create()
         self._fences = array("i")
 
+    def collect(self) -> None:
+        """Begin anew in memory alone."""
+        super().collect()
+        self._fences = array("i")
+
     def append(self, offset: Offset, position: int) -> None:
         """Add an entry for the batch at ``position``, whose last offset is ``offset``."""
         relative = offset - self.base_offset

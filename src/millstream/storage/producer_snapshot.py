@@ -101,7 +101,7 @@ def _entry(
 class ProducerSnapshots:
     """The snapshot files of one partition, by offset."""
 
-    __slots__ = ("_directory", "_environment", "offsets")
+    __slots__ = ("_directory", "_doubted", "_environment", "offsets")
 
     def __init__(
         self,
@@ -113,6 +113,7 @@ class ProducerSnapshots:
         self._directory = directory
         self.offsets = sorted(offsets)
         """Offsets for which there is a file, ascending."""
+        self._doubted: set[Offset] = set()
 
     @property
     def latest(self) -> Offset:
@@ -129,10 +130,33 @@ class ProducerSnapshots:
         """
         if offset <= self.latest or offset == 0:
             return None
-        path = self.path(offset)
-        replace_file(self._environment.file_system, path, encode_snapshot(producers), durable=False)
+        path, data = self.path(offset), encode_snapshot(producers)
+        if not self._holds(offset, data):
+            replace_file(self._environment.file_system, path, data, durable=False)
+        self._doubted.discard(offset)
         self.offsets.append(offset)
         return path
+
+    def doubt(self, *, above: Offset) -> None:
+        """Take the snapshots above an offset for unknown: one counts again when it turns out to
+        hold what is to be written there.
+        """
+        self._doubted.update(offset for offset in self.offsets if offset > above)
+        self.offsets = [offset for offset in self.offsets if offset <= above]
+
+    def remove_doubted(self) -> None:
+        """Remove the snapshots that are still unknown."""
+        for offset in sorted(self._doubted):
+            self._environment.file_system.remove(self.path(offset))
+        self._doubted.clear()
+
+    def _holds(self, offset: Offset, data: bytes) -> bool:
+        if offset not in self._doubted:
+            return False
+        try:
+            return read_file(self._environment.file_system, self.path(offset)) == data
+        except FileNotFoundError:
+            return False
 
     def read(self, offset: Offset) -> list[ProducerEntry]:
         """Return the producers in a snapshot. Raises CorruptIndexError and FileNotFoundError."""

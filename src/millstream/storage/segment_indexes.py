@@ -70,6 +70,15 @@ class SegmentIndexes:
         """Begin anew, empty and ready to append."""
         self.offset_index.create()
         self.time_index.create()
+        self._begin()
+
+    def collect(self) -> None:
+        """Begin anew in memory; :meth:`finish` writes the files that do not hold the same."""
+        self.offset_index.collect()
+        self.time_index.collect()
+        self._begin()
+
+    def _begin(self) -> None:
         self.to_append = True
         self._verified = True
         self._largest_timestamp = NO_TIMESTAMP

@@ -61,7 +61,7 @@ class SegmentRecovery:
         Raises OSError; UnsupportedFormatError on messages older than v2.
         """
         segment = self._segment
-        segment.indexes.create()
+        segment.indexes.collect()
         segment.transaction_index.reset()
         while self.valid_bytes < segment.records.size:
             scanned = self._take(segment.records.chunk(self.valid_bytes, _READ_BYTES))
