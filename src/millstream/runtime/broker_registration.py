@@ -87,6 +87,9 @@ class BrokerRegistration:
         self._running = False
         self._store.watch_session(self._session_changed)
         self._store.watch(self._path, lambda _: self._check())
+        # A controller that evicts the life before may have taken this registration for that one's,
+        # before anybody watched.
+        self._check()
         return epoch
 
     @property
