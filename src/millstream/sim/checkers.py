@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from millstream.controller import paths, payloads
+from millstream.controller.election import earned_epoch
 from millstream.model.broker import BrokerId
 from millstream.model.leadership import NO_LEADER, LeaderRecoveryState, PartitionState
 from millstream.model.metadata_store import Node
@@ -100,12 +101,36 @@ class Checkers:
 
     def look(self, lives: Iterable[BrokerLife], tree: Mapping[str, Node]) -> None:
         """Look at everything that must hold at any moment."""
-        for life in lives:
+        looked = tuple(lives)
+        for life in looked:
             for partition in life.partitions:
                 if partition.leading is not None:
                     self._one_leader(life, partition)
                     self._commits(life, partition)
                     self._maximal_isr(life, partition, tree)
+        for life in looked:
+            if life.is_up:
+                for partition in life.partitions:
+                    self._member_has_everything(life, partition, tree)
+
+    def _member_has_everything(
+        self, life: BrokerLife, partition: Partition, tree: Mapping[str, Node]
+    ) -> None:
+        """Whoever is stored as in sync, and has lost nothing since, may be elected."""
+        place = partition.topic_partition
+        node = tree.get(paths.state(place.topic, place.partition))
+        committed = self.committed.get(place)
+        continuity = life.member.registration.continuity
+        if node is None or not committed or continuity is None:
+            return
+        state = _state("", node)
+        if life.id not in state.isr or continuity > earned_epoch(state, life.id):
+            return
+        if partition.log.log_end_offset < committed[-1].next_offset:
+            self._wrong(
+                f"{place}: broker {life.number} is in the ISR {state.isr} with a log up to "
+                f"{partition.log.log_end_offset}; committed is up to {committed[-1].next_offset}"
+            )
 
     def _one_leader(self, life: BrokerLife, partition: Partition) -> None:
         key = (partition.topic_partition, partition.leader_epoch)

@@ -63,6 +63,7 @@ class Machine:
     wall_offset_ms: int
     boot: int = 1
     flushes_fail: bool = False
+    flush_failed: bool = False
 
 
 @dataclass
@@ -91,6 +92,9 @@ class SimCluster:
         self.client_numbers = list(range(FIRST_CLIENT, FIRST_CLIENT + CLIENTS))
         self.min_isr = chance.choice((2, 2, 2, 1))
         self.partition_count = chance.choice((1, 1, 2, 4))
+        self.settings = dict(SETTINGS)
+        if chance.random() < 0.5:  # catching up takes many fetches
+            self.settings["replica.fetch.max.bytes"] = "400"
         self.swarm = swarm or Swarm.draw(chance)
         self.machines = {each: self._machine(each) for each in self.numbers}
         self.lives: dict[int, BrokerLife] = {}
@@ -119,7 +123,7 @@ class SimCluster:
         machine = self.machines[number]
         clock = NodeClock(self.loop, rate=machine.rate, wall_offset_ms=machine.wall_offset_ms)
         life = BrokerLife(
-            machine.files, number, self.ensemble, self.network, clock, SETTINGS, self._gone
+            machine.files, number, self.ensemble, self.network, clock, self.settings, self._gone
         )
         self.lives[number] = life
         self.network.hosts[number] = life.host
@@ -149,6 +153,7 @@ class SimCluster:
 
         def hook(step: str, path: str) -> None:
             if step.startswith("sync"):
+                machine.flush_failed = True
                 raise OSError(5, "Input/output error", path)
 
         machine.files.hook = hook
@@ -157,7 +162,7 @@ class SimCluster:
         """Put a disk right, and start its broker if it has stopped."""
         machine = self.machines[number]
         machine.files.hook = _no_hook
-        machine.flushes_fail = False
+        machine.flushes_fail = machine.flush_failed = False
         machine.files.room = None
         self.start_broker(number)
 
@@ -165,10 +170,11 @@ class SimCluster:
         """A broker has stopped by itself: it is started again after a while."""
         self.sometimes[f"a broker stopped: {why.split(':', maxsplit=1)[0]}"] += 1
         machine = self.machines[life.number]
-        if machine.flushes_fail:
+        if machine.flush_failed:
             # The kernel has dropped the pages that it could not write.
-            machine.files = machine.files.crashed(self.loop.chance)
-            machine.flushes_fail = False
+            machine.files.drop_pages(self.loop.chance)
+            machine.files.hook = _no_hook
+            machine.flushes_fail = machine.flush_failed = False
         self.kill(life.number, why)
         delay_ms = 500 + 1_500 * self.loop.chance.random()
         self.loop.call_later(delay_ms, lambda: self._restart(life))

@@ -201,6 +201,10 @@ class MemoryFileSystem:
         """Return a file system as a power loss now may leave it."""
         return MemoryFileSystem(self._root.crashed(chance, {}))
 
+    def drop_pages(self, chance: random.Random) -> None:
+        """Lose of each file what a flush that failed may have lost; names stay as they are."""
+        _drop_pages(self._root, chance)
+
     def _find(self, path: str) -> Node:
         node: Node = self._root
         for name in filter(None, path.split("/")):
@@ -315,6 +319,15 @@ class MemoryFileSystem:
     def space(self, directory: str) -> Space:
         """Return how much fits."""
         return Space(1 << 40, 1 << 40 if self.room is None else self.room)
+
+
+def _drop_pages(node: Node, chance: random.Random) -> None:
+    if isinstance(node, Contents):
+        left = node.crashed(chance)
+        node.data, node.synced, node.steps = left.data, left.synced, []
+    else:
+        for child in node.names.values():
+            _drop_pages(child, chance)
 
 
 def _sync_tree(node: Node) -> None:

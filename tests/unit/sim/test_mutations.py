@@ -5,6 +5,7 @@ bounded number of seeds.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,7 +86,7 @@ def elects_whoever_lives(patch: pytest.MonkeyPatch) -> None:
         if not live:
             return original(state, electorate, min_insync_replicas)
         state = election.with_isr(state, (live[0],), min_insync_replicas=min_insync_replicas)
-        return election.replace(state, leader=BrokerId(live[0]))
+        return replace(state, leader=BrokerId(live[0]))
 
     original = election._elected
     patch.setattr(election, "_elected", mutant)
@@ -168,15 +169,16 @@ MUTATIONS: tuple[tuple[Patch, tuple[str, ...]], ...] = (
     (truncates_to_the_high_watermark, ("elect", "kill leader", "kill all")),
     (commits_below_min_isr, ("isolate", "kill leader", "kill", "pause")),
     (acknowledges_before_the_commit, CUTS),
-    (joins_without_the_start_of_the_epoch, CUTS),
+    (joins_without_the_start_of_the_epoch, ("kill", "kill leader")),
     (commits_without_who_may_be_in_sync, ("isolate", "kill", "slow messages", "cut one way")),
-    (takes_back_a_proposal_that_may_be_written, ("isolate", "kill", "slow messages", "ring")),
+    (takes_back_a_proposal_that_may_be_written, ("isolate", "kill", "slow messages", "reset")),
     (trusts_who_lost_its_power, LOSS),
     (elects_whoever_lives, ("isolate", "kill leader", "kill")),
     (takes_stale_pushes, ("pause", "slow messages", "kill controller", "cut one way")),
     (ignores_broker_epochs, LOSS),
     (leads_without_producer_state, ("kill leader", "reset", "elect")),
     (does_not_truncate_at_all, CUTS),
+    (keeps_epochs_beyond_the_end, CUTS),
 )
 
 
