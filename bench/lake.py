@@ -76,6 +76,8 @@ class SparkWorker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
         self._errors.close()
 
     def _cpu_seconds(self) -> float:
