@@ -67,9 +67,8 @@ _MOST_LOOKS: Final = 3
 short that they are gone again. Then it is answered whatever it costs."""
 
 _NOT_KNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-_LEADER_CHANGED: Final = frozenset(
-    {ErrorCode.NOT_LEADER_OR_FOLLOWER.code, ErrorCode.FENCED_LEADER_EPOCH.code}
-)
+_LEADER_CHANGED: Final = frozenset((6, 74, 75))
+"""NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH."""
 
 _NONE_ABORTED: Final[list[AbortedTransaction]] = []
 
@@ -83,6 +82,13 @@ def handle(
     if request.isolation_level not in _ISOLATION_LEVELS:
         error = f"there is no isolation level {request.isolation_level}"
         return failed(context, request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error))
+    if max(request.replica_id, request.replica_state.replica_id) >= 0:
+        cluster = services.cluster
+        if cluster is not None and context.connection.listener != cluster.listener_name:
+            error = f"replicas do not fetch on {context.connection.listener}"
+            return failed(
+                context, request, KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error)
+            )
     now_ms = services.clock.monotonic_ms()
     fetch_context = services.fetch_sessions.open(request, context.version, now_ms)
     if fetch_context.error is not ErrorCode.NONE:

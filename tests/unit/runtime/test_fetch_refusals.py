@@ -1,0 +1,60 @@
+"""What a fetch is refused for: a leadership that is not, and replicas where no brokers speak."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from tests.unit.runtime.replica_site import TOPIC_ID, ClusterSite
+
+from millstream.model.errors import ErrorCode
+from millstream.protocol.api import ApiKey
+from millstream.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ReplicaState,
+)
+
+
+@dataclass
+class Part:
+    """A broker's part in a cluster whose brokers speak on a listener of their own."""
+
+    listener_name: str
+
+
+def fetch(site: ClusterSite, *, leader_epoch: int = -1, replica_id: int = -1) -> FetchResponse:
+    partition = FetchPartition(
+        partition=0, fetch_offset=0, current_leader_epoch=leader_epoch, partition_max_bytes=1 << 20
+    )
+    request = FetchRequest(
+        replica_state=ReplicaState(replica_id=replica_id),
+        max_wait_ms=0,
+        min_bytes=1,
+        session_epoch=-1,
+        topics=[FetchTopic(topic_id=TOPIC_ID, partitions=[partition])],
+    )
+    response = site[1].ask(ApiKey.FETCH, 16, request).result()
+    assert isinstance(response, FetchResponse)
+    return response
+
+
+def test_who_believes_in_another_leadership_is_told_of_this_one() -> None:
+    site = ClusterSite()
+    (data,) = fetch(site, leader_epoch=99).responses[0].partitions
+    assert data.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH.code
+    assert data.current_leader.leader_id == 1
+    assert data.current_leader.leader_epoch == site[1].partition.leader_epoch
+
+
+def test_replicas_fetch_on_the_listener_of_brokers_alone() -> None:
+    site = ClusterSite()
+    services = site[1].services
+    assert fetch(site, replica_id=2).error_code == 0
+    site[1].services = replace(services, cluster=cast(Any, Part("BROKERS")))
+    assert fetch(site, replica_id=2).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED.code
+    assert fetch(site).error_code == 0
+    site[1].services = replace(services, cluster=cast(Any, Part("PLAINTEXT")))
+    assert fetch(site, replica_id=2).error_code == 0
