@@ -36,6 +36,7 @@ TOPIC = "chaos"
 PARTITIONS = 4
 BATCH = 500
 PADDING = b"x" * 60
+WORKER_PATIENCE_S = 15.0
 
 
 @dataclass(slots=True)
@@ -107,18 +108,21 @@ class Chaos:
             os.kill(driver.pid, signal.SIGKILL)
             driver.wait()
             return True
-        try:
-            workers = [
-                each
-                for each in psutil.Process(driver.pid).children(recursive=True)
-                if "pyspark.daemon" in " ".join(each.cmdline())
-            ]
-            if not workers:
-                return False
-            random.choice(workers).kill()
-        except psutil.Error:  # it has ended by itself
-            return False
-        return True
+        deadline = time.monotonic() + WORKER_PATIENCE_S  # a JVM takes its time to start them
+        while time.monotonic() < deadline and driver.poll() is None:
+            try:
+                workers = [
+                    each
+                    for each in psutil.Process(driver.pid).children(recursive=True)
+                    if "pyspark.daemon" in " ".join(each.cmdline())
+                ]
+                if workers:
+                    random.choice(workers).kill()
+                    return True
+            except psutil.Error:  # it has ended by itself
+                pass
+            time.sleep(0.05)
+        return False
 
     def _audit(self, broker: BrokerProcess) -> dict[str, object]:
         done = subprocess.run(
