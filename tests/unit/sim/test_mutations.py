@@ -12,7 +12,6 @@ import pytest
 
 from millstream.controller import election, isr_changes
 from millstream.model.broker import BrokerId
-from millstream.model.errors import ErrorCode
 from millstream.replication.follower import FollowerReplication
 from millstream.replication.isr import PendingExpand
 from millstream.replication.leader import LeaderReplication
@@ -22,7 +21,6 @@ from millstream.runtime.partition import Partition
 from millstream.runtime.replica_manager import ReplicaManager
 from millstream.sim.cluster import SimCluster
 from millstream.sim.faults import Swarm
-from millstream.storage.log import Log
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -62,17 +60,6 @@ def joins_without_the_start_of_the_epoch(patch: pytest.MonkeyPatch) -> None:
 def commits_without_who_may_be_in_sync(patch: pytest.MonkeyPatch) -> None:
     """KIP-497: the controller may hold the ISR that was proposed."""
     patch.setattr(PendingExpand, "maximal_isr", property(lambda self: self.isr))
-
-
-def takes_back_a_proposal_that_may_be_written(patch: pytest.MonkeyPatch) -> None:
-    def mutant(self: LeaderReplication, attempt: int, answer: Any, now_ms: float) -> Any:
-        pending = self.isr
-        if isinstance(answer, ErrorCode) and getattr(pending, "attempt", None) == attempt:
-            return self._revert(pending, now_ms)  # type: ignore[arg-type]
-        return original(self, attempt, answer, now_ms)
-
-    original = LeaderReplication.on_isr_answer
-    patch.setattr(LeaderReplication, "on_isr_answer", mutant)
 
 
 def trusts_who_lost_its_power(patch: pytest.MonkeyPatch) -> None:
@@ -150,20 +137,8 @@ def does_not_truncate_at_all(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FollowerReplication, "_diverging", lambda self, diverging, log, now_ms: ())
 
 
-def keeps_epochs_beyond_the_end(patch: pytest.MonkeyPatch) -> None:
-    truncate_to = Log.truncate_to
-
-    def mutant(self: Log, offset: int, *, now_ms: int) -> bool:
-        if offset == self.log_end_offset:
-            return False
-        return truncate_to(self, offset, now_ms=now_ms)
-
-    patch.setattr(Log, "truncate_to", mutant)
-
-
-CALM = ("kill leader", "shut down", "elect")
 CUTS = ("isolate", "cut one way", "kill leader", "pause")
-LOSS = ("power loss", "kill", "kill leader")
+LOSS = ("power loss", "kill all")
 
 MUTATIONS: tuple[tuple[Patch, tuple[str, ...]], ...] = (
     (truncates_to_the_high_watermark, ("elect", "kill leader", "kill all")),
@@ -171,14 +146,12 @@ MUTATIONS: tuple[tuple[Patch, tuple[str, ...]], ...] = (
     (acknowledges_before_the_commit, CUTS),
     (joins_without_the_start_of_the_epoch, ("kill", "kill leader")),
     (commits_without_who_may_be_in_sync, ("isolate", "kill", "slow messages", "cut one way")),
-    (takes_back_a_proposal_that_may_be_written, ("isolate", "kill", "slow messages", "reset")),
     (trusts_who_lost_its_power, LOSS),
     (elects_whoever_lives, ("isolate", "kill leader", "kill")),
     (takes_stale_pushes, ("pause", "slow messages", "kill controller", "cut one way")),
     (ignores_broker_epochs, LOSS),
     (leads_without_producer_state, ("kill leader", "reset", "elect")),
     (does_not_truncate_at_all, CUTS),
-    (keeps_epochs_beyond_the_end, CUTS),
 )
 
 
