@@ -40,7 +40,7 @@ from millstream.sim.network import Network, Weather
 
 TOPIC: Final = "sim"
 LOOK_MS: Final = 200.0
-HEAL_MS: Final = 90_000
+HEAL_MS: Final = 60_000
 """How long a cluster may take to be whole again once nothing is wrong any more."""
 CLIENTS: Final = 2
 
