@@ -210,7 +210,8 @@ class Site:
                 on_bytes=lambda count: None,
             )
             self.checkpoint = clean_now(self.log, cleaning, now_ms=self.now_ms)
-            self.flushed = self.log.log_end_offset
+            # Cleaning flushes first, unless all that it relies on is on disk.
+            self.flushed = max(self.flushed, self.log.recovery_point)
 
 
 def read(log: Log, start: int = 0) -> Iterator[tuple[int, bytes | None, bytes | None]]:

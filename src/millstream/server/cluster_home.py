@@ -18,7 +18,7 @@ from millstream.runtime.cluster_member import ClusterMember, KeptReplicas
 from millstream.runtime.leader_role import ReplicationContext
 from millstream.runtime.replica_manager import ReplicaManager
 from millstream.server.metadata_home import BrokerParts
-from millstream.storage.trust import continuity_found, damaged_logs, write_trust
+from millstream.storage.continuity import continuity_found, damaged_logs, write_trust
 from millstream.zookeeper.metadata_store import ZooKeeperMetadataStore
 
 log = logging.getLogger(__name__)

@@ -38,9 +38,9 @@ from millstream.sim.disk import MemoryFileSystem
 from millstream.sim.loop import NodeClock
 from millstream.sim.network import Host, Network
 from millstream.sim.offload import SimOffload
+from millstream.storage.continuity import continuity_found, damaged_logs, write_trust
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.log_manager import LogManager
-from millstream.storage.trust import continuity_found, damaged_logs, write_trust
 
 if TYPE_CHECKING:
     from millstream.runtime.coordinator_runtime import GroupCoordinatorRuntime

@@ -11,10 +11,11 @@ from millstream.model.topic import TopicId, TopicPartition
 from millstream.records.batch import Batch
 from millstream.records.builder import BatchBuilder
 from millstream.storage import trust
+from millstream.storage.continuity import continuity_found, write_trust
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import LocalFileSystem
 from millstream.storage.log_manager import LogManager
-from millstream.storage.trust import continuity_found, read_trust, write_trust
+from millstream.storage.trust import read_trust
 
 FILES = LocalFileSystem()
 PLACE = TopicPartition("t", 0)
