@@ -173,6 +173,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def new_cluster_id() -> str:
+    """Return a random cluster id; one that begins with a dash would be read as an option."""
+    return "m" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+
+
 class KafkaNode:
     """One combined broker and controller of Apache Kafka in a directory of its own.
 
@@ -187,9 +192,11 @@ class KafkaNode:
         *,
         settings: Mapping[str, str] | None = None,
         jvm_flags: tuple[str, ...] = JVM_FLAGS,
+        cluster_id: str | None = None,
     ) -> None:
         self.install = install
         self.directory = directory
+        self._cluster_id = cluster_id
         self.log_dir = directory / "data"
         self.output = directory / "kafka.out"
         self._settings = dict(settings or {})
@@ -252,9 +259,7 @@ class KafkaNode:
         return self.directory / "server.properties"
 
     def _format(self) -> None:
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        # An id that begins with a dash would be read as an option.
-        cluster_id = "m" + cluster_id[1:]
+        cluster_id = self._cluster_id or new_cluster_id()
         arguments = ("format", "--cluster-id", cluster_id, "--config", str(self._properties))
         answer = self.install.run("kafka.tools.StorageTool", *arguments)
         if answer.returncode != 0:

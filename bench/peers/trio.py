@@ -1,0 +1,82 @@
+"""Three brokers of one kind on this machine as a cluster: Millstream and a ZooKeeper, or Kafka."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from bench.peers.kafka import KafkaInstall, KafkaNode, free_port, new_cluster_id
+from bench.peers.millstream import millstream_node
+from bench.peers.subject import Node, SubjectFailedError
+from millstream.spark.java import find_java
+from millstream.zookeeper.embedded import JavaProgram, ZooKeeperEnsemble, find_jars
+
+IDS = (1, 2, 3)
+SETTINGS = {
+    "default.replication.factor": "3",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+}
+KAFKA_HEAP = ("-Xms512M", "-Xmx512M", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+
+Trio = dict[int, Node]
+
+
+@contextmanager
+def millstream_trio(directory: Path) -> Iterator[Trio]:
+    """Run a ZooKeeper out of PySpark's jars and three brokers."""
+    try:
+        import pyspark
+    except ImportError as error:
+        raise SubjectFailedError("PySpark carries the ZooKeeper, and is not there") from error
+    jars = Path(pyspark.__file__).parent / "jars"
+    java = JavaProgram(find_java(os.environ).home / "bin" / "java", find_jars(jars))
+    with ExitStack() as stack, ZooKeeperEnsemble(java, directory / "zookeeper") as ensemble:
+        nodes: Trio = {}
+        for each in IDS:
+            settings = {
+                **SETTINGS,
+                "broker.id": str(each),
+                "zookeeper.connect": ensemble.servers[0].address,
+            }
+            node = millstream_node(directory / f"broker-{each}", settings=settings)
+            stack.callback(node.kill)
+            nodes[each] = node.start()
+        yield nodes
+
+
+@contextmanager
+def kafka_trio(install: KafkaInstall, directory: Path) -> Iterator[Trio]:
+    """Run three combined KRaft nodes."""
+    ports = {each: (free_port(), free_port()) for each in IDS}
+    voters = ",".join(f"{each}@127.0.0.1:{controller}" for each, (_, controller) in ports.items())
+    cluster_id = new_cluster_id()
+    with ExitStack() as stack:
+        nodes: dict[int, KafkaNode] = {}
+        for each, (port, controller) in ports.items():
+            listener = f"PLAINTEXT://127.0.0.1:{port}"
+            settings = {
+                **SETTINGS,
+                "node.id": str(each),
+                "listeners": f"{listener},CONTROLLER://127.0.0.1:{controller}",
+                "advertised.listeners": listener,
+                "controller.quorum.voters": voters,
+            }
+            node = KafkaNode(
+                install,
+                directory / f"broker-{each}",
+                settings=settings,
+                jvm_flags=KAFKA_HEAP,
+                cluster_id=cluster_id,
+            )
+            node.prepare()
+            node.port = port
+            stack.callback(node.kill)
+            nodes[each] = node
+        for node in nodes.values():
+            node.spawn()
+        for node in nodes.values():
+            node.wait_until_ready()
+        yield dict(nodes)
