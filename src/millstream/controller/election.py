@@ -225,6 +225,27 @@ def after_joining(
     return _written(after, controller_epoch, raise_leader_epoch=changed)
 
 
+def after_takeover(
+    state: PartitionState, live_epochs: Mapping[BrokerId, int], *, controller_epoch: int
+) -> PartitionState:
+    """Return the state as a controller that has just been elected wants it: a leader that is
+    another life of itself leads in a new leader epoch. The same object when nothing changes.
+
+    Nobody watched while it was away. Its high watermark begins anew at the last checkpoint, and
+    within one leader epoch a high watermark never goes back.
+    """
+    earned = earned_epoch(state, state.leader)
+    live = live_epochs.get(state.leader, NO_BROKER_EPOCH)
+    if NO_BROKER_EPOCH in (earned, live) or live <= earned:
+        return state
+    members = tuple(
+        IsrMember(each.broker_id, live) if each.broker_id == state.leader else each
+        for each in state.isr_broker_epochs
+    )
+    after = replace(state, isr_broker_epochs=members)
+    return _written(after, controller_epoch, raise_leader_epoch=True)
+
+
 def preferred(
     state: PartitionState, electorate: Electorate, *, controller_epoch: int
 ) -> PartitionState | None:

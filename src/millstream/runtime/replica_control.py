@@ -20,6 +20,7 @@ from millstream.controller.election import (
     Electorate,
     after_joining,
     after_leaving,
+    after_takeover,
     before_shutdown,
     last_resort,
     preferred,
@@ -112,6 +113,7 @@ class ReplicaControl:
         gone = frozenset(keepers - context.brokers.keys() - {NO_LEADER})
         await self._partitions.apply(self._after_leaving(gone))
         await self._partitions.apply(self._after_joining(frozenset(context.brokers)))
+        await self._partitions.apply(self._after_takeover())
         await self._settle_moves(
             (TopicPartition(topic.name, index), state)
             for topic in context.topics.values()
@@ -138,6 +140,15 @@ class ReplicaControl:
                 electorate,
                 min_insync_replicas=self._desk.min_insync_replicas(topic),
                 controller_epoch=self._context.controller_epoch,
+            )
+        )
+
+    def _after_takeover(self) -> Changes:
+        context = self._context
+        epochs = {each: live.node.epoch for each, live in context.brokers.items()}
+        return self._partitions.each(
+            lambda topic, state, electorate: after_takeover(
+                state, epochs, controller_epoch=context.controller_epoch
             )
         )
 

@@ -12,6 +12,7 @@ from millstream.controller.election import (
     LogEnd,
     after_joining,
     after_leaving,
+    after_takeover,
     before_shutdown,
     elect_longest,
     last_resort,
@@ -280,3 +281,27 @@ def test_leaders_are_in_sync_and_epochs_never_go_back(
             assert now.partition_epoch == before.partition_epoch + 1
         if not lost:  # everything committed is with somebody that is waited for
             assert now.isr or now.elr
+
+
+# --- a new controller ----------------------------------------------------------------------------
+
+
+def test_a_leader_of_another_life_leads_in_a_new_epoch() -> None:
+    """All brokers were away for less than a session: nobody saw that the leader had stopped."""
+    before = state((1, 2, 3), leader=1, isr=(1, 2, 3))
+    earned = before.isr_broker_epochs[0].broker_epoch
+    after = after_takeover(
+        before, {BrokerId(1): earned + 5, BrokerId(2): earned}, controller_epoch=EPOCH
+    )
+    assert (after.leader, after.isr) == (before.leader, before.isr)
+    assert after.leader_epoch == before.leader_epoch + 1
+    assert after.isr_broker_epochs[0] == IsrMember(BrokerId(1), earned + 5)
+    assert after.isr_broker_epochs[1:] == before.isr_broker_epochs[1:]
+    again = after_takeover(after, {BrokerId(1): earned + 5}, controller_epoch=EPOCH)
+    assert again is after
+
+
+@pytest.mark.parametrize("live_epochs", [{}, {1: -1}, {1: 0}])
+def test_a_leader_that_lived_on_keeps_its_epoch(live_epochs: dict[BrokerId, int]) -> None:
+    before = state((1, 2, 3), leader=1, isr=(1, 2, 3))
+    assert after_takeover(before, live_epochs, controller_epoch=EPOCH) is before
