@@ -67,8 +67,9 @@ _MOST_LOOKS: Final = 3
 short that they are gone again. Then it is answered whatever it costs."""
 
 _NOT_KNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-_LEADER_CHANGED: Final = frozenset((6, 74, 75))
-"""NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH."""
+_LEADER_CHANGED: Final = frozenset((6, 74))
+"""NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH. Not UNKNOWN_LEADER_EPOCH, as Kafka answers it:
+who asks knows a newer leader than this broker does."""
 
 _NONE_ABORTED: Final[list[AbortedTransaction]] = []
 

@@ -178,7 +178,8 @@ class _Check:
         for extension in (OFFSET_INDEX, TIME_INDEX):
             path, data = self._path(base_offset, extension), self._read(base_offset, extension)
             if data is None:
-                if not self._options.is_live:
+                # That of an active segment comes with its first entry, or when the log is closed.
+                if not (self._options.is_live or is_active):
                     self._take([Problem(path, None, "there is no such file", _MISSING)])
             elif extension == OFFSET_INDEX:
                 checks.append(OffsetIndexCheck(path, data, base_offset, may_have_zeros=is_active))
