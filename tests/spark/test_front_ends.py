@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.broker_process import BrokerProcess
@@ -19,12 +20,12 @@ from millstream.client.groups import committed_offsets
 from millstream.model.topic import TopicPartition
 from millstream.records.record import Record
 from millstream.spark import read_table
-from millstream.spark.java import java_home
 from millstream.spark.lakehouse.load import Loader, spark_runner
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import KINDS, parse_table_name
 from millstream.spark.lakehouse.transform import Transform
 from millstream.spark.progress import GroupOffsets
+from millstream.spark.sessions import prepare_environment
 from millstream.spark.supervisor import supervise
 
 ROOT = Path(__file__).parents[2]
@@ -173,6 +174,9 @@ def test_a_declarative_pipeline(broker: BrokerProcess, access_log: str, tmp_path
     spec.write_text(
         spec.read_text().replace("file:///tmp/millstream-declarative", tmp_path.as_uri())
     )
+    prepare_environment()
+    # Spark's scripts look for their home by a command line that they split at spaces.
+    home = str(Path(pyspark.__file__).parent)
     done = subprocess.run(
         [str(Path(sys.executable).with_name("spark-pipelines")), "run"],
         capture_output=True,
@@ -184,9 +188,7 @@ def test_a_declarative_pipeline(broker: BrokerProcess, access_log: str, tmp_path
             **os.environ,
             "MILLSTREAM_BOOTSTRAP_SERVERS": broker.bootstrap,
             "MILLSTREAM_TOPIC": access_log,
-            "JAVA_HOME": str(java_home(os.environ)),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_HOME": home,
         },
     )
     assert "Run is COMPLETED" in done.stdout + done.stderr, done.stderr[-3000:]
