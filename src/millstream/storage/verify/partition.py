@@ -175,11 +175,13 @@ class _Check:
         self, base_offset: Offset, *, is_active: bool
     ) -> list[OffsetIndexCheck | TimeIndexCheck]:
         checks: list[OffsetIndexCheck | TimeIndexCheck] = []
-        for extension in (OFFSET_INDEX, TIME_INDEX):
-            path, data = self._path(base_offset, extension), self._read(base_offset, extension)
+        found = {each: self._read(base_offset, each) for each in (OFFSET_INDEX, TIME_INDEX)}
+        # Those of an active segment come with their first entries, or when the log is closed.
+        is_new = is_active and all(data is None for data in found.values())
+        for extension, data in found.items():
+            path = self._path(base_offset, extension)
             if data is None:
-                # That of an active segment comes with its first entry, or when the log is closed.
-                if not (self._options.is_live or is_active):
+                if not (self._options.is_live or is_new):
                     self._take([Problem(path, None, "there is no such file", _MISSING)])
             elif extension == OFFSET_INDEX:
                 checks.append(OffsetIndexCheck(path, data, base_offset, may_have_zeros=is_active))
