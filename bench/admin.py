@@ -110,17 +110,22 @@ class Admin:
         self, topic: str, partitions: int, timestamp: int = wire.LATEST
     ) -> list[int] | None:
         """Return an offset per partition, or None as long as one of them has an error."""
+        found = self.led_offsets(topic, partitions, timestamp)
+        return [found[each] for each in sorted(found)] if len(found) == partitions else None
+
+    def led_offsets(
+        self, topic: str, partitions: int, timestamp: int = wire.LATEST
+    ) -> dict[int, int]:
+        """Return an offset for each partition that answers without an error: the broker leads it.
+
+        The latest one is the high watermark, which every in-sync replica has reached.
+        """
         reader = self.send(wire.list_offsets_request(topic, partitions, timestamp))
         reader.take("i")
         reader.string()
         (count,) = reader.take("i")
-        found = [0] * partitions
-        for _ in range(count):
-            partition, error, _, offset = reader.take("ihqq")
-            if error:
-                return None
-            found[partition] = offset
-        return found
+        answers = [reader.take("ihqq") for _ in range(count)]
+        return {partition: offset for partition, error, _, offset in answers if not error}
 
     def topic_id(self, topic: str) -> bytes:
         """Return the 16 bytes of a topic's id."""

@@ -97,7 +97,7 @@ def _measure(session: Session, broker: Broker, runs: Runs) -> LoadReport:
             client=runs.client,
             kind=runs.kind,
             bootstrap=f"{broker.node.host}:{broker.node.port}",
-            broker_pid=broker.node.pid,
+            broker_pids=(broker.node.pid,),
             topic=topic,
             partitions=PARTITIONS,
             records=records,

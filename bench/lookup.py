@@ -76,10 +76,9 @@ def _fetches(session: Session, subject: str, spawn: Spawn, segments: int, figure
 def _fill(node: Node, admin: Admin, segments: int) -> int:
     admin.create_topic("looked-up", 1, SETTINGS)
     spec = raw.ProduceSpec(
-        port=node.port,
-        broker_pid=node.pid,
+        ports=(node.port,),
+        broker_pids=(node.pid,),
         topic="looked-up",
-        connections=1,
         requests=segments * BATCHES_PER_SEGMENT,
         batch_bytes=BATCH_BYTES,
         record_bytes=RECORD_BYTES,

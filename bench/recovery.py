@@ -84,10 +84,9 @@ def _fill(node: Node, total_bytes: int) -> list[int]:
         left = total_bytes
         while left > 0:
             spec = raw.ProduceSpec(
-                port=node.port,
-                broker_pid=node.pid,
+                ports=(node.port,) * PARTITIONS,
+                broker_pids=(node.pid,),
                 topic=TOPIC,
-                connections=PARTITIONS,
                 requests=min(left, FILL_BYTES_PER_RUN) // BATCH_BYTES // PARTITIONS + 1,
                 batch_bytes=BATCH_BYTES,
                 record_bytes=RECORD_BYTES,

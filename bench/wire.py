@@ -135,13 +135,15 @@ def fetch_response_head(records_bytes: int) -> bytes:
     return struct.pack(">i", size) + after_size
 
 
-def create_topic_request(topic: str, partitions: int, settings: Mapping[str, str]) -> bytes:
+def create_topic_request(
+    topic: str, partitions: int, settings: Mapping[str, str], *, replicas: int = 1
+) -> bytes:
     configs = b"".join(string(name) + string(value) for name, value in settings.items())
     body = b"".join(
         (
             struct.pack(">i", 1),
             string(topic),
-            struct.pack(">ihi", partitions, 1, 0),
+            struct.pack(">ihi", partitions, replicas, 0),
             struct.pack(">i", len(settings)),
             configs,
             struct.pack(">ib", 60_000, 0),

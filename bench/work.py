@@ -36,10 +36,9 @@ class RawProduce:
 
     def spec(self, *, port: int, pid: int, topic: str) -> raw.ProduceSpec:
         return raw.ProduceSpec(
-            port=port,
-            broker_pid=pid,
+            ports=(port,) * self.connections,
+            broker_pids=(pid,),
             topic=topic,
-            connections=self.connections,
             requests=max(1, self.requests // self.connections),
             batch_bytes=self.batch_bytes,
             record_bytes=self.record_bytes,
@@ -82,7 +81,7 @@ class RawFetch:
     def spec(self, *, port: int, pid: int, topic_id: bytes) -> raw.FetchSpec:
         return raw.FetchSpec(
             port=port,
-            broker_pid=pid,
+            broker_pids=(pid,),
             topic_id=topic_id.hex(),
             connections=self.connections,
             requests=max(1, self.requests // self.connections),
@@ -135,8 +134,9 @@ def client_produce(stage: Stage, broker: Broker, work: ClientProduce) -> LoadRep
         report = run_load(
             c_client.ClientProduceSpec(
                 bootstrap=f"{broker.node.host}:{broker.node.port}",
-                broker_pid=broker.node.pid,
+                broker_pids=(broker.node.pid,),
                 topic=topic,
+                partitions=CLIENT_PARTITIONS,
                 records=work.records,
                 record_bytes=work.record_bytes,
                 acks=work.acks,
@@ -174,7 +174,7 @@ def client_consume(broker: Broker, work: ClientConsume) -> LoadReport:
     return run_load(
         c_client.ClientConsumeSpec(
             bootstrap=f"{broker.node.host}:{broker.node.port}",
-            broker_pid=broker.node.pid,
+            broker_pids=(broker.node.pid,),
             topic=topic,
             partitions=CLIENT_PARTITIONS,
             records=sum(ends),

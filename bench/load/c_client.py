@@ -10,11 +10,13 @@ import json
 import random
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.load.report import LoadReport, measured
+from bench.load.settle import replicas_settle
 
 RECORDS_PER_CALL = 1_000
 QUEUE_LIMIT = 500_000
@@ -27,15 +29,20 @@ class WrongAnswerError(Exception):
 
 @dataclass(frozen=True)
 class ClientProduceSpec:
-    """One producer sends `records` values without keys; the client chooses the partitions."""
+    """One producer sends `records` values without keys; the client chooses the partitions.
+
+    With `settles` the brokers' CPU time counts until every replica has every record.
+    """
 
     bootstrap: str
-    broker_pid: int
+    broker_pids: tuple[int, ...]
     topic: str
+    partitions: int
     records: int
     record_bytes: int
     acks: str
     linger_ms: int = 5
+    settles: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ class ClientConsumeSpec:
     """One consumer, assigned all partitions, reads `records` from the beginning."""
 
     bootstrap: str
-    broker_pid: int
+    broker_pids: tuple[int, ...]
     topic: str
     partitions: int
     records: int
@@ -75,13 +82,20 @@ def run_produce(spec: ClientProduceSpec) -> LoadReport:
         if producer.flush(120):
             raise WrongAnswerError("records were not acknowledged in 120 s")
 
-    return measured(
-        spec.broker_pid,
-        work,
-        requests=0,
-        records=spec.records,
-        moved_bytes=spec.records * spec.record_bytes,
-    )
+    with ExitStack() as stack:
+        settle = None
+        if spec.settles:
+            host = spec.bootstrap.partition(":")[0]
+            ports = [int(each.rpartition(":")[2]) for each in spec.bootstrap.split(",")]
+            settle = replicas_settle(stack, host, ports, spec.topic, spec.partitions, spec.records)
+        return measured(
+            spec.broker_pids,
+            work,
+            requests=0,
+            records=spec.records,
+            moved_bytes=spec.records * spec.record_bytes,
+            settle=settle,
+        )
 
 
 def run_consume(spec: ClientConsumeSpec) -> LoadReport:
@@ -116,7 +130,7 @@ def run_consume(spec: ClientConsumeSpec) -> LoadReport:
             left -= len(messages)
 
     report = measured(
-        spec.broker_pid,
+        spec.broker_pids,
         work,
         requests=0,
         records=spec.records,

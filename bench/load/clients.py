@@ -28,7 +28,7 @@ class ClientSpec:
     client: str
     kind: str
     bootstrap: str
-    broker_pid: int
+    broker_pids: tuple[int, ...]
     topic: str
     partitions: int
     records: int
@@ -50,7 +50,7 @@ def _values(spec: ClientSpec) -> list[bytes]:
 def produce_tables(spec: ClientSpec) -> Callable[[], None]:
     import pyarrow as pa
 
-    import millstream.client.tables.sending  # noqa: F401
+    import millstream.client.core.producer.table  # noqa: F401
     from millstream.client.producer import Producer
 
     values = pa.array(_values(spec), pa.binary())
@@ -293,7 +293,7 @@ WORK: dict[tuple[str, str], Callable[[ClientSpec], Callable[[], None]]] = {
 def run(spec: ClientSpec) -> LoadReport:
     """Connect, then measure until the last record is acknowledged or has arrived."""
     return measured(
-        spec.broker_pid,
+        spec.broker_pids,
         WORK[spec.client, spec.kind](spec),
         requests=0,
         records=spec.records,

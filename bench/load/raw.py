@@ -15,11 +15,13 @@ import select
 import socket
 import struct
 import sys
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 
 from bench import wire
 from bench.batches import Batch, batch_of_exactly, batch_of_records
 from bench.load.report import LoadReport, measured
+from bench.load.settle import replicas_settle
 
 
 class WrongAnswerError(Exception):
@@ -28,21 +30,27 @@ class WrongAnswerError(Exception):
 
 @dataclass(frozen=True)
 class ProduceSpec:
-    """Connection `i` sends `requests` batches to partition `i`, at most `window` unanswered.
+    """Connection `i` sends `requests` batches to partition `i` at the broker that listens on
+    `ports[i]`, at most `window` unanswered.
 
-    A batch holds one record when `batch_bytes` is 0; else it has exactly that size.
+    A batch holds one record when `batch_bytes` is 0; else it has exactly that size. With `settles`
+    the brokers' CPU time counts until every replica has every record.
     """
 
-    port: int
-    broker_pid: int
+    ports: tuple[int, ...]
+    broker_pids: tuple[int, ...]
     topic: str
-    connections: int
     requests: int
     batch_bytes: int
     record_bytes: int
     window: int = 5
     acks: int = 1
+    settles: bool = False
     host: str = "127.0.0.1"
+
+    @property
+    def connections(self) -> int:
+        return len(self.ports)
 
     def batch(self) -> Batch:
         if self.batch_bytes == 0:
@@ -60,7 +68,7 @@ class FetchSpec:
     """
 
     port: int
-    broker_pid: int
+    broker_pids: tuple[int, ...]
     topic_id: str
     connections: int
     requests: int
@@ -112,7 +120,7 @@ class ProduceConnection(Connection):
     """Sends copies of one frame; all its answers have one known size."""
 
     def __init__(self, spec: ProduceSpec, partition: int, batch: bytes) -> None:
-        super().__init__(spec.host, spec.port)
+        super().__init__(spec.host, spec.ports[partition])
         frame = wire.produce_request(spec.topic, partition, batch, acks=spec.acks)
         self._frame_bytes = len(frame)
         self._frames = memoryview(frame * spec.window)
@@ -272,13 +280,21 @@ def run_produce(spec: ProduceSpec) -> LoadReport:
         ProduceConnection(spec, partition, batch.data) for partition in range(spec.connections)
     ]
     requests = spec.requests * spec.connections
-    return measured(
-        spec.broker_pid,
-        lambda: drive(connections),
-        requests=requests,
-        records=requests * batch.records,
-        moved_bytes=requests * len(batch.data),
-    )
+    records = requests * batch.records
+    with ExitStack() as stack:
+        settle = None
+        if spec.settles:
+            settle = replicas_settle(
+                stack, spec.host, spec.ports, spec.topic, spec.connections, records
+            )
+        return measured(
+            spec.broker_pids,
+            lambda: drive(connections),
+            requests=requests,
+            records=records,
+            moved_bytes=requests * len(batch.data),
+            settle=settle,
+        )
 
 
 def run_fetch(spec: FetchSpec) -> LoadReport:
@@ -290,7 +306,7 @@ def run_fetch(spec: FetchSpec) -> LoadReport:
     requests = spec.requests * spec.connections
     batches = spec.fetch_bytes // FETCH_BATCH_BYTES
     return measured(
-        spec.broker_pid,
+        spec.broker_pids,
         lambda: drive(connections),
         requests=requests,
         records=requests * batches * records_per_batch,

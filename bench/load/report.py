@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from bench.process import cpu_seconds
@@ -30,18 +30,35 @@ class LoadReport:
 
 
 def measured(
-    broker_pid: int, work: Callable[[], None], *, requests: int, records: int, moved_bytes: int
+    broker_pids: Sequence[int],
+    work: Callable[[], None],
+    *,
+    requests: int,
+    records: int,
+    moved_bytes: int,
+    settle: Callable[[], None] | None = None,
 ) -> LoadReport:
-    """Run `work` between two readings of the clock and of both processes' CPU time."""
-    broker_before, load_before = cpu_seconds(broker_pid), time.process_time()
+    """Run `work` between two readings of the clock and of all processes' CPU time.
+
+    The time ends with `work`. The CPU time of the brokers, taken together, ends after `settle`:
+    what they still do then belongs to the load as well.
+    """
+    broker_before, load_before = _cpu_seconds(broker_pids), time.process_time()
     start = time.perf_counter()
     work()
     seconds = time.perf_counter() - start
+    load_cpu_s = time.process_time() - load_before
+    if settle is not None:
+        settle()
     return LoadReport(
         seconds=seconds,
         requests=requests,
         records=records,
         moved_bytes=moved_bytes,
-        broker_cpu_s=cpu_seconds(broker_pid) - broker_before,
-        load_cpu_s=time.process_time() - load_before,
+        broker_cpu_s=_cpu_seconds(broker_pids) - broker_before,
+        load_cpu_s=load_cpu_s,
     )
+
+
+def _cpu_seconds(pids: Sequence[int]) -> float:
+    return sum(map(cpu_seconds, pids))

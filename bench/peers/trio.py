@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -19,13 +19,15 @@ SETTINGS = {
     "offsets.topic.replication.factor": "3",
     "transaction.state.log.replication.factor": "3",
 }
-KAFKA_HEAP = ("-Xms512M", "-Xmx512M", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+SMALL_HEAP = ("-Xms512M", "-Xmx512M", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 
 Trio = dict[int, Node]
 
 
 @contextmanager
-def millstream_trio(directory: Path) -> Iterator[Trio]:
+def millstream_trio(
+    directory: Path, *, settings: Mapping[str, str] | None = None
+) -> Iterator[Trio]:
     """Run a ZooKeeper out of PySpark's jars and three brokers."""
     try:
         import pyspark
@@ -36,19 +38,26 @@ def millstream_trio(directory: Path) -> Iterator[Trio]:
     with ExitStack() as stack, ZooKeeperEnsemble(java, directory / "zookeeper") as ensemble:
         nodes: Trio = {}
         for each in IDS:
-            settings = {
+            of_node = {
                 **SETTINGS,
+                **(settings or {}),
                 "broker.id": str(each),
                 "zookeeper.connect": ensemble.servers[0].address,
             }
-            node = millstream_node(directory / f"broker-{each}", settings=settings)
+            node = millstream_node(directory / f"broker-{each}", settings=of_node)
             stack.callback(node.kill)
             nodes[each] = node.start()
         yield nodes
 
 
 @contextmanager
-def kafka_trio(install: KafkaInstall, directory: Path) -> Iterator[Trio]:
+def kafka_trio(
+    install: KafkaInstall,
+    directory: Path,
+    *,
+    settings: Mapping[str, str] | None = None,
+    jvm_flags: tuple[str, ...] = SMALL_HEAP,
+) -> Iterator[Trio]:
     """Run three combined KRaft nodes."""
     ports = {each: (free_port(), free_port()) for each in IDS}
     voters = ",".join(f"{each}@127.0.0.1:{controller}" for each, (_, controller) in ports.items())
@@ -57,8 +66,9 @@ def kafka_trio(install: KafkaInstall, directory: Path) -> Iterator[Trio]:
         nodes: dict[int, KafkaNode] = {}
         for each, (port, controller) in ports.items():
             listener = f"PLAINTEXT://127.0.0.1:{port}"
-            settings = {
+            of_node = {
                 **SETTINGS,
+                **(settings or {}),
                 "node.id": str(each),
                 "listeners": f"{listener},CONTROLLER://127.0.0.1:{controller}",
                 "advertised.listeners": listener,
@@ -67,8 +77,8 @@ def kafka_trio(install: KafkaInstall, directory: Path) -> Iterator[Trio]:
             node = KafkaNode(
                 install,
                 directory / f"broker-{each}",
-                settings=settings,
-                jvm_flags=KAFKA_HEAP,
+                settings=of_node,
+                jvm_flags=jvm_flags,
                 cluster_id=cluster_id,
             )
             node.prepare()

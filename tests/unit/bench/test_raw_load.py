@@ -17,10 +17,9 @@ TOPIC = "topic"
 
 def produce_spec(loop: ServerProcess, *, connections: int, batch_bytes: int) -> ProduceSpec:
     return ProduceSpec(
-        port=loop.port,
-        broker_pid=loop.pid,
+        ports=(loop.port,) * connections,
+        broker_pids=(loop.pid,),
         topic=TOPIC,
-        connections=connections,
         requests=50,
         batch_bytes=batch_bytes,
         record_bytes=100,
@@ -30,7 +29,7 @@ def produce_spec(loop: ServerProcess, *, connections: int, batch_bytes: int) -> 
 def fetch_spec(loop: ServerProcess, *, connections: int, copies: bool) -> FetchSpec:
     return FetchSpec(
         port=loop.port,
-        broker_pid=loop.pid,
+        broker_pids=(loop.pid,),
         topic_id="00" * 16,
         connections=connections,
         requests=50,
