@@ -2,13 +2,15 @@
 
 Jepsen's checker of Kafka histories restated: every value is written once, so an offset has one
 value for ever, a value at two offsets was written twice, and what was acknowledged must be read.
-The same checker serves simulated and real clusters; it knows nothing of either.
+What a group is told that it had committed never lies before an acknowledged commit. The same
+checker serves simulated and real clusters; it knows nothing of either.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
@@ -54,12 +56,58 @@ class Poll:
     fresh: bool = False
 
 
+class Step(Enum):
+    """What happened to a group's offset."""
+
+    SENT = "sent"
+    ACKNOWLEDGED = "acknowledged"
+    SEEN = "seen"
+    """A client asked, or a member began to read there."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """One step of the offset that a group committed for a partition, 0 where it has none."""
+
+    group: str
+    place: Place
+    offset: int
+    step: Step
+    asked: int = 0
+    """Of SEEN: how many steps were known when it was asked for."""
+
+
+class Kind(Enum):
+    """The kinds of anomalies."""
+
+    LOST = "lost"
+    DUPLICATE = "duplicate"
+    ABORTED_READ = "aborted read"
+    """What was refused, or aborted, was read all the same."""
+    WRONG_VALUE = "wrong value"
+    REORDERED = "reordered"
+    BACKWARD_POLL = "backward poll"
+    SKIPPED = "skipped"
+    GROUP_OFFSET_BACK = "group offset back"
+    GROUP_OFFSET_AHEAD = "group offset ahead"
+    """A group would begin where none of its members had got to: records are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    """Something that must not be, in one sentence."""
+
+    kind: Kind
+    text: str
+
+
 @dataclass
 class History:
     """Everything that clients did, in the order in which they learned of it."""
 
     sends: dict[Value, Send] = field(default_factory=dict)
     polls: list[Poll] = field(default_factory=list)
+    group_offsets: list[GroupOffset] = field(default_factory=list)
 
     def send(self, send: Send) -> Send:
         """Note that a value is about to be sent."""
@@ -77,14 +125,24 @@ class History:
 
 
 def check(history: History, final: Mapping[Place, Mapping[int, Value]] | None = None) -> list[str]:
-    """Return what is wrong, one sentence each.
+    """Return what is wrong, one sentence each; ``judge`` tells the kinds apart."""
+    return [each.text for each in judge(history, final)]
+
+
+def judge(
+    history: History, final: Mapping[Place, Mapping[int, Value]] | None = None
+) -> list[Anomaly]:
+    """Return every anomaly.
 
     ``final`` is what the partitions hold in the end, by offset, where all of it was read; without
     it the polls must have reached the end.
     """
     seen = _values_by_offset(history, final)
     problems = [
-        f"{place} offset {offset} had {len(values)} values: {sorted(map(str, values))[:3]}"
+        Anomaly(
+            Kind.WRONG_VALUE,
+            f"{place} offset {offset} had {len(values)} values: {sorted(map(str, values))[:3]}",
+        )
         for (place, offset), values in seen.items()
         if len(values) > 1
     ]
@@ -93,9 +151,10 @@ def check(history: History, final: Mapping[Place, Mapping[int, Value]] | None = 
         for value in values:
             offsets[value].add((place, offset))
     problems += _check_values(history, offsets)
-    problems += _check_acknowledged(history, offsets, final)
-    problems += _check_order(history, offsets)
+    problems += (Anomaly(Kind.LOST, text) for text in _check_acknowledged(history, offsets, final))
+    problems += (Anomaly(Kind.REORDERED, text) for text in _check_order(history, offsets))
     problems += _check_polls(history)
+    problems += _check_group_offsets(history)
     return problems
 
 
@@ -113,17 +172,20 @@ def _values_by_offset(
 
 def _check_values(
     history: History, offsets: Mapping[Value, set[tuple[Place, int]]]
-) -> Iterable[str]:
+) -> Iterator[Anomaly]:
     for value, places in offsets.items():
         send = history.sends.get(value)
         if send is None:
-            yield f"{value!r} was read at {sorted(places)} and never sent"
+            text = f"{value!r} was read at {sorted(places)} and never sent"
+            yield Anomaly(Kind.WRONG_VALUE, text)
         elif send.outcome is Outcome.REFUSED:
-            yield f"{value!r} was refused, and read at {sorted(places)}"
+            yield Anomaly(Kind.ABORTED_READ, f"{value!r} was refused, and read at {sorted(places)}")
         elif any(place != send.place for place, _ in places):
-            yield f"{value!r} was sent to {send.place} and read at {sorted(places)}"
+            text = f"{value!r} was sent to {send.place} and read at {sorted(places)}"
+            yield Anomaly(Kind.WRONG_VALUE, text)
         elif len(places) > 1 and send.once:
-            yield f"{value!r} of an idempotent producer is at {sorted(places)}"
+            text = f"{value!r} of an idempotent producer is at {sorted(places)}"
+            yield Anomaly(Kind.DUPLICATE, text)
 
 
 def _check_acknowledged(
@@ -164,7 +226,7 @@ def _check_order(
         last[key] = offset
 
 
-def _check_polls(history: History) -> Iterable[str]:
+def _check_polls(history: History) -> Iterator[Anomaly]:
     """Each process reads forward, and leaves nothing out that others saw in between."""
     known: dict[Place, set[int]] = defaultdict(set)
     for poll in history.polls:
@@ -177,7 +239,46 @@ def _check_polls(history: History) -> Iterable[str]:
         if before is None or poll.fresh:
             continue
         if poll.offset <= before:
-            yield f"{poll.process} read {poll.place} backwards: {before}, then {poll.offset}"
+            text = f"{poll.process} read {poll.place} backwards: {before}, then {poll.offset}"
+            yield Anomaly(Kind.BACKWARD_POLL, text)
         skipped = [each for each in range(before + 1, poll.offset) if each in known[poll.place]]
         if skipped:
-            yield f"{poll.process} skipped {skipped[:5]} of {poll.place}"
+            text = f"{poll.process} skipped {skipped[:5]} of {poll.place}"
+            yield Anomaly(Kind.SKIPPED, text)
+
+
+class _Floor:
+    """The highest offset that a group is known to have, by the number of steps known."""
+
+    def __init__(self) -> None:
+        self._steps: list[int] = []
+        self._offsets: list[int] = []
+        self.highest_sent = 0
+
+    def raise_to(self, offset: int, step: int) -> None:
+        if not self._offsets or offset > self._offsets[-1]:
+            self._steps.append(step)
+            self._offsets.append(offset)
+
+    def at(self, steps: int) -> int:
+        """Return what was known when so many steps were."""
+        index = bisect_left(self._steps, steps)
+        return self._offsets[index - 1] if index else 0
+
+
+def _check_group_offsets(history: History) -> Iterator[Anomaly]:
+    """Whoever asks is told no less than was acknowledged or told before, and no more than sent."""
+    floors: dict[tuple[str, Place], _Floor] = defaultdict(_Floor)
+    for number, event in enumerate(history.group_offsets):
+        known = floors[event.group, event.place]
+        who = f"{event.group} at {event.place}"
+        if event.step is Step.SENT:
+            known.highest_sent = max(known.highest_sent, event.offset)
+            continue
+        if event.step is Step.SEEN and event.offset < (floor := known.at(event.asked)):
+            text = f"{who} had committed {floor}, and was told {event.offset}"
+            yield Anomaly(Kind.GROUP_OFFSET_BACK, text)
+        if event.step is Step.SEEN and event.offset > known.highest_sent:
+            text = f"{who} sent at most {known.highest_sent}, and was told {event.offset}"
+            yield Anomaly(Kind.GROUP_OFFSET_AHEAD, text)
+        known.raise_to(event.offset, number)

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from millstream.sim.history import History, Outcome, Poll, Send, check
+from millstream.sim.history import (
+    GroupOffset,
+    History,
+    Kind,
+    Outcome,
+    Poll,
+    Send,
+    Step,
+    check,
+    judge,
+)
 
 PLACE = ("t", 0)
 
@@ -72,3 +82,29 @@ def test_a_process_reads_forward_and_skips_nothing() -> None:
     assert found(made) == ""
     made.polls += [Poll(PLACE, "d", 0, "a"), Poll(PLACE, "d", 2, "c")]
     assert "skipped [1]" in found(made)
+
+
+def group(*steps: GroupOffset) -> str:
+    made = History()
+    made.group_offsets += steps
+    return found(made)
+
+
+def test_a_group_is_told_no_less_than_was_acknowledged() -> None:
+    sent, told = GroupOffset("g", PLACE, 5, Step.SENT), GroupOffset("g", PLACE, 5, Step.SEEN, 1)
+    acknowledged = GroupOffset("g", PLACE, 5, Step.ACKNOWLEDGED)
+    assert group(sent, acknowledged, GroupOffset("g", PLACE, 5, Step.SEEN, 2)) == ""
+    assert group(sent, acknowledged, GroupOffset("g", PLACE, 4, Step.SEEN, 1)) == ""
+    assert "had committed 5, and was told 4" in group(
+        sent, acknowledged, GroupOffset("g", PLACE, 4, Step.SEEN, 2)
+    )
+    assert "had committed 5, and was told 0" in group(
+        sent, told, GroupOffset("g", PLACE, 0, Step.SEEN, 2)
+    )
+    assert "sent at most 5, and was told 6" in group(sent, GroupOffset("g", PLACE, 6, Step.SEEN, 1))
+
+
+def test_the_kinds_are_told_apart() -> None:
+    made = history("a", "b")
+    made.sends["a"].outcome = Outcome.REFUSED
+    assert [each.kind for each in judge(made, {PLACE: {0: "a"}})] == [Kind.ABORTED_READ, Kind.LOST]
