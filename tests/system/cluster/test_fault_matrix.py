@@ -1,0 +1,120 @@
+"""{clean, hard} × {shutdown, bounce} × {leader, follower, controller} of a real cluster under load.
+
+An idempotent acks=all producer writes, a group reads and commits. Nothing acknowledged is lost,
+nothing is there twice, order is kept and the group's offsets do not go back. How long the first
+acknowledged write took is printed at the end and is nobody's verdict.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.cluster_processes import ClusterProcesses
+from tests.system.cluster.watched import Asker, Member, Sender, anomalies
+
+from millstream.client.cluster import Cluster
+from millstream.sim.history import History
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
+
+IDS: Final = {1, 2, 3}
+
+
+@dataclass
+class Site:
+    cluster: ClusterProcesses
+    times: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def controller(self) -> int:
+        found: list[int] = []
+
+        def known() -> bool:
+            for broker in self.cluster.living():
+                with Cluster.at(broker.bootstrap) as client:
+                    found.append(client.metadata([]).controller_id)
+            return len(set(found[-3:])) == 1 and found[-1] in IDS
+
+        self.cluster.until(known, "one controller")
+        return found[-1]
+
+    def create(self, topic: str, order: list[int]) -> None:
+        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap, "log_level": 0})
+        wanted = NewTopic(topic, 1, replica_assignment=[order], config={"min.insync.replicas": "2"})
+        admin.create_topics([wanted])[topic].result(60)
+        self.cluster.wait_for(topic, IDS, leader=order[0])
+
+
+@pytest.fixture(scope="module")
+def site(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Site]:
+    with ClusterProcesses(tmp_path_factory.mktemp("matrix")) as cluster:
+        made = Site(cluster)
+        yield made
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        for cell, (first, gap) in made.times.items():
+            print(
+                f"\n  {cell:28} first write after {first:5.2f} s, longest gap {gap:5.2f} s", end=""
+            )
+
+
+def end(site: Site, broker: int, how: str) -> None:
+    if how == "clean":
+        site.cluster[broker].stop()
+    else:
+        site.cluster[broker].kill()
+
+
+@pytest.mark.parametrize("role", ["leader", "follower", "controller"])
+@pytest.mark.parametrize("course", ["shutdown", "bounce"])
+@pytest.mark.parametrize("how", ["clean", "hard"])
+def test_a_broker_ends_under_load(
+    site: Site, how: str, course: str, role: str, record_property: pytest.RecordProperty
+) -> None:
+    """The victim leads, follows, or is the controller and follows."""
+    controller = site.controller()
+    leader, follower = sorted(IDS - {controller})
+    order = [leader, controller, follower] if course == "bounce" else [leader, follower, controller]
+    victim = {"leader": leader, "follower": follower, "controller": controller}[role]
+    topic = f"{how}-{course}-{role}"
+    site.create(topic, order)
+    history = History()
+    bootstrap = site.cluster.bootstrap
+    with (
+        Member(bootstrap, topic, history, topic) as member,
+        Asker(bootstrap, topic, history, topic) as asker,
+        Sender(bootstrap, topic, history, "p") as sender,
+    ):
+        sender.wait_for_more()
+        member.wait_for_commits()
+        fault = time.monotonic()
+        end(site, victim, how)
+        if course == "bounce":
+            site.cluster[victim].start()
+        first = sender.first_after(fault)
+        if course == "shutdown":
+            without = site.cluster.wait_for(topic, IDS - {victim})
+            assert without.leader == (follower if role == "leader" else leader)
+            sender.wait_for_more()
+            site.cluster[victim].start()
+        back = site.cluster.wait_for(topic, IDS)
+        assert role == "leader" or back.leader == leader
+        if role == "controller" and course == "shutdown":
+            assert site.controller() != victim
+        sender.wait_for_more()
+        member.wait_for_commits()
+        asked = asker.answers
+        asker.until(lambda: asker.answers > asked, "an answer about the group")
+        gap = sender.longest_gap(fault)
+    site.times[f"{how} {course} of the {role}"] = (first, gap)
+    record_property("first_acknowledged_write_s", round(first, 3))
+    record_property("longest_gap_s", round(gap, 3))
+    assert sender.failures == []
+    assert member.read > 0
+    assert anomalies(bootstrap, topic, history) == []

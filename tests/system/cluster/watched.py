@@ -1,0 +1,332 @@
+"""Stock clients (librdkafka) whose every send, poll and commit is written down for the checker.
+
+==============  ===========================================================================
+``Sender``      an idempotent producer with acks=all that writes unique values
+``Member``      a member of a group that commits what it has read, batch by batch
+``Asker``       asks again and again what the group has committed
+``read_all``    reads partitions from their beginning to their end
+==============  ===========================================================================
+
+They know nothing but the addresses of the brokers, so they serve Apache Kafka as well.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from millstream.sim.history import (
+    Anomaly,
+    GroupOffset,
+    History,
+    Outcome,
+    Poll,
+    Send,
+    Step,
+    judge,
+)
+
+PATIENCE_S: Final = 90.0
+UNCERTAIN: Final = frozenset(
+    {
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._PURGE_INFLIGHT,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError._TRANSPORT,
+    }
+)
+"""Errors after which the record may be there all the same."""
+QUICK: Final = {
+    "log_level": 0,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 500,
+    "socket.timeout.ms": 6_000,
+}
+_ids = itertools.count()
+
+
+class Watched(ABC):
+    """A client in a thread of its own, from ``with`` to its end."""
+
+    def __init__(self) -> None:
+        self.stopped = threading.Event()
+        self.broken: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, daemon=True)
+
+    def __enter__(self):  # type: ignore[no-untyped-def]
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopped.set()
+        self._thread.join(2 * PATIENCE_S)
+        assert not self._thread.is_alive(), f"{self} does not end"
+        if self.broken is not None:
+            raise self.broken
+
+    def _work(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:
+            self.broken = error
+
+    @abstractmethod
+    def run(self) -> None:
+        """Do the client's work until ``stopped``."""
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until something is so."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            if self.broken is not None:
+                raise self.broken
+            assert time.monotonic() < deadline, f"in vain: {what}"
+            time.sleep(0.02)
+
+
+class Sender(Watched):
+    """Sends to each partition in turn; ``acknowledgements`` are (partition, sent, acknowledged)."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, history: History, name: str, partitions: int = 1
+    ) -> None:
+        super().__init__()
+        self._topic = topic
+        self._history = history
+        self._name = name
+        self._partitions = partitions
+        self.acknowledgements: list[tuple[int, float, float]] = []
+        self.failures: list[KafkaError] = []
+        self._producer = Producer(
+            {
+                **QUICK,
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "retry.backoff.ms": 20,
+                "topic.metadata.refresh.fast.interval.ms": 50,
+                "message.timeout.ms": int(PATIENCE_S * 1000),
+                "request.timeout.ms": 5_000,
+            }
+        )
+
+    @property
+    def acknowledged(self) -> int:
+        return len(self.acknowledgements)
+
+    def run(self) -> None:
+        for number in itertools.count():
+            if self.stopped.is_set():
+                break
+            partition = number % self._partitions
+            value = f"{self._name}:{number}"
+            send = self._history.send(
+                Send((self._topic, partition), value, self._name, durable=True, once=True)
+            )
+            self._produce(send, partition, value, time.monotonic())
+            self._producer.poll(0.002)
+        self._producer.flush(PATIENCE_S + 10)
+
+    def _produce(self, send: Send, partition: int, value: str, sent: float) -> None:
+        def told(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                send.outcome, send.offset = Outcome.ACKNOWLEDGED, message.offset() or 0
+                self.acknowledgements.append((partition, sent, time.monotonic()))
+            else:
+                self.failures.append(error)
+                if error.code() not in UNCERTAIN:
+                    send.outcome = Outcome.REFUSED
+
+        self._producer.produce(self._topic, value, partition=partition, on_delivery=told)
+
+    def wait_for_more(self, count: int = 100) -> None:
+        goal = self.acknowledged + count
+        self.until(lambda: self.acknowledged >= goal, f"{count} more acknowledgements")
+
+    def first_after(self, moment: float) -> float:
+        """Return how long it took until each partition acknowledged something sent since then."""
+        first: dict[int, float] = {}
+
+        def everyone() -> bool:
+            for partition, sent, acknowledged in tuple(self.acknowledgements):
+                if sent >= moment:
+                    first.setdefault(partition, acknowledged - moment)
+            return len(first) == self._partitions
+
+        self.until(everyone, "an acknowledged write to each partition")
+        return max(first.values())
+
+    def longest_gap(self, since: float) -> float:
+        """Return the longest time in which some partition acknowledged nothing."""
+        gaps = [0.0]
+        for partition in range(self._partitions):
+            times = sorted(end for index, _, end in self.acknowledgements if index == partition)
+            around = [each for each in times if each >= since]
+            gaps += [later - earlier for earlier, later in itertools.pairwise([since, *around])]
+        return max(gaps)
+
+
+class Member(Watched):
+    """A member of a group; it commits what it has read, and waits for the answer."""
+
+    def __init__(self, bootstrap: str, topic: str, history: History, group: str) -> None:
+        super().__init__()
+        self._topic = topic
+        self._history = history
+        self._group = group
+        self._name = f"{group}-{next(_ids)}"
+        self._began: dict[int, int] = {}
+        self.read = 0
+        self.commits = 0
+        self._consumer = Consumer(
+            {
+                **QUICK,
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 10_000,
+                "heartbeat.interval.ms": 1_000,
+            }
+        )
+
+    def run(self) -> None:
+        self._consumer.subscribe([self._topic], on_assign=self._assigned)
+        while not self.stopped.is_set():
+            positions: dict[int, int] = {}
+            for message in self._consumer.consume(500, 0.1):
+                if message.error() is None:
+                    self._note(message)
+                    positions[message.partition() or 0] = (message.offset() or 0) + 1
+            if positions:
+                self._commit(positions)
+        self._consumer.close()
+
+    def _assigned(self, _: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        for each in partitions:
+            self._began[each.partition] = len(self._history.group_offsets)
+
+    def _note(self, message: Message) -> None:
+        partition, offset = message.partition() or 0, message.offset() or 0
+        place = (self._topic, partition)
+        asked = self._began.pop(partition, None)
+        if asked is not None:
+            self._history.group_offsets.append(
+                GroupOffset(self._group, place, offset, Step.SEEN, asked)
+            )
+        value = (message.value() or b"").decode()
+        self._history.polls.append(Poll(place, self._name, offset, value, fresh=asked is not None))
+        self.read += 1
+
+    def _commit(self, positions: dict[int, int]) -> None:
+        steps = self._history.group_offsets
+        places = {index: (self._topic, index) for index in positions}
+        for index, offset in positions.items():
+            steps.append(GroupOffset(self._group, places[index], offset, Step.SENT))
+        wanted = [TopicPartition(self._topic, *each) for each in positions.items()]
+        try:
+            told = self._consumer.commit(offsets=wanted, asynchronous=False) or []
+        except KafkaException:
+            return
+        for each in told:
+            if each.error is None:
+                place = places[each.partition]
+                steps.append(GroupOffset(self._group, place, each.offset, Step.ACKNOWLEDGED))
+                self.commits += 1
+
+    def wait_for_more(self, count: int = 100) -> None:
+        goal = self.read + count
+        self.until(lambda: self.read >= goal, f"{count} more records read")
+
+    def wait_for_commits(self, count: int = 3) -> None:
+        goal = self.commits + count
+        self.until(lambda: self.commits >= goal, f"{count} more commits")
+
+
+class Asker(Watched):
+    """Asks what a group has committed, as an operator or a monitor does."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, history: History, group: str, partitions: int = 1
+    ) -> None:
+        super().__init__()
+        self._history = history
+        self._group = group
+        self._places = [TopicPartition(topic, index) for index in range(partitions)]
+        self._consumer = Consumer(
+            {
+                **QUICK,
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "enable.auto.commit": False,
+            }
+        )
+        self.answers = 0
+
+    def run(self) -> None:
+        steps = self._history.group_offsets
+        while not self.stopped.wait(0.05):
+            asked = len(steps)
+            try:
+                told = self._consumer.committed(self._places, timeout=5)
+            except KafkaException:
+                continue
+            for each in told:
+                if each.error is None:
+                    place = (each.topic, each.partition)
+                    offset = max(0, each.offset)
+                    steps.append(GroupOffset(self._group, place, offset, Step.SEEN, asked))
+                    self.answers += 1
+        self._consumer.close()
+
+
+def read_all(
+    bootstrap: str, topic: str, history: History, process: str, partitions: int = 1
+) -> dict[tuple[str, int], dict[int, str]]:
+    """Read partitions to their end, as a consumer that the history takes down."""
+    consumer = Consumer(
+        {
+            **QUICK,
+            "bootstrap.servers": bootstrap,
+            "group.id": process,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+        }
+    )
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
+    found: dict[tuple[str, int], dict[int, str]] = {
+        (topic, index): {} for index in range(partitions)
+    }
+    open_ones = set(range(partitions))
+    deadline = time.monotonic() + PATIENCE_S
+    try:
+        while open_ones:
+            assert time.monotonic() < deadline, f"{topic}: no end of {open_ones}"
+            for message in consumer.consume(2_000, 0.2):
+                error, partition = message.error(), message.partition() or 0
+                if error is not None:
+                    if error.code() == KafkaError._PARTITION_EOF:
+                        open_ones.discard(partition)
+                    continue
+                offset, value = message.offset() or 0, (message.value() or b"").decode()
+                found[topic, partition][offset] = value
+                history.polls.append(Poll((topic, partition), process, offset, value))
+    finally:
+        consumer.close()
+    return found
+
+
+def anomalies(bootstrap: str, topic: str, history: History, partitions: int = 1) -> list[Anomaly]:
+    """Read everything in the end and return what is wrong."""
+    final = read_all(bootstrap, topic, history, f"last-reader-of-{topic}", partitions)
+    return judge(history, {place: dict(values) for place, values in final.items()})
