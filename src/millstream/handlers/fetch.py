@@ -23,9 +23,10 @@ thread of its own: sending them would hold up everybody.
 
 A follower's fetch (``replica_id``, ``replica_state``) is the same with three differences: its
 progress is recorded before it is answered, it reads up to the log end, and it waits for the log end
-to move. A consumer that knows racks (from version 11 on) may read from a follower, up to what that
-follower knows to be committed; with ``replica.selector.class`` the leader sends it to the one in
-its rack.
+to move. One that is out of sync gets no records while the leader's rate limit is exceeded (KIP-73);
+what it would get does not end its wait. A consumer that knows racks (from version 11 on) may read
+from a follower, up to what that follower knows to be committed; with ``replica.selector.class`` the
+leader sends it to the one in its rack.
 """
 
 from __future__ import annotations
@@ -35,6 +36,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from millstream.handlers.current_leader import current_leader, live_nodes
+from millstream.handlers.fetch_refusals import (
+    begins_later,
+    divergence,
+    is_urgent,
+    no_records,
+    refused,
+)
 from millstream.handlers.request import Answer, RequestContext
 from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
 from millstream.model.deferred import Deferred
@@ -42,7 +50,6 @@ from millstream.model.errors import ErrorCode, KafkaError, StorageError
 from millstream.model.topic import ZERO_TOPIC_ID
 from millstream.protocol.messages.fetch import (
     AbortedTransaction,
-    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -70,8 +77,6 @@ _NOT_KNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOP
 _LEADER_CHANGED: Final = frozenset((6, 74))
 """NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH. Not UNKNOWN_LEADER_EPOCH, as Kafka answers it:
 who asks knows a newer leader than this broker does."""
-
-_NONE_ABORTED: Final[list[AbortedTransaction]] = []
 
 _Read = tuple[PartitionFetch, PartitionData]
 
@@ -111,7 +116,7 @@ def failed(context: RequestContext, request: FetchRequest, error: KafkaError) ->
         responses=[
             FetchableTopicResponse(
                 topic=topic.topic,
-                partitions=[_refused(wanted.partition, error) for wanted in topic.partitions],
+                partitions=[refused(wanted.partition, error) for wanted in topic.partitions],
             )
             for topic in topics
         ],
@@ -127,6 +132,8 @@ class _Outcome:
     partitions: list[Partition]
     cold: list[ReadAhead]
     size: int = 0
+    throttled_size: int = 0
+    """Bytes that count under the leader's rate limit."""
     urgent: bool = False
 
 
@@ -139,6 +146,7 @@ class _Fetch:
         "_context",
         "_fetches",
         "_isolation",
+        "_limited",
         "_looks_left",
         "_max_bytes",
         "_min_bytes",
@@ -147,6 +155,7 @@ class _Fetch:
         "_replica_epoch",
         "_replica_id",
         "_services",
+        "_throttle",
         "_version",
     )
 
@@ -171,6 +180,13 @@ class _Fetch:
             self._replica_epoch = request.replica_state.replica_epoch
         if self._replica_id >= 0:
             self._isolation = READ_ALL
+        replicas = services.partitions.replicas
+        self._throttle = (
+            None if self._replica_id < 0 or replicas is None else replicas.context.throttle.leader
+        )
+        """The rate limit of a follower's fetch."""
+        self._limited = False
+        """True while followers out of sync are held back by it."""
         self._recorded = False
         """True once a follower's progress is noted: running again says nothing new."""
         config = services.config.current
@@ -182,13 +198,15 @@ class _Fetch:
     def run(self) -> _Outcome:
         """Read every partition in order, until the bytes are used up."""
         outcome = _Outcome([], [], [], [])
+        if self._throttle is not None:
+            self._limited = self._throttle.is_exceeded()
         left = self._max_bytes
         min_one_batch = True
         for fetch in self._fetches:
             try:
                 partition = self._partition(fetch)
             except KafkaError as error:
-                outcome.unknown.append((fetch, _refused(fetch.partition, error)))
+                outcome.unknown.append((fetch, refused(fetch.partition, error)))
                 # What nobody knows does not end the wait for the rest, as in Kafka.
                 outcome.urgent |= error.error not in _NOT_KNOWN
                 continue
@@ -201,14 +219,16 @@ class _Fetch:
                     continue
                 data, size = found
             except KafkaError as error:
-                data, size = _refused(fetch.partition, error, aborted=None), 0
+                data, size = refused(fetch.partition, error, aborted=None), 0
             outcome.reads.append((fetch, data))
             if size:
                 min_one_batch = False
                 left = max(0, left - size)
                 outcome.size += size
+                if self._throttle is not None and self._throttle.names(partition):
+                    outcome.throttled_size += size
             else:
-                outcome.urgent |= _is_urgent(data)
+                outcome.urgent |= is_urgent(data)
         if not outcome.partitions:
             outcome.urgent = True
         self._recorded = True
@@ -266,6 +286,8 @@ class _Fetch:
     def answer(self, outcome: _Outcome) -> FetchResponse:
         """Choose what the client has to be told, by its session."""
         reads = outcome.reads + outcome.unknown
+        if self._throttle is not None and outcome.throttled_size:
+            self._throttle.record(outcome.throttled_size)
         context = self._context
         session = context.session
         session_id = 0
@@ -383,17 +405,20 @@ class _Fetch:
         of_replica = self._replica_id >= 0
         if of_replica and fetch.fetch_offset < partition.log.log_start_offset:
             # Before the epochs are compared: a log that ends before ours begins shares none of it.
-            return _begins_later(partition, fetch)
+            return begins_later(partition, fetch)
         if fetch.last_fetched_epoch >= 0:
-            diverging = _divergence(partition, fetch)
+            diverging = divergence(partition, fetch)
             if diverging is not None:
                 return diverging
         if of_replica:
             self._record(partition, fetch)
+            leading, replica = partition.leading, BrokerId(self._replica_id)
+            if self._limited and leading is not None and leading.is_throttled(replica):
+                return no_records(partition, fetch)
         elif self._rack and partition.leading is not None:
             near = partition.leading.preferred_read_replica(self._rack, fetch.fetch_offset)
             if near is not None:
-                return _elsewhere(partition, fetch, near)
+                return no_records(partition, fetch, instead_at=near)
         return None
 
     def _record(self, partition: Partition, fetch: PartitionFetch) -> None:
@@ -411,75 +436,6 @@ class _Fetch:
             self._replica_epoch,
             fetch.log_start_offset,
         )
-
-
-def _is_urgent(data: PartitionData) -> bool:
-    """Tell whether a partition has something to say that is not to wait for records."""
-    return (
-        data.error_code != 0
-        or data.diverging_epoch.epoch != -1
-        or data.preferred_read_replica != -1
-    )
-
-
-def _begins_later(partition: Partition, fetch: PartitionFetch) -> PartitionData:
-    """Tell a follower whose log ends before ours begins where to start anew."""
-    return PartitionData(
-        partition_index=fetch.partition,
-        error_code=ErrorCode.OFFSET_OUT_OF_RANGE.code,
-        high_watermark=partition.log.high_watermark,
-        log_start_offset=partition.log.log_start_offset,
-        aborted_transactions=None,
-        records=b"",
-    )
-
-
-def _elsewhere(partition: Partition, fetch: PartitionFetch, near: BrokerId) -> PartitionData:
-    """Send a consumer to the replica in its rack (KIP-392)."""
-    log = partition.log
-    return PartitionData(
-        partition_index=fetch.partition,
-        error_code=0,
-        high_watermark=log.high_watermark,
-        last_stable_offset=log.last_stable_offset,
-        log_start_offset=log.log_start_offset,
-        preferred_read_replica=near,
-        aborted_transactions=None,
-        records=b"",
-    )
-
-
-def _divergence(partition: Partition, fetch: PartitionFetch) -> PartitionData | None:
-    """Tell a client whose log forked off where the common part ends (KIP-595)."""
-    log = partition.log
-    end = log.end_offset_for_epoch(fetch.last_fetched_epoch)
-    if end.leader_epoch == -1:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    if end.leader_epoch >= fetch.last_fetched_epoch and end.end_offset >= fetch.fetch_offset:
-        return None
-    return PartitionData(
-        partition_index=fetch.partition,
-        error_code=0,
-        high_watermark=log.high_watermark,
-        last_stable_offset=log.last_stable_offset,
-        log_start_offset=log.log_start_offset,
-        diverging_epoch=EpochEndOffset(epoch=end.leader_epoch, end_offset=end.end_offset),
-        aborted_transactions=None,
-        records=b"",
-    )
-
-
-def _refused(
-    index: int, error: KafkaError, *, aborted: list[AbortedTransaction] | None = _NONE_ABORTED
-) -> PartitionData:
-    """Refuse one partition; Kafka has null for ``aborted`` where a log was asked."""
-    return PartitionData(
-        partition_index=index,
-        error_code=error.error.code,
-        high_watermark=-1,
-        aborted_transactions=aborted,
-        records=b"",
-    )
 
 
 def _by_topic(reads: list[_Read], *, by_id: bool) -> list[FetchableTopicResponse]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -32,6 +32,7 @@ from millstream.replication.leader import FollowerFetch, LeaderReplication, Repl
 from millstream.replication.read_replica import ReplicaView, preferred_read_replica
 from millstream.runtime.isr_updates import IsrProposal, IsrProposer, StateReader
 from millstream.runtime.metadata_cache import MetadataCache
+from millstream.runtime.replication_throttle import ReplicationThrottle
 from millstream.runtime.waiters import CommitCallback, CommitWaiters
 
 if TYPE_CHECKING:
@@ -67,6 +68,11 @@ class ReplicationContext:
     committed_cuts: int = 0
     """How often a follower had to cut its log below what it knew to be committed: after an unclean
     election, and never otherwise."""
+    throttle: ReplicationThrottle = field(init=False)
+    """How fast replicas that are out of sync may catch up."""
+
+    def __post_init__(self) -> None:
+        self.throttle = ReplicationThrottle(self.broker_id, self.clock, self.config)
 
     @property
     def broker_epoch(self) -> int:
@@ -255,6 +261,13 @@ class LeaderRole:
                 self._deletions.append((offset, callback))
 
     # What readers ask
+
+    def is_throttled(self, broker_id: BrokerId) -> bool:
+        """Tell whether a follower has to wait while the leader's rate limit is exceeded: where the
+        replica of the leader is named, and never one in sync.
+        """
+        named = self._context.throttle.leader.names(self._partition)
+        return named and broker_id not in self.machine.isr.isr
 
     @property
     def knows_what_is_committed(self) -> bool:

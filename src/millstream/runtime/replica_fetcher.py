@@ -8,7 +8,8 @@ One connection, one request on its way, for all partitions of that leader::
 A partition that comes while a fetch is on its way would wait as long as that one waits for records,
 after an election above all; so such a fetch is given up and begun anew with everything.
 
-A partition is due unless it is paused by a refusal or waits for its flush. An answer counts for a
+A partition is due unless it is paused by a refusal, waits for its flush, or is out of sync while
+the follower's rate limit is exceeded (``replication_throttle``). An answer counts for a
 partition only if the same follower asked and its log still ends where it did
 (``replication.follower``); records are appended before the answer's buffer is used again.
 """
@@ -68,7 +69,7 @@ the last one that came: many come together, and a fetch for many takes a while."
 class FollowerRole:
     """One partition that follows."""
 
-    __slots__ = ("_context", "fetcher", "machine", "partition", "waits_for_flush")
+    __slots__ = ("_context", "_is_behind", "fetcher", "machine", "partition", "waits_for_flush")
 
     def __init__(
         self, partition: Partition, state: PartitionState, context: ReplicationContext
@@ -83,6 +84,7 @@ class FollowerRole:
         )
         self.fetcher: ReplicaFetcher | None = None
         self.waits_for_flush = False
+        self._is_behind = True
 
     @property
     def key(self) -> PartitionKey:
@@ -98,6 +100,19 @@ class FollowerRole:
             log_start_offset=kept.log_start_offset,
             latest_epoch=last_fetched_epoch(kept.latest_epoch, end),
         )
+
+    @property
+    def is_throttled(self) -> bool:
+        """True when this replica has to wait while the follower's rate limit is exceeded: where it
+        is named, is behind what the leader has committed, and is not in the ISR.
+        """
+        context = self._context
+        if not self._is_behind or not context.throttle.follower.names(self.partition):
+            return False
+        image = context.metadata.topic(self.partition.topic_partition.topic)
+        index = self.partition.topic_partition.partition
+        known = image is not None and index < len(image.partitions)
+        return not (known and image and context.broker_id in image.partitions[index].isr)
 
     def on_local_end(self, offset: Offset) -> None:
         """Take note that the log counts up to an offset: it may be told to the leader."""
@@ -156,6 +171,10 @@ class FollowerRole:
                 log.error("%s: what the leader sent is not appended: %s", self._name, error)  # noqa: TRY400
                 self.machine.on_no_answer(now_ms)
                 return
+            throttle = self._context.throttle.follower
+            if throttle.names(self.partition):
+                throttle.record(len(records))
+        self._is_behind = kept.log_end_offset < data.high_watermark
         before = kept.high_watermark
         high_watermark = high_watermark_after(
             own=before,
@@ -272,10 +291,13 @@ class ReplicaFetcher:
         if self._stopped or self._asked is not None:
             return
         now_ms = self._context.clock.monotonic_ms()
+        limited = self._context.throttle.follower.is_exceeded()
         due = {
             key: role
             for key, role in self._followed.items()
-            if not role.waits_for_flush and role.machine.paused_until_ms <= now_ms
+            if not role.waits_for_flush
+            and role.machine.paused_until_ms <= now_ms
+            and not (limited and role.is_throttled)
         }
         if not due:
             self._wait_for_a_pause(now_ms)
@@ -289,8 +311,12 @@ class ReplicaFetcher:
         )
 
     def _wait_for_a_pause(self, now_ms: float) -> None:
+        # One that is not paused is held back by the rate limit.
+        limited_until_ms = now_ms + self._context.throttle.follower.exceeded_for_ms()
         pauses = [
-            r.machine.paused_until_ms for r in self._followed.values() if not r.waits_for_flush
+            max(role.machine.paused_until_ms, limited_until_ms if role.is_throttled else now_ms)
+            for role in self._followed.values()
+            if not role.waits_for_flush
         ]
         if self._timer is not None:
             self._timer.cancel()

@@ -18,7 +18,9 @@ the copying before step 1. Kafka: ``ReplicaAlterLogDirsThread``.
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from millstream.config.dynamic import DynamicConfig
@@ -42,6 +44,9 @@ COPY_BYTES: Final = 1 << 20
 
 MAX_STEPS_ON_LOOP: Final = 4
 """How many copies of so much may be made on the loop, to catch up with the last appends."""
+
+LONGEST_WAIT_MS: Final = 1_000.0
+"""After so long a copy that waits for its turn looks at the rate again, for it may have changed."""
 
 
 @dataclass(eq=False, slots=True)
@@ -211,12 +216,19 @@ class ReplicaMover:
         return records.size
 
     async def _wait_for_turn(self, copied_bytes: int) -> None:
-        limit = self._config.current.replica_alter_log_dirs_io_max_bytes_per_second
-        delay_ms = copied_bytes * 1000 / limit
-        if delay_ms >= 1:
+        """Wait for as long as so many bytes take at the rate that is set, which may change
+        meanwhile; 0 lets nothing more through.
+        """
+        left_bytes = float(copied_bytes)
+        while not self._stopped:
+            limit = self._config.current.replica_alter_log_dirs_io_max_bytes_per_second
+            delay_ms = min(LONGEST_WAIT_MS, left_bytes * 1000 / limit if limit else math.inf)
+            if delay_ms < 1:
+                return
             elapsed: Deferred[None] = Deferred()
-            self._clock.call_later(delay_ms, lambda: elapsed.complete(None))
+            self._clock.call_later(delay_ms, partial(elapsed.complete, None))
             await elapsed
+            left_bytes -= limit * delay_ms / 1000
 
     async def _finish(self, move: _Move) -> bool:
         """Let the copy take the replica's place; False when it has to be copied more first."""

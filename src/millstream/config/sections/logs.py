@@ -252,9 +252,9 @@ class LogsSettings(Config):
     replica_alter_log_dirs_io_max_bytes_per_second: int = int64(
         "replica.alter.log.dirs.io.max.bytes.per.second",
         MAX_LONG,
-        at_least(1),
+        at_least(0),
         "Bytes per second that a replica is copied with when it moves to another log directory.",
-        mode=PER_BROKER,
+        mode=CLUSTER_WIDE,
         internal=True,
     )
     log_cleaner_enable: bool = boolean(

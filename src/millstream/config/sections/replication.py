@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.config.definition import CLUSTER_WIDE, Config, boolean, int32, int64, string
 from millstream.config.validators import at_least
+
+MAX_LONG: Final = 2**63 - 1
 
 
 class ReplicationSettings(Config):
@@ -70,6 +74,36 @@ class ReplicationSettings(Config):
         5_000,
         None,
         "Time in milliseconds between two writes of the high watermarks.",
+    )
+    leader_replication_throttled_rate: int = int64(
+        "leader.replication.throttled.rate",
+        MAX_LONG,
+        at_least(0),
+        "Bytes per second that this broker sends to replicas out of sync that topics name in "
+        "`leader.replication.throttled.replicas`, on average over the windows.",
+        mode=CLUSTER_WIDE,
+        internal=True,
+    )
+    follower_replication_throttled_rate: int = int64(
+        "follower.replication.throttled.rate",
+        MAX_LONG,
+        at_least(0),
+        "Bytes per second that this broker fetches for its replicas out of sync that topics name "
+        "in `follower.replication.throttled.replicas`, on average over the windows.",
+        mode=CLUSTER_WIDE,
+        internal=True,
+    )
+    replication_quota_window_num: int = int32(
+        "replication.quota.window.num",
+        11,
+        at_least(1),
+        "Windows over which the throttled rates of replication are taken.",
+    )
+    replication_quota_window_size_seconds: int = int32(
+        "replication.quota.window.size.seconds",
+        1,
+        at_least(1),
+        "Length of such a window in seconds.",
     )
     leader_lease: bool = boolean(
         "leader.lease",
