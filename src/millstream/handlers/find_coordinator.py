@@ -54,7 +54,7 @@ async def handle(
     for key in _keys(context, request):
         leader = image.partitions[services.groups.partition_for(key)].leader
         node = services.metadata.brokers.get(leader)
-        if node is None:
+        if node is None or not services.metadata.is_reachable(leader):
             found.append(_unknown(key, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
         else:
             found.append(_known(key, leader, node.endpoint(context.connection.listener)))

@@ -198,7 +198,7 @@ class _View:
     def _partition(self, index: int, state: PartitionState) -> MetadataResponsePartition:
         live = self._live
         leader, error = state.leader, ErrorCode.NONE
-        if leader not in live:
+        if not self._metadata.is_reachable(leader):
             leader, error = NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE
         replicas, isr = state.replicas, state.isr
         offline: list[int] = [each for each in replicas if each not in live]

@@ -12,7 +12,7 @@ more. So an update counts only if
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -87,6 +87,8 @@ class BrokerMetadata:
         self._config = config
         self._known = _Known()
         self.cache = cache
+        self.on_brokers: Callable[[], None] = lambda: None
+        """Hears when who lives has changed."""
         self.listener: BrokerStateListener | None = None
         """None until the logs are open: the cache is filled before that."""
         self.broker_epoch: int | None = None
@@ -154,6 +156,7 @@ class BrokerMetadata:
         if live != self.cache.brokers:
             self.cache.brokers.clear()
             self.cache.brokers.update(sorted(live.items()))
+            self.on_brokers()
 
     def image(self, topic: TopicState) -> TopicImage:
         """Return a topic as readers see it."""

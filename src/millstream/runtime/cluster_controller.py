@@ -46,14 +46,17 @@ class ClusterController:
         send: Send,
         *,
         local_log_end: Callable[[TopicPartition], LogEnd | None],
+        is_gone: Callable[[BrokerNode], bool] = lambda _: False,
     ) -> None:
+        """``is_gone`` tells of a registered broker whose process is known to have ended."""
         self._desk = desk
+        self._is_gone = is_gone
         self._broker_id = broker_id
         self._evicting: set[int] = set()
         desk.piecemeal = True
         self.replicas = ReplicaControl(desk, LogEnds(desk, broker_id, send, local_log_end).ask)
         self.pushes = MetadataPushes(
-            desk, broker_id, send, on_refused=self._evict, on_let_go=self._let_go
+            desk, broker_id, send, on_refused=self.evict, on_let_go=self._let_go
         )
         self.seat = ControllerSeat(desk, broker_id, load=self._begin, on_resigned=self.pushes.stop)
         desk.audience = self.pushes
@@ -78,13 +81,18 @@ class ClusterController:
         context.controller_epoch = epoch
         context.epoch_version = epoch_version
         context.deletions = load_deletions(nodes)
-        for broker in load_brokers(nodes):
-            context.put_broker(broker)
+        registered = load_brokers(nodes)
+        gone = [each.node for each in registered if self._is_gone(each.node)]
+        for broker in registered:
+            if broker.node not in gone:
+                context.put_broker(broker)
         desk.context = context
         desk.local.controller_epoch = max(desk.local.controller_epoch, epoch)
         desk.local.cache.controller_id = self._broker_id
         desk.local.set_broker_configs(context.broker_configs)
         desk.local.set_brokers(each.node for each in context.brokers.values())
+        for node in gone:
+            await self._delete_registration(node)
         await self._finish_deletions()
         await self._finish_creations()
         self._show_everything()
@@ -141,7 +149,7 @@ class ClusterController:
             return
         await self.replicas.take_brokers(load_brokers(nodes))
 
-    def _evict(self, node: BrokerNode) -> None:
+    def evict(self, node: BrokerNode) -> None:
         """Take a broker's registration away: nobody listens where it did."""
         if not self._desk.active or node.epoch in self._evicting:
             return
@@ -151,6 +159,10 @@ class ClusterController:
         done.on_done(_log_failure)
 
     async def _remove_registration(self, node: BrokerNode) -> None:
+        await self._delete_registration(node)
+        await self._look_at_brokers()
+
+    async def _delete_registration(self, node: BrokerNode) -> None:
         path = paths.broker(node.broker_id)
         try:
             registered = await self._desk.store.get(path)
@@ -159,7 +171,6 @@ class ClusterController:
         if registered is not None and registered.creation_id == node.epoch:
             log.warning("broker %d is gone: nobody listens where it did", node.broker_id)
             await self._desk.write([Delete(path, registered.version)])
-        await self._look_at_brokers()
 
     def _let_go(self, broker_id: BrokerId, topics: list[TopicId]) -> None:
         if topics and self._desk.active:

@@ -42,6 +42,7 @@ from millstream.runtime.isr_proposals import IsrProposals
 from millstream.runtime.metadata_cache import TopicImage
 from millstream.runtime.metadata_messages import topic_update
 from millstream.runtime.offline_reporter import OfflineReporter
+from millstream.runtime.vigils import Vigils
 
 log = logging.getLogger(__name__)
 
@@ -105,8 +106,21 @@ class ClusterMember:
             client_id=f"broker-{self.broker_id}",
             endpoint_of=self.endpoint_of,
         )
+        self._vigils = Vigils(
+            clock,
+            network,
+            self._local.cache,
+            self.broker_id,
+            listener_name=listener_name,
+            on_gone=self._is_gone,
+        )
+        self._local.on_brokers = self._vigils.look
         self.leading = ClusterController(
-            controller.desk, self.broker_id, self.send, local_log_end=kept.log_end
+            controller.desk,
+            self.broker_id,
+            self.send,
+            local_log_end=kept.log_end,
+            is_gone=self._vigils.is_gone,
         )
         """This broker as the controller, whenever it is."""
         controller.replicas = self.leading.replicas
@@ -190,6 +204,7 @@ class ClusterMember:
         self._last_heard_ms = self._clock.monotonic_ms()
         self.leading.start()
         self._watch.start()
+        self._vigils.start()
         self._arm_rebalance()
 
     def _registered(self, epoch: int) -> None:
@@ -333,6 +348,14 @@ class ClusterMember:
             self._last_heard_ms = self._clock.monotonic_ms()
             self.leading.seat.evict(holder[1])
 
+    def _is_gone(self, node: BrokerNode) -> None:
+        """Act on the end of another broker's process: take its registration, or its seat."""
+        holder = self.leading.seat.holder
+        if self._controller.desk.active:
+            self.leading.evict(node)
+        elif holder is not None and holder[0] == node.broker_id:
+            self.gone()
+
     # --- what is done by the clock ---------------------------------------------------------------
 
     def _arm_rebalance(self) -> None:
@@ -405,6 +428,7 @@ class ClusterMember:
         """Leave the controller's seat and hang up; the end of the session does the rest."""
         self.registration.stop()
         self._watch.stop()
+        self._vigils.stop()
         if self._rebalance_timer is not None:
             self._rebalance_timer.cancel()
         return spawn(self._stop())

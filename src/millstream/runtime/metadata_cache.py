@@ -38,8 +38,14 @@ class MetadataCache:
         self.cluster_id = cluster_id
         self.controller_id = BrokerId(-1)
         self.brokers: dict[BrokerId, BrokerNode] = {}
+        self.missing: set[BrokerId] = set()
+        """Live brokers at whose address nobody listens just now (`vigils`)."""
         self._by_name: dict[str, TopicImage] = {}
         self._by_id: dict[TopicId, TopicImage] = {}
+
+    def is_reachable(self, broker_id: BrokerId) -> bool:
+        """True for a live broker to whom a client may be led."""
+        return broker_id in self.brokers and broker_id not in self.missing
 
     def topic(self, name: str) -> TopicImage | None:
         """Return the topic of this name, or None."""

@@ -181,6 +181,10 @@ def test_authorized_operations(broker: AdminBroker, version: int) -> None:
 
 def test_a_leader_that_is_not_there(broker: AdminBroker) -> None:
     broker.create("t")
+    broker.metadata.missing.add(BrokerId(1))
+    (partition,) = ask(broker, "t").topics[0].partitions
+    assert partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE.code
+    assert (partition.leader_id, partition.offline_replicas) == (-1, [])
     del broker.metadata.brokers[BrokerId(1)]
     (partition,) = ask(broker, "t").topics[0].partitions
     assert partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE.code

@@ -87,7 +87,11 @@ class Member:
         self.local.listener = self.heard
         self.log_ends: dict[TopicPartition, LogEnd] = {}
         self.leading = ClusterController(
-            self.runtime.desk, self.id, self._send, local_log_end=self.log_ends.get
+            self.runtime.desk,
+            self.id,
+            self._send,
+            local_log_end=self.log_ends.get,
+            is_gone=lambda node: site.members[node.broker_id].killed,
         )
         self.runtime.replicas = self.leading.replicas
         self.registration = BrokerRegistration(

@@ -203,6 +203,24 @@ def test_a_broker_whose_process_is_gone_is_noticed_without_its_session() -> None
     assert site.members[1].state("t").leader == 1
 
 
+def test_a_controller_that_takes_the_seat_of_one_that_is_gone_takes_its_registration_too() -> None:
+    site = three()
+    site.create("t", (1, 2, 3))
+    site.members[1].runtime.desk.leave_seat()
+    site.members[1].leading.pushes.stop()
+    site.members[1].registration.stop()
+    site.members[1].killed = True  # its session lives on
+    heir = site.members[2]
+    holder = heir.leading.seat.holder
+    assert holder is not None
+    heir.leading.seat.evict(holder[1])
+    site.settle(0)
+    assert heir.is_controller
+    assert paths.broker(1) not in site.tree.nodes
+    assert heir.state("t").leader == 2
+    assert len(heir.leading.pushes._addressees) == 1
+
+
 def test_a_broker_that_does_not_answer_is_not_taken_for_gone() -> None:
     site = three()
     site.create("t", (3, 1, 2))
