@@ -20,8 +20,11 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """One broker process for all tests of this worker; topics need names of their own."""
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
+    """One broker process for all tests of this worker; topics need names of their own.
+
+    Records of tests are often years old: retention, which looks every five minutes, keeps them.
+    """
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), {"log.retention.ms": "-1"}) as process:
         yield process
 
 
