@@ -13,13 +13,14 @@ from rich.table import Table
 
 from bench.session import Session
 from bench.tables import NOTHING, JsonValue, Section, Tally
+from millstream.client.core.consumer.record import ConsumerRecord
 from millstream.records import kernel
 from millstream.records.arrow_decoder import decode_arrow
 from millstream.records.batch import Batch
 from millstream.records.builder import BatchOptions
 from millstream.records.compression import Codec
 from millstream.records.kernel_decoder import Selection
-from millstream.records.rows import decode_rows, encode_rows
+from millstream.records.rows import RecordShape, decode_batches, encode_rows
 from millstream.records.tables import (
     TableColumns,
     TableRules,
@@ -190,6 +191,7 @@ def _one_by_one(records: int) -> Iterator[Speed]:
     times, options = list(range(count)), BatchOptions()
     batch = Batch(memoryview(encode_rows(times, keys, values, options=options)))
     rounds = records // count // 4 + 1
+    shape = RecordShape(ConsumerRecord, "t", 0)
 
     def encode() -> None:
         for _ in range(rounds):
@@ -197,7 +199,7 @@ def _one_by_one(records: int) -> Iterator[Speed]:
 
     def decode() -> None:
         for _ in range(rounds):
-            decode_rows(batch)
+            decode_batches([batch], shape)
 
     yield Speed("encode one by one, with keys", None, rounds * count, encode)
     yield Speed("decode one by one, with keys", None, rounds * count, decode)

@@ -1,6 +1,6 @@
 /* The columns kernel: record batches to and from columns, checksums and key hashes.
  *
- * A plain C interface without Python's own, called through ctypes by millstream.records.kernel,
+ * A plain C interface, linked to no Python, called through ctypes by millstream.records.kernel,
  * which mirrors every structure below. No function keeps anything between calls, allocates, or
  * waits, so all of them may run in several threads at once. Input is never trusted: whatever a
  * batch claims, reads stay inside the sizes given and writes inside the capacities given.
@@ -21,7 +21,7 @@
 #endif
 
 /* Raised with every change of a structure or a signature; the loader refuses another number. */
-#define MS_ABI 3
+#define MS_ABI 4
 
 MS_API int32_t ms_abi(void);
 
@@ -44,6 +44,7 @@ enum {
     MS_CRC = 8,          /* a checksum that does not hold; position says where */
     MS_COLUMN = 9,       /* a column whose offsets do not fit its data; row says where */
     MS_PARTITION = 10,   /* a partition that does not exist; row says where */
+    MS_OBJECT = 11,      /* an object could not be made */
 };
 
 /* Where something went wrong: in which batch or row, and at which byte of the batch's records. */
@@ -153,6 +154,34 @@ typedef struct {
 /* As ms_decode, but tells where keys, values and headers lie in place of copying them. */
 MS_API void ms_locate(const ms_batch *batches, int64_t count, const uint8_t *arena,
                       ms_cells *cells, ms_fault *fault);
+
+/* Functions of the Python that calls, under their own names PyBytes_FromStringAndSize,
+ * PyLong_FromLongLong, PyUnicode_DecodeUTF8, PyTuple_New, PyType_GenericAlloc, PyTuple_SetItem,
+ * PyList_SetItem, Py_IncRef, Py_DecRef and PyObject_GC_UnTrack; None, and the empty tuple. */
+typedef struct {
+    void *(*new_bytes)(const char *data, intptr_t size);
+    void *(*new_int)(long long number);
+    void *(*new_text)(const char *data, intptr_t size, const char *errors);
+    void *(*new_tuple)(intptr_t size);
+    void *(*new_instance)(void *type, intptr_t size);
+    int (*set_in_tuple)(void *tuple, intptr_t index, void *item);
+    int (*set_in_list)(void *list, intptr_t index, void *item);
+    void (*keep)(void *object);
+    void (*drop)(void *object);
+    void (*leave_out)(void *object);
+    void *none;
+    void *no_headers;
+} ms_python;
+
+/* Makes a tuple of type, a subclass of tuple, for each record from start_offset on and puts it into
+ * the list, which has rows places: topic, partition, offset, timestamp, timestamp type, key, value,
+ * headers, leader epoch. leader_epochs has one for each batch. Returns how many were made; after
+ * MS_OBJECT an exception is set. The only function that must be called with the interpreter's lock.
+ */
+MS_API int64_t ms_records(const ms_python *python, const ms_batch *batches,
+                          const int32_t *leader_epochs, int64_t count, int64_t start_offset,
+                          void *type, void *topic, void *partition, void *list, int64_t rows,
+                          ms_fault *fault);
 
 /* A column of byte strings as it comes from Arrow. first is where a slice starts, in rows, in both
  * offsets and validity. Without offsets every row is null. */

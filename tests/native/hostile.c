@@ -32,6 +32,8 @@ static void *room(int64_t bytes) {
 static int64_t told[16];
 static int64_t decoded;
 
+#include "fake_python.h"
+
 /* A column of byte strings with offsets that end exactly where the data ends. */
 typedef struct {
     ms_binary_in in;
@@ -146,6 +148,7 @@ static void read_log(uint8_t *log, int64_t size) {
         for (int64_t i = 0; i < count; i++) rows += found[i].count;
         locate(found, count, log, draw(8) ? rows : (int64_t)draw(9),
                draw(8) ? sizes.headers : (int64_t)draw(3));
+        objects(found, count, start, draw(8) ? rows : (int64_t)draw(9));
         /* Sizes that are too small, and bytes that change between the two passes. */
         if (!draw(4)) {
             int64_t *fields[] = {&sizes.rows, &sizes.key_bytes, &sizes.value_bytes,
@@ -156,6 +159,7 @@ static void read_log(uint8_t *log, int64_t size) {
         }
         if (!draw(4) && size > 61) log[61 + draw((uint64_t)size - 61)] = (uint8_t)draw(256);
         decode(found, count, start, end, &sizes);
+        objects(found, count, start, rows);
     }
     free(found);
     free(log);
@@ -294,7 +298,7 @@ int main(int argc, char **argv) {
         partitions();
     }
     printf("%lld records decoded; faults:", (long long)decoded);
-    for (int i = 0; i < 11; i++) printf(" %lld", (long long)told[i]);
+    for (int i = 0; i < 12; i++) printf(" %lld", (long long)told[i]);
     printf("\n");
     return decoded ? 0 : 3;
 }

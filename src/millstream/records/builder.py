@@ -44,6 +44,8 @@ class BatchOptions:
     is_control: bool = False
     log_append_time_ms: int | None = None
     """When set, every record has this timestamp and the type log append time."""
+    has_crc: bool = True
+    """False leaves the CRC out, for a header that is written anew before the batch is sent."""
 
     @property
     def attributes(self) -> int:
@@ -182,7 +184,7 @@ def seal(
     max_timestamp: int,
     count: int,
 ) -> bytes:
-    """Put a header with its CRC before ``payload``, the records as the codec left them."""
+    """Put a header before ``payload``, the records as the codec left them."""
     header = bytearray(HEADER_SIZE)
     HEADER.pack_into(
         header,
@@ -201,6 +203,7 @@ def seal(
         options.base_sequence,
         count,
     )
-    crc = checksum(payload, checksum(memoryview(header)[ATTRIBUTES_POSITION:]))
-    header[CRC_POSITION:ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")
+    if options.has_crc:
+        crc = checksum(payload, checksum(memoryview(header)[ATTRIBUTES_POSITION:]))
+        header[CRC_POSITION:ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")
     return b"".join((header, payload))

@@ -5,7 +5,8 @@ The library lies beside this module when an install could compile it. Without it
 path in Python and numpy, which gives the same results. ``python -m millstream.records.kernel``
 prints which one is in use.
 
-Calls go through ``ctypes.CDLL``, which releases the interpreter's lock. All pointers are passed as
+Calls go through ``ctypes.CDLL``, which releases the interpreter's lock, but for ``records``, which
+makes objects. All pointers are passed as
 addresses; :class:`Pinned` gives the address of any buffer and holds it in place.
 """
 
@@ -27,7 +28,7 @@ Address: TypeAlias = int
 SWITCH: Final = "MILLSTREAM_KERNEL"
 """Environment variable; ``off`` leaves the kernel out."""
 
-ABI: Final = 3
+ABI: Final = 4
 """The version of ``native/kernel.h`` that this module and ``kernel_types`` describe."""
 
 _Number: TypeAlias = type[ctypes.c_int32] | type[ctypes.c_uint32] | type[ctypes.c_int64]
@@ -65,6 +66,9 @@ class Library:
         self.locate: Callable[[Address, int, Address, Address, Address], None] = _typed(
             loaded, "ms_locate", None, "pqppp"
         )
+        self.records: Callable[
+            [Address, Address, Address, int, int, type, str, int, list[Any], int, Address], int
+        ] = _typed(ctypes.PyDLL(str(path)), "ms_records", i64, "pppqqooooqp")
         self.encode: Callable[
             [Address, Address, int, int, Address, Address, int, Address, int, Address, Address],
             int,
@@ -81,6 +85,7 @@ class Library:
 
 
 _ARGUMENTS: Final = {
+    "o": ctypes.py_object,
     "p": ctypes.c_void_p,
     "s": ctypes.c_char_p,
     "q": ctypes.c_int64,

@@ -16,6 +16,7 @@ BATCH_HEADER: Final = 7
 CRC: Final = 8
 COLUMN: Final = 9
 PARTITION: Final = 10
+OBJECT: Final = 11
 
 REASONS: Final = {
     1: "a number does not end",
@@ -28,6 +29,7 @@ REASONS: Final = {
     CRC: "the checksum does not hold",
     COLUMN: "the column's offsets do not fit its data",
     PARTITION: "there is no such partition",
+    OBJECT: "an object could not be made",
 }
 
 
@@ -195,6 +197,48 @@ class CellsOut(Structure):
     headers: int
 
 
+class Interpreter(Structure):
+    """``ms_python``: what the kernel makes Python's objects with."""
+
+    _fields_ = tuple(
+        (name, c_void_p)
+        for name in (
+            "new_bytes",
+            "new_int",
+            "new_text",
+            "new_tuple",
+            "new_instance",
+            "set_in_tuple",
+            "set_in_list",
+            "keep",
+            "drop",
+            "leave_out",
+            "none",
+            "no_headers",
+        )
+    )
+
+    @classmethod
+    def this(cls) -> Interpreter:
+        """Return the functions of the interpreter that runs; AttributeError where one is not."""
+        python = ctypes.pythonapi
+        functions = (
+            python.PyBytes_FromStringAndSize,
+            python.PyLong_FromLongLong,
+            python.PyUnicode_DecodeUTF8,
+            python.PyTuple_New,
+            python.PyType_GenericAlloc,
+            python.PyTuple_SetItem,
+            python.PyList_SetItem,
+            python.Py_IncRef,
+            python.Py_DecRef,
+            python.PyObject_GC_UnTrack,
+        )
+        addresses = [ctypes.cast(each, c_void_p).value for each in functions]
+        # None and the empty tuple live as long as the interpreter.
+        return cls(*addresses, id(None), id(()))
+
+
 class BinaryIn(Structure):
     """``ms_binary_in``: a column of byte strings as Arrow has it."""
 
@@ -279,7 +323,7 @@ class BatchFields(Structure):
             producer_epoch=options.producer_epoch,
             base_sequence=options.base_sequence,
             batch_bytes=batch_bytes,
-            checksum=options.codec is Codec.NONE,
+            checksum=options.has_crc and options.codec is Codec.NONE,
         )
 
 

@@ -1,38 +1,35 @@
 """One batch and its records one by one, for programs that give and take single records.
 
-The kernel writes, or locates, all records of a batch in one call; Python joins the bytes before,
-or slices them after. Without the kernel ``builder`` and ``record`` do the same work. Imports
-neither numpy nor pyarrow.
+The kernel writes all records of a batch in one call, from bytes that Python joined, and makes the
+objects of all records of many batches in another. Without it ``builder`` and ``record`` do the same
+work. Imports neither numpy nor pyarrow.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from ctypes import Array, addressof
+from ctypes import addressof
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import repeat
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
 from millstream.model.offsets import Offset
 from millstream.records import kernel
-from millstream.records.batch import HEADER_SIZE, Batch
+from millstream.records.batch import HEADER_SIZE, LOG_APPEND_TIME_BIT, Batch
 from millstream.records.builder import BatchBuilder, BatchOptions, encode_headers, seal
 from millstream.records.compression import DEFAULT_MAX_BYTES, Codec, compress, decompress
 from millstream.records.kernel import Library, Pinned
-from millstream.records.kernel_decoder import FIRST_OFFSET, NO_END
+from millstream.records.kernel_decoder import FIRST_OFFSET
 from millstream.records.kernel_types import (
-    CAPACITY,
-    CELL_COLUMNS,
-    HEADER_COLUMNS,
     OK,
     REASONS,
     BatchEntry,
     BatchFields,
-    CellsOut,
     Fault,
+    Interpreter,
     Run,
-    Sizes,
 )
 from millstream.records.record import MIN_RECORD_BYTES, Header, read_records
 
@@ -41,34 +38,24 @@ _MOST_NUMBERS_BYTES: Final = 36
 
 _MOST_BATCH_BYTES: Final = 2**31 - 1
 
-_NO_HEADERS: Final[tuple[Header, ...]] = ()
+R = TypeVar("R", bound=tuple[Any, ...])
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """The records of one batch, column by column; all lists have the same length."""
+class RecordShape(Generic[R]):
+    """What records become: ``kind`` is a tuple of the topic, the partition, and of each record
 
-    offsets: list[Offset]
-    timestamps: list[int]
-    keys: list[bytes | None]
-    values: list[bytes | None]
-    headers: list[tuple[Header, ...]]
+    offset, timestamp, timestamp type, key, value, headers and leader epoch.
+    """
 
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    def extend(self, more: Rows) -> None:
-        """Put the rows of ``more`` after these."""
-        self.offsets.extend(more.offsets)
-        self.timestamps.extend(more.timestamps)
-        self.keys.extend(more.keys)
-        self.values.extend(more.values)
-        self.headers.extend(more.headers)
+    kind: type[R]
+    topic: str
+    partition: int
 
 
 def encode_rows(
     timestamps: Sequence[int],
-    keys: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
     values: Sequence[bytes | None],
     headers: Sequence[Sequence[Header]] | None = None,
     *,
@@ -77,7 +64,8 @@ def encode_rows(
     """Return one batch of these records, timestamps in milliseconds.
 
     Byte for byte what a ``BatchBuilder`` makes. The sequences have the same length; None for
-    ``headers`` means that no record has any. Raises ValueError on a record that is too large.
+    ``keys`` or ``headers`` means that no record has any. Raises ValueError on a record that is too
+    large.
     """
     for column in (keys, values, headers):
         if column is not None and len(column) != len(timestamps):
@@ -104,143 +92,95 @@ def encode_rows(
     )
 
 
-def decode_rows(batch: Batch, max_bytes: int = DEFAULT_MAX_BYTES) -> Rows:
-    """Return the batch's records, decompressed to at most ``max_bytes``.
+def decode_batches(
+    batches: Sequence[Batch],
+    shape: RecordShape[R],
+    *,
+    start_offset: Offset = FIRST_OFFSET,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+) -> list[R]:
+    """Return the records of all batches from ``start_offset`` on, in order.
 
-    The same as ``record.read_records``, with its errors. The CRC is not looked at.
-    """
-    return decode_batches([batch], max_bytes)
-
-
-def decode_batches(batches: Sequence[Batch], max_bytes: int = DEFAULT_MAX_BYTES) -> Rows:
-    """Return the records of all batches in order, each decompressed to at most ``max_bytes``.
-
-    As :func:`decode_rows` of one after the other, in one call of the kernel.
+    Each batch is decompressed to at most ``max_bytes``. The same records as ``record.read_records``
+    gives, with its errors. CRCs are not looked at. The collector of garbage does not look at the
+    tuples that the kernel makes.
     """
     library = kernel.library()
+    if library is None:
+        return [each for batch in batches for each in _read(batch, shape, start_offset, max_bytes)]
     parts = [decompress(each.codec, each.records_view, max_bytes) for each in batches]
-    sound = all(
-        0 < batch.count * MIN_RECORD_BYTES <= len(part)
-        for batch, part in zip(batches, parts, strict=True)
-    )
-    if library is None or not sound or not batches:
-        rows = Rows([], [], [], [], [])
-        for batch in batches:
-            rows.extend(_read(batch, max_bytes))
-        return rows
-    data = b"".join(parts)
-    pin = Pinned(data)
     entries = (BatchEntry * len(batches))()
-    at = pin.address
+    epochs = array("i", [each.partition_leader_epoch for each in batches])
+    pins = [Pinned(epochs)]
+    rows = 0
     for entry, batch, part in zip(entries, batches, parts, strict=True):
-        entry.records, entry.size = at, len(part)
+        pin = Pinned(part)
+        pins.append(pin)
+        entry.records, entry.size = pin.address, pin.size
         entry.base_offset = batch.base_offset
         entry.base_timestamp = batch.base_timestamp
         entry.max_timestamp = batch.max_timestamp
         entry.count = batch.count
         entry.attributes = batch.attributes & 0xFFFF
-        at += len(part)
-    return _Located(library, entries).rows(data)
+        # A count that lies is found out by the kernel, and must not take memory before.
+        rows += min(max(batch.count, 0), pin.size // MIN_RECORD_BYTES)
+    records: list[R] = [None] * rows  # type: ignore[list-item]  # all are set or dropped
+    fault = Fault()
+    made = library.records(
+        _interpreter().address,
+        addressof(entries),
+        pins[0].address,
+        len(batches),
+        start_offset,
+        shape.kind,
+        shape.topic,
+        shape.partition,
+        records,
+        rows,
+        fault.address,
+    )
+    if fault.code != OK:
+        fault.raise_corrupt(batches[fault.index].base_offset)
+    del records[made:]
+    return records
 
 
-class _Located:
-    """Where the records of some batches lie, counted from the first record's first byte."""
+@cache
+def _interpreter() -> Interpreter:
+    return Interpreter.this()
 
-    def __init__(self, library: Library, entries: Array[BatchEntry]) -> None:
-        """Raises CorruptLogError on damage."""
-        self._count = sum(entry.count for entry in entries)
-        fault = self._locate(library, entries, 0)
-        if fault.code == CAPACITY:
-            sizes = Sizes()
-            library.measure(
-                addressof(entries),
-                len(entries),
-                FIRST_OFFSET,
-                NO_END,
-                sizes.address,
-                fault.address,
+
+def _read(batch: Batch, shape: RecordShape[R], start_offset: Offset, max_bytes: int) -> Iterator[R]:
+    make = partial(tuple.__new__, shape.kind)
+    timestamp_type = int(batch.attributes & LOG_APPEND_TIME_BIT != 0)
+    for each in read_records(batch, max_bytes):
+        if each.offset >= start_offset:
+            yield make(
+                (
+                    shape.topic,
+                    shape.partition,
+                    each.offset,
+                    each.timestamp,
+                    timestamp_type,
+                    each.key,
+                    each.value,
+                    each.headers,
+                    batch.partition_leader_epoch,
+                )
             )
-            if fault.code == OK:
-                fault = self._locate(library, entries, sizes.headers)
-        if fault.code != OK:
-            fault.raise_corrupt(entries[fault.index].base_offset)
-
-    def _locate(self, library: Library, entries: Array[BatchEntry], headers: int) -> Fault:
-        rows, fault = self._count, Fault()
-        cells = bytearray(8 * (len(CELL_COLUMNS) * rows + len(HEADER_COLUMNS) * headers))
-        pin = Pinned(cells, writable=True)
-        starts = [pin.address + 8 * rows * index for index in range(len(CELL_COLUMNS))]
-        after = pin.address + 8 * rows * len(CELL_COLUMNS)
-        starts += [after + 8 * headers * index for index in range(len(HEADER_COLUMNS))]
-        out = CellsOut(*starts, rows, headers)
-        library.locate(
-            addressof(entries), len(entries), entries[0].records, out.address, fault.address
-        )
-        self._cells = memoryview(cells).cast("q")
-        self._headers = headers
-        return fault
-
-    def rows(self, data: bytes) -> Rows:
-        """Return the records, whose bytes are in ``data``."""
-        column = self._columns()
-        offsets, timestamps = next(column), next(column)
-        keys = _slices(data, next(column), next(column))
-        values = _slices(data, next(column), next(column))
-        counts = next(column)
-        if not self._headers:
-            headers = [_NO_HEADERS] * self._count
-        else:
-            pairs = zip(
-                _slices(data, next(column), next(column)),
-                _slices(data, next(column), next(column)),
-                strict=True,
-            )
-            headers = [
-                tuple(_header(*next(pairs)) for _ in range(count)) if count else _NO_HEADERS
-                for count in counts
-            ]
-        return Rows(offsets, timestamps, keys, values, headers)
-
-    def _columns(self) -> Iterator[list[int]]:
-        at = 0
-        for columns, size in ((CELL_COLUMNS, self._count), (HEADER_COLUMNS, self._headers)):
-            for _ in columns:
-                yield self._cells[at : at + size].tolist()
-                at += size
-
-
-def _slices(data: bytes, starts: list[int], stops: list[int]) -> list[bytes | None]:
-    if min(stops) >= 0:
-        return [data[start:stop] for start, stop in zip(starts, stops, strict=True)]
-    if max(stops) < 0:
-        return [None] * len(stops)
-    return [
-        None if stop < 0 else data[start:stop] for start, stop in zip(starts, stops, strict=True)
-    ]
-
-
-def _header(key: bytes | None, value: bytes | None) -> Header:
-    return (key or b"").decode("utf-8", "replace"), value
-
-
-def _read(batch: Batch, max_bytes: int) -> Rows:
-    records = read_records(batch, max_bytes)
-    if not records:
-        return Rows([], [], [], [], [])
-    columns: list[list[object]] = [list(column) for column in zip(*records, strict=True)]
-    return Rows(*columns)  # type: ignore[arg-type]  # the fields of a Record, in their order
 
 
 def _build(
     timestamps: Sequence[int],
-    keys: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
     values: Sequence[bytes | None],
     headers: Sequence[Sequence[Header]] | None,
     options: BatchOptions,
 ) -> bytearray:
     builder = BatchBuilder(options)
+    all_keys = repeat(None) if keys is None else keys
     all_headers = repeat(()) if headers is None else headers
-    for timestamp, key, value, each in zip(timestamps, keys, values, all_headers, strict=False):
+    for timestamp, key, value, each in zip(timestamps, all_keys, values, all_headers, strict=False):
         builder.append(timestamp, key, value, each)
     return bytearray(builder.build())
 

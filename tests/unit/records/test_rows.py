@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import sys
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -10,10 +13,35 @@ from millstream.model.errors import CorruptLogError
 from millstream.records.batch import HEADER_SIZE, Batch
 from millstream.records.builder import BatchOptions, encode_batch
 from millstream.records.compression import Codec
-from millstream.records.record import Record, iter_records
-from millstream.records.rows import decode_rows, encode_rows
+from millstream.records.kernel_decoder import FIRST_OFFSET
+from millstream.records.record import Header, Record, iter_records
+from millstream.records.rows import RecordShape, decode_batches, encode_rows
 
 pytestmark = pytest.mark.usefixtures("each_kernel")
+
+
+class Row(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+    leader_epoch: int
+
+
+SHAPE = RecordShape(Row, "clicks", 3)
+
+
+def decode(data: bytes | bytearray, start_offset: int = FIRST_OFFSET) -> list[Row]:
+    return decode_batches([Batch(memoryview(data))], SHAPE, start_offset=start_offset)
+
+
+def records_of(rows: list[Row]) -> list[Record]:
+    return [Record(*row[2:4], *row[5:8]) for row in rows]
+
 
 OPTIONS = BatchOptions(base_offset=5, producer_id=9, producer_epoch=1, base_sequence=77)
 
@@ -37,27 +65,62 @@ def test_a_batch_of_rows_is_the_one_that_the_builder_makes(
     assert data == encode_batch(one_by_one, options)
     batch = Batch(memoryview(data))
     batch.ensure_valid()
-    found = decode_rows(batch)
-    assert [
-        Record(*each)
-        for each in zip(
-            found.offsets, found.timestamps, found.keys, found.values, found.headers, strict=True
-        )
-    ] == list(iter_records(batch))
+    found = decode(data)
+    assert records_of(found) == list(iter_records(batch))
+    assert {each[:2] for each in found} <= {("clicks", 3)}
+    assert decode(data, 7) == found[2:]
 
 
 def test_keys_and_headers_that_no_record_has() -> None:
     data = encode_rows([1, 2], [None, None], [b"a", b"b"], options=OPTIONS)
-    found = decode_rows(Batch(memoryview(data)))
-    assert (found.keys, found.values, found.headers) == ([None] * 2, [b"a", b"b"], [()] * 2)
-    assert (found.offsets, found.timestamps, len(found)) == ([5, 6], [1, 2], 2)
+    found = decode(data)
+    assert found == [
+        Row("clicks", 3, 5, 1, 0, None, b"a", (), -1),
+        Row("clicks", 3, 6, 2, 0, None, b"b", (), -1),
+    ]
+
+
+def test_many_batches_each_with_its_own_epoch_and_kind_of_timestamp() -> None:
+    first = encode_rows([1], [b"k"], [b"a"], options=BatchOptions(leader_epoch=4))
+    options = BatchOptions(base_offset=9, log_append_time_ms=77, leader_epoch=6, codec=Codec.ZSTD)
+    second = encode_rows(
+        [1, 2], None, [b"b", None], [[("h", b"x"), ("", None)], []], options=options
+    )
+    found = decode_batches([Batch(memoryview(each)) for each in (first, second, first)], SHAPE)
+    assert found == [
+        Row("clicks", 3, 0, 1, 0, b"k", b"a", (), 4),
+        Row("clicks", 3, 9, 77, 1, None, b"b", (("h", b"x"), ("", None)), 6),
+        Row("clicks", 3, 10, 77, 1, None, None, (), 6),
+        Row("clicks", 3, 0, 1, 0, b"k", b"a", (), 4),
+    ]
+    assert all(type(each) is Row for each in found)
+
+
+def test_a_header_whose_name_is_no_utf_8() -> None:
+    data = encode_rows([1], None, [b"a"], [[("name", b"x")]], options=OPTIONS)
+    damaged = bytes(data).replace(b"name", b"n\xffme")
+    assert decode(damaged)[0].headers == (("n\ufffdme", b"x"),)
+
+
+def test_nothing_is_kept_alive() -> None:
+    topic = "a topic of its own " + str(id(object()))
+    shape = RecordShape(Row, topic, 300)
+    data = encode_rows([1] * 50, None, [b"a"] * 50, [[("h", None)]] * 50, options=OPTIONS)
+    batch = Batch(memoryview(data))
+    counted = (topic, Row, shape.partition)
+    before = [sys.getrefcount(each) for each in counted]
+    for _ in range(100):
+        decode_batches([batch], shape)
+    gc.collect()
+    after = [sys.getrefcount(each) for each in counted]
+    assert all(abs(now - then) < 1000 for now, then in zip(after, before, strict=True))
 
 
 def test_the_time_at_which_the_broker_appended() -> None:
     options = BatchOptions(log_append_time_ms=44)
     data = encode_rows([1, 2], [None, b"k"], [b"a", None], options=options)
     assert data == encode_batch([Record(0, 1, None, b"a"), Record(0, 2, b"k", None)], options)
-    assert decode_rows(Batch(memoryview(data))).timestamps == [44, 44]
+    assert [(each.timestamp, each.timestamp_type) for each in decode(data)] == [(44, 1)] * 2
 
 
 def test_columns_of_unequal_lengths() -> None:
@@ -82,8 +145,6 @@ def test_every_damaged_byte_is_found_or_read_the_same_way() -> None:
             except CorruptLogError:
                 wanted = None
             try:
-                found = decode_rows(batch)
-                columns = (found.offsets, found.timestamps, found.keys, found.values, found.headers)
-                assert [Record(*row) for row in zip(*columns, strict=True)] == wanted
+                assert records_of(decode(damaged)) == wanted
             except CorruptLogError:
                 assert wanted is None

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, repeat
 from typing import Generic, TypeAlias, TypeVar, cast
 
 from millstream.client.core.consumer.errors import (
@@ -22,7 +21,7 @@ from millstream.model.topic import TopicPartition
 from millstream.records.batch import Batch, iter_batches
 from millstream.records.isolation import CommittedOnly
 from millstream.records.record import Record, iter_records
-from millstream.records.rows import decode_batches
+from millstream.records.rows import RecordShape, decode_batches
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -58,8 +57,8 @@ class RecordReader(Generic[K, V]):
 
     def read(self, fetched: Fetched) -> ReadRecords[K, V]:
         """Return the records from ``fetch_offset`` on, as far as they can be read."""
-        # Thousands of tuples are made at once and all of them live on: to look among them for
-        # garbage meanwhile would take longer than to make them.
+        # Thousands of records are made at once and all of them live on: to look for garbage
+        # meanwhile would take longer than to make them.
         collecting = gc.isenabled()
         gc.disable()
         try:
@@ -76,26 +75,28 @@ class RecordReader(Generic[K, V]):
         if self._check_crcs:
             for batch in batches:
                 batch.ensure_valid()
-        rows = decode_batches(batches)
         place = fetched.topic_partition
-        keys = _apply(self._key, place.topic, rows.keys)
-        values = _apply(self._value, place.topic, rows.values)
-        columns = zip(
-            repeat(place.topic),
-            repeat(place.partition),
-            rows.offsets,
-            rows.timestamps,
-            _per_record(batches, [batch.timestamp_type for batch in batches]),
-            keys,
-            values,
-            rows.headers,
-            _per_record(batches, [batch.partition_leader_epoch for batch in batches]),
-            strict=False,
+        shape = RecordShape(ConsumerRecord, place.topic, place.partition)
+        records = decode_batches(batches, shape, start_offset=fetched.fetch_offset)
+        if self._key is None and self._value is None:
+            return records
+        return [self._deserialized(record) for record in records]
+
+    def _deserialized(self, record: ConsumerRecord[bytes, bytes]) -> ConsumerRecord[K, V]:
+        topic, partition, offset, timestamp, kind, key, value, headers, epoch = record
+        return _new_record(
+            (
+                topic,
+                partition,
+                offset,
+                timestamp,
+                kind,
+                key if key is None or self._key is None else self._key(topic, key),
+                value if value is None or self._value is None else self._value(topic, value),
+                headers,
+                epoch,
+            )
         )
-        records = list(map(_new_record, columns))
-        if records and records[0].offset < fetched.fetch_offset:
-            return [record for record in records if record.offset >= fetched.fetch_offset]
-        return records
 
     def _read_singly(self, fetched: Fetched) -> ReadRecords[K, V]:
         records: list[ConsumerRecord[K, V]] = []
@@ -161,23 +162,6 @@ class RecordReader(Generic[K, V]):
             record.headers,
             batch.partition_leader_epoch,
         )
-
-
-def _apply(
-    deserializer: Deserializer | None, topic: str, column: Sequence[bytes | None]
-) -> Sequence[object | None]:
-    if deserializer is None:
-        return column
-    return [None if each is None else deserializer(topic, each) for each in column]
-
-
-def _per_record(batches: Sequence[Batch], values: Sequence[int]) -> Iterable[int]:
-    """Return the value of a record's batch for every record."""
-    if len(set(values)) == 1:
-        return repeat(values[0])
-    return chain.from_iterable(
-        repeat(value, batch.count) for batch, value in zip(batches, values, strict=True)
-    )
 
 
 def _damaged(

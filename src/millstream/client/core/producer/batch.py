@@ -174,11 +174,10 @@ class ProducerBatch:
     def encode(self, codec: Codec, level: int | None) -> None:
         """Turn the records into bytes with the batch's identity, and let go of them."""
         assert self.data is None, "a batch is encoded once"
-        keys = self.keys if self.keys is not None else [None] * len(self.values)
         identity = self.identity
         self.data = encode_rows(
             self.timestamps,
-            keys,
+            self.keys,
             self.values,
             self.headers,
             options=BatchOptions(
