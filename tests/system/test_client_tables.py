@@ -17,7 +17,12 @@ from tests.system.wire import Wire, create_topic, produce
 from millstream.client import aio
 from millstream.client.consumer import Consumer
 from millstream.client.core.consumer.errors import RecordError
-from millstream.client.errors import BufferFullError, ClosedError, RecordTooLargeError
+from millstream.client.errors import (
+    BrokerError,
+    BufferFullError,
+    ClosedError,
+    RecordTooLargeError,
+)
 from millstream.client.partitioner import partition_for_key
 from millstream.client.producer import Producer
 from millstream.model.topic import TopicPartition
@@ -153,7 +158,7 @@ def test_batches_that_the_topic_does_not_take_are_split(
     assert sorted(all_rows(broker, topic, 500)["value"].to_pylist()) == table["value"].to_pylist()
     with pytest.raises(Exception, match="TOO_LARGE") as failure:
         producer.send_table(pa.table({"value": [b"y" * 50_000]}), topic).result(30)
-    assert failure.value.__notes__ == ["1 rows of the table were not delivered, 0 were"]
+    assert failure.value.__notes__ == ["1 rows were not delivered, 0 were"]
 
 
 def test_rows_that_can_never_be_sent(broker: BrokerProcess, topic: str) -> None:
@@ -258,3 +263,43 @@ def test_tables_with_asyncio(broker: BrokerProcess, topic: str) -> None:
         return rows
 
     assert asyncio.run(there_and_back()) == 5000
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_values_go_in_one_go(broker: BrokerProcess, topic: str, codec: str) -> None:
+    values = [b"%d" % number * (number % 50) for number in range(20_000)]
+    settings = {"batch_size": 16_384, "compression_type": codec}
+    with Producer(bootstrap_servers=broker.bootstrap, **settings) as producer:
+        spread = producer.send_values(values, topic).result(30)
+        assert sum(each.count for each in spread.ranges) == spread.rows == 20_000
+        assert {each.partition for each in spread.ranges} == {0, 1, 2}
+        before = {each.partition: each.base_offset + each.count for each in spread.ranges}
+        (mine,) = producer.send_values(values, topic, partition=2).result(30).ranges
+        assert (mine.partition, mine.base_offset, mine.count) == (2, before[2], 20_000)
+        assert producer.send_values([], topic).result(30).rows == 0
+        with pytest.raises(BrokerError, match="no partition 3"):
+            producer.send_values(values, topic, partition=3)
+    back = all_rows(broker, topic, 40_000)
+    in_order = back.filter(pa.compute.equal(back["partition"], 2))["value"].to_pylist()
+    assert in_order[-20_000:] == values
+    assert back["key"].null_count == 40_000
+
+
+def test_values_without_idempotence_bear_a_checksum(broker: BrokerProcess, topic: str) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap, acks=1) as producer:
+        producer.send_values([b"a", b"b"], topic, partition=0, timestamp_ms=7).result(30)
+        producer.send_table(pa.table({"value": [b"c"]}), topic, partition=pa.array([0])).result(30)
+    assert all_rows(broker, topic, 3)["value"].to_pylist() == [b"a", b"b", b"c"]
+
+
+def test_a_value_that_is_too_large_and_values_under_asyncio(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async def run() -> int:
+        async with aio.Producer(bootstrap_servers=broker.bootstrap) as producer:
+            with pytest.raises(RecordTooLargeError, match="a row takes"):
+                await producer.send_values([b"x" * 2_000_000], topic)
+            return (await (await producer.send_values([b"x"] * 1000, topic))).rows
+
+    assert asyncio.run(run()) == 1000
+    assert all_rows(broker, topic, 1000).num_rows == 1000

@@ -11,13 +11,10 @@ from pathlib import Path
 import pytest
 from tests.broker_process import BrokerProcess
 
-from millstream.client.cluster import Cluster
-from millstream.client.lines import LineEncoder
-from millstream.client.offsets import LATEST, end_offsets
-from millstream.client.produce import BatchSender
-from millstream.client.topics import NewTopic, create_topics
+from millstream.client import Admin, Producer
+from millstream.client.core.admin.offsets import LATEST
+from millstream.client.core.admin.topics import NewTopic
 from millstream.model.topic import TopicPartition
-from millstream.records.builder import BatchOptions
 
 pytestmark = pytest.mark.system
 
@@ -28,8 +25,8 @@ def test_the_first_line_says_where(tmp_path: Path) -> None:
             f"millstream listening on 127.0.0.1:{broker.port}, data in {broker.data_directory}"
         )
         assert broker.port > 0
-        with Cluster.at(broker.bootstrap) as cluster:
-            (node,) = cluster.metadata([]).brokers.values()
+        with Admin(bootstrap_servers=broker.bootstrap) as admin:
+            (node,) = admin.describe_cluster().brokers
             assert node.address.port == broker.port
 
 
@@ -48,21 +45,18 @@ def test_what_was_written_is_there_after_a_restart_and_after_kill(tmp_path: Path
     broker = BrokerProcess(tmp_path)
     broker.start()
     try:
-        with Cluster.at(broker.bootstrap) as cluster:
-            assert create_topics(cluster, [NewTopic("t", 1)]) == {"t": None}
-            topic_id = cluster.topic("t").topic_id
+        with Admin(bootstrap_servers=broker.bootstrap) as admin:
+            topic_id = admin.create_topics([NewTopic("t", 1)])["t"].get().topic_id
         for written, end in enumerate([broker.stop, broker.kill, broker.stop], start=1):
-            with Cluster.at(broker.bootstrap) as cluster:
-                assert cluster.topic("t").topic_id == topic_id
-                sender = BatchSender(cluster)
-                producer_id, epoch, sequence = sender.identity(place, 2)
-                options = BatchOptions(
-                    producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
-                )
-                sender.send(place, LineEncoder().encode([b"a", b"b"], 0, options), 2)
-                sender.flush()
-                sender.close()
-                assert end_offsets(cluster, [place], which=LATEST) == {place: 2 * written}
+            with (
+                Admin(bootstrap_servers=broker.bootstrap) as admin,
+                Producer(bootstrap_servers=broker.bootstrap) as producer,
+            ):
+                assert admin.describe_topics(["t"])["t"].get().topic_id == topic_id
+                producer.send_values([b"a", b"b"], "t").result(30)
+                latest = admin.list_offsets({place: LATEST})[place].get()
+                assert latest is not None
+                assert latest.offset == 2 * written
             end()
             broker.start()
     finally:
@@ -78,9 +72,13 @@ def test_a_properties_file_an_override_and_the_environment(tmp_path: Path) -> No
         arguments=[str(properties)],
         environment={"MILLSTREAM_AUTO_CREATE_TOPICS_ENABLE": "true"},
     )
-    with broker, Cluster.at(broker.bootstrap) as cluster:
-        assert list(cluster.metadata([]).brokers) == [7]
-        assert len(cluster.topic("made-by-asking", create_missing=True).partitions) == 2
+    with (
+        broker,
+        Admin(bootstrap_servers=broker.bootstrap) as admin,
+        Producer(bootstrap_servers=broker.bootstrap) as producer,
+    ):
+        assert [each.broker_id for each in admin.describe_cluster().brokers] == [7]
+        assert len(producer.partitions_for("made-by-asking")) == 2
 
 
 def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from io import BufferedReader
@@ -14,17 +15,21 @@ from typing import Annotated, BinaryIO, Final
 
 import typer
 
-from millstream.cli.arguments import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, connect
+from millstream.cli.arguments import (
+    DEFAULT_BOOTSTRAP,
+    WAIT_MS,
+    AsJson,
+    Bootstrap,
+    bootstrap_servers,
+    open_admin,
+)
 from millstream.cli.failures import CommandFailedError
 from millstream.cli.output import human_bytes, print_json
 from millstream.cli.produce import Acks, Compression
 from millstream.cli.progress import Progress
-from millstream.client.cluster import Cluster, partitions_of
-from millstream.client.lines import LineEncoder
-from millstream.client.produce import BatchSender
-from millstream.client.topics import NewTopic, create_topics
+from millstream.client.core.admin.topics import NewTopic
+from millstream.client.producer import Producer, RowsFuture
 from millstream.model.errors import ErrorCode
-from millstream.records.builder import BatchOptions
 
 SMALLEST_BATCH_BYTES: Final = 16 * 1024
 LARGEST_BATCH_BYTES: Final = 512 * 1024
@@ -36,6 +41,12 @@ _MOST_RECORDS: Final = LARGEST_BATCH_BYTES // 16
 batch by their number."""
 
 _LONGEST_LINE_BYTES: Final = 100 * 1024 * 1024
+
+_MOST_ENCODED_BYTES: Final = 2 * LARGEST_BATCH_BYTES
+"""What the lines of one batch take at most with the numbers of their records."""
+
+_MOST_UNDER_WAY: Final = 64
+"""Batches that may wait for their acknowledgement: reading is faster than many disks."""
 
 
 def ingest(
@@ -59,12 +70,12 @@ def ingest(
     """
     with ExitStack() as stack:
         source = sys.stdin.buffer if file == "-" else stack.enter_context(open(file, "rb"))
-        cluster = stack.enter_context(connect(bootstrap))
         if partitions is not None:
-            _create(cluster, NewTopic(topic, partitions))
+            _create(bootstrap, NewTopic(topic, partitions))
+        producer = stack.enter_context(open_sender(bootstrap, acks, compression))
         progress = stack.enter_context(Progress(total_bytes=_size(source)))
         started = time.monotonic()
-        ingest_lines(cluster, source, topic, progress, acks=acks, compression=compression)
+        ingest_lines(producer, source, topic, progress)
         elapsed = max(time.monotonic() - started, 1e-9)
     if as_json:
         print_json(
@@ -83,43 +94,43 @@ def ingest(
         )
 
 
-def _create(cluster: Cluster, topic: NewTopic) -> None:
-    error = create_topics(cluster, [topic])[topic.name]
+def _create(bootstrap: str, topic: NewTopic) -> None:
+    with open_admin(bootstrap) as admin:
+        error = admin.create_topics([topic])[topic.name].error
     if error is not None and error.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
         raise error
 
 
-def ingest_lines(
-    cluster: Cluster,
-    source: BinaryIO,
-    topic: str,
-    progress: Progress,
-    *,
-    acks: Acks,
-    compression: Compression,
-) -> None:
-    """Send every line of ``source``; returns when the brokers have them."""
-    places = partitions_of([cluster.topic(topic, create_missing=True)])
-    encoder = LineEncoder()
-    sender = BatchSender(
-        cluster, acks=acks.number, on_acknowledged=lambda sent: progress.add_records(sent.count)
+def open_sender(bootstrap: str, acks: Acks, compression: Compression) -> Producer:
+    """Return a producer for batches that are as large as those that a file is cut into."""
+    return Producer(
+        bootstrap_servers=bootstrap_servers(bootstrap),
+        client_id="millstream-cli",
+        acks=acks.value,
+        compression_type=compression.value,
+        batch_size=_MOST_ENCODED_BYTES,
+        # A long line makes a large batch; what a broker takes is its own business.
+        max_request_size=2 * _LONGEST_LINE_BYTES,
+        buffer_memory=8 * _LONGEST_LINE_BYTES,
+        max_block_ms=WAIT_MS,
     )
-    try:
-        batches = read_batches(source, _batch_bytes(_size(source), len(places)))
-        for place, lines in zip(itertools.cycle(places), batches, strict=False):
-            identity = sender.identity(place, len(lines))
-            options = BatchOptions(
-                codec=compression.codec,
-                producer_id=identity.producer_id,
-                producer_epoch=identity.producer_epoch,
-                base_sequence=identity.base_sequence,
-            )
-            batch = encoder.encode(lines, int(time.time() * 1000), options)
-            sender.send(place, batch, len(lines))
-            progress.add_bytes(sum(map(len, lines)) + len(lines))
-        sender.flush()
-    finally:
-        sender.close()
+
+
+def ingest_lines(producer: Producer, source: BinaryIO, topic: str, progress: Progress) -> None:
+    """Send every line of ``source``; returns when the brokers have them."""
+    partitions = [each.topic_partition.partition for each in producer.partitions_for(topic)]
+    under_way: deque[RowsFuture] = deque()
+
+    def settle(most: int) -> None:
+        while len(under_way) > most or (under_way and under_way[0].done()):
+            progress.add_records(under_way.popleft().result().rows)
+
+    batches = read_batches(source, _batch_bytes(_size(source), len(partitions)))
+    for partition, lines in zip(itertools.cycle(partitions), batches, strict=False):
+        under_way.append(producer.send_values(lines, topic, partition=partition))
+        progress.add_bytes(sum(map(len, lines)) + len(lines))
+        settle(_MOST_UNDER_WAY)
+    settle(0)
 
 
 def read_batches(source: BinaryIO, batch_bytes: int) -> Iterator[list[bytes]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic, time
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Unpack
@@ -22,6 +22,12 @@ from millstream.client.core.producer.batch import (
     RecordMetadata,
 )
 from millstream.client.core.producer.core import ProducerCore, complete_settings
+from millstream.client.core.producer.encoded import (
+    EncodedBatch,
+    RowsMetadata,
+    RowsOutcome,
+    values_batches,
+)
 from millstream.client.core.settings import ProducerSettings, read_settings
 from millstream.client.errors import (
     BufferFullError,
@@ -36,7 +42,7 @@ from millstream.model.deferred import Deferred, spawn
 from millstream.records.record import Header
 
 if TYPE_CHECKING:
-    from millstream.client.tables.sending import ColumnChoices, TableFuture
+    from millstream.client.core.producer.table import ColumnChoices
     from millstream.records.tables import Rows
 
 _NO_HEADERS: Final[tuple[Header, ...]] = ()
@@ -72,6 +78,30 @@ class RecordFuture(Delivery):
         # Who finished the batch in between has not seen the watcher.
         if not batch.done and not event.wait(timeout):
             raise TimedOutError(f"no outcome within {timeout} s; the record is still on its way")
+
+
+class RowsFuture:
+    """The outcome of many rows that were handed over at once."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.outcome = RowsOutcome(self._event.set)
+
+    def done(self) -> bool:
+        """True once the outcome of every row is known."""
+        return self._event.is_set()
+
+    def result(self, timeout: float | None = None) -> RowsMetadata:
+        """Wait, ``timeout`` seconds at most, and return where the rows lie.
+
+        When some were not delivered the first error is raised, with a note that says how many.
+        TimedOutError when it is not known by then. WaitInCallbackError in a delivery callback.
+        """
+        if not self.done():
+            check_may_wait()
+        if not self._event.wait(timeout):
+            raise TimedOutError(f"no outcome within {timeout} s; the rows are still on their way")
+        return self.outcome.metadata()
 
 
 class Producer:
@@ -159,7 +189,7 @@ class Producer:
             )
         )
 
-    def send_table(self, table: Rows, topic: str, **columns: Unpack[ColumnChoices]) -> TableFuture:
+    def send_table(self, table: Rows, topic: str, **columns: Unpack[ColumnChoices]) -> RowsFuture:
         """Hand the rows of an Arrow table over for sending and return the future of them all.
 
         ``table`` is a pyarrow Table, RecordBatch or RecordBatchReader. Its columns key, value,
@@ -173,10 +203,29 @@ class Producer:
         TypeError or ValueError for a column that will not do, by its name; rows handed over
         before that are on their way. Needs pyarrow and numpy.
         """
-        from millstream.client.tables.sending import send_batches
+        from millstream.client.core.producer.table import table_batches
 
         buffer = self._topics.get(topic) or self._open(topic)
-        return send_batches(self._core, buffer, table, columns, self._append)
+        now_ms = int(time() * 1000)
+        return self._send_batches(table_batches(self._core, buffer, table, columns, now_ms))
+
+    def send_values(
+        self,
+        values: Sequence[bytes],
+        topic: str,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RowsFuture:
+        """Hand values over at once, records without keys, and return the future of them all.
+
+        They are cut into batches of up to ``batch.size``, in their order. Without ``partition``
+        each batch goes to the next one. Much faster than as many :meth:`send`, and without Arrow.
+        Blocks and raises as :meth:`send_table`; serializers are not asked.
+        """
+        buffer = self._topics.get(topic) or self._open(topic)
+        stamp = int(time() * 1000) if timestamp_ms is None else timestamp_ms
+        return self._send_batches(values_batches(self._core, buffer, values, partition, stamp))
 
     def flush(self, timeout: float | None = None) -> None:
         """Send all that was handed over so far, and wait until its outcome is known.
@@ -237,6 +286,15 @@ class Producer:
         self._core.metrics.metadata_waited_ms += (monotonic() - began) * 1000
         self._topics[topic] = buffer = self._accumulator.topic(topic)
         return buffer
+
+    def _send_batches(self, batches: Iterable[EncodedBatch]) -> RowsFuture:
+        """Hand batches over one after the other; each waits for memory."""
+        future = RowsFuture()
+        for batch in batches:
+            future.outcome.expect(batch)
+            self._append(batch)
+        future.outcome.complete()
+        return future
 
     def _append(self, batch: ProducerBatch) -> None:
         """Append a batch that is bytes already, as soon as there is memory for it."""

@@ -9,8 +9,8 @@ import random
 import pytest
 
 from millstream.cli.ingest import LARGEST_BATCH_BYTES, read_batches
-from millstream.client.lines import LineEncoder
 from millstream.records.builder import BatchOptions
+from millstream.records.rows import encode_rows
 
 MAX_MESSAGE_BYTES = 1_048_588
 
@@ -38,11 +38,13 @@ def test_a_batch_fits_into_the_default_message_size(size: int) -> None:
         os.urandom(rng.randrange(size + 1)).replace(b"\n", b" ") + b"\n"
         for _ in range(max(4_000_000 // (size + 8), 4))
     )
-    encoder = LineEncoder()
     batches = batches_of(data, LARGEST_BATCH_BYTES)
     assert b"".join(line + b"\n" for lines in batches for line in lines) == data
     for lines in batches:
-        assert len(encoder.encode(lines, 0, BatchOptions())) <= MAX_MESSAGE_BYTES
+        assert (
+            len(encode_rows([0] * len(lines), None, lines, options=BatchOptions()))
+            <= MAX_MESSAGE_BYTES
+        )
 
 
 def test_a_pipe_is_not_waited_for_until_it_is_full() -> None:

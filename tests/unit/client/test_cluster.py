@@ -11,7 +11,6 @@ from tests.unit.client.scripted_broker import TOPIC, CutConnectionError, Interce
 from millstream.client.cluster import Cluster
 from millstream.client.errors import ConnectionFailedError, TimedOutError, UnsupportedVersionError
 from millstream.client.fetch import Fetcher, FetchSettings
-from millstream.client.lines import LineEncoder
 from millstream.client.offsets import EARLIEST, LATEST, end_offsets
 from millstream.client.produce import BatchSender, Sent
 from millstream.client.settings import ClientSettings, parse_bootstrap_servers
@@ -23,6 +22,7 @@ from millstream.protocol.messages.metadata import MetadataRequest
 from millstream.protocol.messages.produce import ProduceRequest
 from millstream.records.builder import BatchOptions
 from millstream.records.record import read_records
+from millstream.records.rows import encode_rows
 
 PLACE = TopicPartition(TOPIC, 0)
 
@@ -65,7 +65,9 @@ def send(sender: BatchSender, *lines: bytes) -> Sent:
         producer_epoch=identity.producer_epoch,
         base_sequence=identity.base_sequence,
     )
-    return sender.send(PLACE, LineEncoder().encode(lines, 0, options), len(lines))
+    return sender.send(
+        PLACE, bytes(encode_rows([0] * len(lines), None, lines, options=options)), len(lines)
+    )
 
 
 def read_all(cluster: Cluster, count: int, **settings: int) -> list[bytes | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from time import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Unpack
@@ -18,6 +18,12 @@ from millstream.client.core.producer.batch import (
     RecordMetadata,
 )
 from millstream.client.core.producer.core import ProducerCore, complete_settings
+from millstream.client.core.producer.encoded import (
+    EncodedBatch,
+    RowsMetadata,
+    RowsOutcome,
+    values_batches,
+)
 from millstream.client.core.settings import ProducerSettings, read_settings
 from millstream.client.errors import BufferFullError, ClosedError
 from millstream.client.headers import GivenHeaders, header_pairs
@@ -26,8 +32,7 @@ from millstream.model.deferred import spawn
 from millstream.records.record import Header
 
 if TYPE_CHECKING:
-    from millstream.client.tables.aio_sending import TableFuture
-    from millstream.client.tables.sending import ColumnChoices
+    from millstream.client.core.producer.table import ColumnChoices
     from millstream.records.tables import Rows
 
 _NO_HEADERS: Final[tuple[Header, ...]] = ()
@@ -50,6 +55,23 @@ class RecordFuture(Delivery):
     def exception(self) -> Exception | None:
         """Return why a record that is done was not delivered, None for one that was."""
         return self._batch.error_of(self._index)
+
+
+class RowsFuture:
+    """The outcome of many rows: await it for where they lie, or the first error."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self.outcome = RowsOutcome(self._event.set)
+
+    def done(self) -> bool:
+        """True once the outcome of every row is known."""
+        return self._event.is_set()
+
+    def __await__(self) -> Generator[object, None, RowsMetadata]:
+        """Wait, and return where the rows lie."""
+        yield from self._event.wait().__await__()
+        return self.outcome.metadata()
 
 
 class Producer:
@@ -141,17 +163,35 @@ class Producer:
 
     async def send_table(
         self, table: Rows, topic: str, **columns: Unpack[ColumnChoices]
-    ) -> TableFuture:
+    ) -> RowsFuture:
         """Hand the rows of an Arrow table over; await what this returns for their outcome.
 
         All else is as :meth:`millstream.client.Producer.send_table` says. The event loop runs
         between batches.
         """
-        from millstream.client.tables.aio_sending import send_batches
+        from millstream.client.core.producer.table import table_batches
 
         core = self._core or self._started()[1]
         buffer = self._topics.get(topic) or await self._open(topic)
-        return await send_batches(core, buffer, table, columns, self._append_encoded)
+        now_ms = int(time() * 1000)
+        return await self._send_batches(table_batches(core, buffer, table, columns, now_ms))
+
+    async def send_values(
+        self,
+        values: Sequence[bytes],
+        topic: str,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RowsFuture:
+        """Hand values over at once; await what this returns for their outcome.
+
+        All else is as :meth:`millstream.client.Producer.send_values` says.
+        """
+        core = self._core or self._started()[1]
+        buffer = self._topics.get(topic) or await self._open(topic)
+        stamp = int(time() * 1000) if timestamp_ms is None else timestamp_ms
+        return await self._send_batches(values_batches(core, buffer, values, partition, stamp))
 
     async def flush(self) -> None:
         """Send all that was handed over so far, and wait until its outcome is known."""
@@ -212,6 +252,15 @@ class Producer:
         core.metrics.metadata_waited_ms += loop.now_ms() - began
         self._topics[topic] = buffer = core.accumulator.topic(topic)
         return buffer
+
+    async def _send_batches(self, batches: Iterable[EncodedBatch]) -> RowsFuture:
+        """Hand batches over one after the other; each waits for memory."""
+        future = RowsFuture()
+        for batch in batches:
+            future.outcome.expect(batch)
+            await self._append_encoded(batch)
+        future.outcome.complete()
+        return future
 
     async def _append_encoded(self, batch: ProducerBatch) -> None:
         """Append a batch that is bytes already, as soon as there is memory for it."""

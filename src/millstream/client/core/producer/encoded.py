@@ -1,0 +1,206 @@
+"""Batches that are bytes before they wait: whole tables, and values in one go."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from millstream.client.core.producer.accumulator import TopicBuffer
+from millstream.client.core.producer.batch import ProducerBatch, RecordMetadata
+from millstream.client.core.producer.core import ProducerCore
+from millstream.client.errors import RecordTooLargeError
+from millstream.model.offsets import NO_TIMESTAMP, Offset
+from millstream.model.topic import TopicPartition
+from millstream.records.batch import HEADER_SIZE
+from millstream.records.builder import BatchOptions
+from millstream.records.rows import encode_rows
+
+_SHARE_OF_MEMORY: Final = 4
+"""At least so many encoded batches fit into ``buffer.memory``."""
+
+_VALUE_OVERHEAD_BYTES: Final = 17
+"""Most that the numbers of a record take which has a value, and the timestamp of the first."""
+
+
+class EncodedBatch(ProducerBatch):
+    """Records of one partition that were encoded when they were handed over."""
+
+    __slots__ = ("_count",)
+
+    def __init__(
+        self, place: TopicPartition, data: memoryview, count: int, created_ms: float
+    ) -> None:
+        super().__init__(place, 0, created_ms)
+        self.data = data
+        self.is_closed = True
+        self._count = count
+
+    @property
+    def count(self) -> int:
+        """Records."""
+        return self._count
+
+    def metadata(self, index: int) -> RecordMetadata:
+        """Return where a delivered record lies; its timestamp is not told."""
+        if self.places is not None:
+            return self.places[index]
+        offset = self.base_offset if self.base_offset < 0 else self.base_offset + index
+        return RecordMetadata(self.place.topic, self.place.partition, offset, NO_TIMESTAMP)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets that rows got; ``base_offset`` is −1 when the broker did not tell."""
+
+    partition: int
+    base_offset: Offset
+    count: int
+
+
+class RowsMetadata(NamedTuple):
+    """Where rows lie, by partition in the order in which they were sent."""
+
+    rows: int
+    ranges: tuple[OffsetRange, ...]
+
+
+class RowsOutcome:
+    """Collects the outcomes of batches; ``on_done`` is called when all are known.
+
+    Batches are handed over on one thread and end on another; neither waits for the other.
+    """
+
+    def __init__(self, on_done: Callable[[], None]) -> None:
+        self.error: Exception | None = None
+        self.failed_rows = 0
+        self._on_done = on_done
+        self._rows = 0
+        self._handed = 0
+        self._ended = 0
+        self._is_complete = False
+        self._ranges: dict[int, list[OffsetRange]] = {}
+
+    @property
+    def is_done(self) -> bool:
+        """True once every batch has an outcome."""
+        return self._is_complete and self._ended == self._handed
+
+    def expect(self, batch: ProducerBatch) -> None:
+        """Count a batch that is about to be handed over."""
+        self._handed += 1
+        batch.watchers.append(partial(self._end, batch))
+
+    def complete(self) -> None:
+        """All batches were handed over."""
+        self._is_complete = True
+        if self.is_done:
+            self._on_done()
+
+    def metadata(self) -> RowsMetadata:
+        """Return where the rows lie; raises the first error when some were not delivered."""
+        if self.error is not None:
+            self.error.add_note(f"{self.failed_rows} rows were not delivered, {self._rows} were")
+            raise self.error
+        ranges = (each for _, places in sorted(self._ranges.items()) for each in places)
+        return RowsMetadata(self._rows, tuple(ranges))
+
+    def _end(self, batch: ProducerBatch) -> None:
+        failed = batch.count
+        if batch.places is not None:
+            for place in batch.places.values():
+                self._add(place.partition, place.offset, 1)
+            failed -= len(batch.places)
+        elif batch.error is None:
+            self._add(batch.place.partition, batch.base_offset, batch.count)
+            failed = 0
+        if batch.error is not None:
+            self.error = self.error or batch.error
+            self.failed_rows += failed
+        self._ended += 1
+        if self.is_done:
+            self._on_done()
+
+    def _add(self, partition: int, base_offset: Offset, count: int) -> None:
+        self._rows += count
+        ranges = self._ranges.setdefault(partition, [])
+        last = ranges[-1] if ranges else None
+        if last is not None and (last.base_offset + last.count == base_offset or base_offset < 0):
+            ranges[-1] = replace(last, count=last.count + count)
+        else:
+            ranges.append(OffsetRange(partition, base_offset, count))
+
+
+def values_batches(
+    core: ProducerCore,
+    topic: TopicBuffer,
+    values: Sequence[bytes],
+    partition: int | None,
+    timestamp_ms: int,
+) -> Iterator[EncodedBatch]:
+    """Yield batches of values, in order; without a partition each goes to the next one.
+
+    BrokerError for a partition that is not there, RecordTooLargeError for a value that could never
+    be sent.
+    """
+    chosen = int(core.loop.random() * len(topic.queues)) if partition is None else partition
+    most, options = most_bytes(core), batch_options(core)
+    room = min(core.settings.batch_size, most) - HEADER_SIZE
+    ends = _ends(values) if _most_size(values) > room else []
+    start = 0
+    while start < len(values):
+        stop = len(values)
+        if ends:
+            stop = max(bisect_right(ends, ends[start] + room) - 1, start + 1)
+        count = stop - start
+        piece = values if count == len(values) else values[start:stop]
+        data = memoryview(
+            encode_rows(array("q", [timestamp_ms]) * count, None, piece, options=options)
+        )
+        check_size(core, len(data), most)
+        place = core.plan(topic, None, None, chosen).place
+        yield EncodedBatch(place, data, count, core.loop.now_ms())
+        if partition is None:
+            chosen = (chosen + 1) % len(topic.queues)
+        start = stop
+
+
+def _most_size(values: Sequence[bytes]) -> int:
+    return sum(map(len, values)) + _VALUE_OVERHEAD_BYTES * len(values)
+
+
+def _ends(values: Sequence[bytes]) -> list[int]:
+    """Return where each value's record begins at the latest, and where the last one ends."""
+    sizes = map(_VALUE_OVERHEAD_BYTES.__add__, map(len, values))
+    return list(accumulate(sizes, initial=0))
+
+
+def most_bytes(core: ProducerCore) -> int:
+    """Return what one encoded batch may take."""
+    settings = core.settings
+    return min(settings.max_request_size, settings.buffer_memory // _SHARE_OF_MEMORY)
+
+
+def check_size(core: ProducerCore, size: int, most: int) -> None:
+    """Raise RecordTooLargeError for a batch, of one row then, that could never be sent."""
+    if size > most:
+        raise RecordTooLargeError(
+            f"a row takes {size} bytes; max.request.size is "
+            f"{core.settings.max_request_size}, buffer.memory {core.settings.buffer_memory}"
+        )
+
+
+def batch_options(core: ProducerCore) -> BatchOptions:
+    """Return what headers of encoded batches hold.
+
+    With idempotence a batch gets its number when it is sent, and its CRC with that.
+    """
+    return BatchOptions(
+        codec=core.settings.compression_type,
+        level=core.sender.compression_level(),
+        has_crc=core.sender.sequences is None,
+    )
