@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Final, TypeAlias, cast
 
@@ -12,6 +11,12 @@ import typer
 from millstream.client import Admin
 from millstream.client.cluster import Cluster
 from millstream.client.settings import Address, ClientSettings, parse_bootstrap_servers
+from millstream.config.quantities import (
+    is_duration,
+    parse_duration_ms,
+    parse_rate,
+    parse_size,
+)
 from millstream.model.errors import ConfigError
 
 # typer carries its own copy of click in newer versions and uses the package in older ones; the base
@@ -39,9 +44,6 @@ Configs: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--config", "-c", metavar="KEY=VALUE", help="A setting; may be repeated."),
 ]
-
-_DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")
-_MILLISECONDS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def connect(bootstrap: str) -> Cluster:
@@ -85,12 +87,24 @@ def key_values(items: Sequence[str] | None, option: str) -> dict[str, str]:
 
 def duration_ms(text: str, option: str) -> int:
     """Read ``500ms``, ``90s``, ``15m``, ``2h`` or ``7d``."""
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise typer.BadParameter(
-            f"{text!r} is no duration like 90s, 15m, 2h or 7d", param_hint=option
-        )
-    return int(match[1]) * _MILLISECONDS[match[2]]
+    return _read(parse_duration_ms, text, option)
+
+
+def size_bytes(text: str, option: str) -> int:
+    """Read ``128MB``, ``512K`` or ``1G``."""
+    return _read(parse_size, text, option)
+
+
+def bytes_per_second(text: str, option: str) -> int:
+    """Read ``50MB/s``."""
+    return _read(parse_rate, text, option)
+
+
+def _read(parse: Callable[[str], int], text: str, option: str) -> int:
+    try:
+        return parse(text)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 def timestamp_ms(text: str, option: str, *, now_ms: int) -> int:
@@ -99,7 +113,7 @@ def timestamp_ms(text: str, option: str, *, now_ms: int) -> int:
     """
     if text.startswith("@") and text[1:].isdecimal():
         return int(text[1:])
-    if _DURATION.fullmatch(text):
+    if is_duration(text):
         return now_ms - duration_ms(text, option)
     try:
         moment = datetime.fromisoformat(text)

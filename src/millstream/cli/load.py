@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -19,6 +19,7 @@ from millstream.cli.arguments import (
     Bootstrap,
     duration_ms,
     key_values,
+    size_bytes,
 )
 from millstream.cli.load_progress import LoadProgress
 from millstream.cli.output import human_bytes, print_json
@@ -26,7 +27,6 @@ from millstream.cli.table_arguments import (
     AppId,
     SourceOptions,
     TopicArgument,
-    size_bytes,
     source_options,
     table_name,
 )
@@ -54,59 +54,69 @@ class Engine(StrEnum):
     LOCAL = "local"
 
 
+_To: TypeAlias = Annotated[
+    str, typer.Option("--to", metavar="TABLE", help="delta:PATH, iceberg:PATH or parquet:PATH.")
+]
+_FormatOptions: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="Of the format: pattern (text; access_log for web servers), delimiter, header "
+        "(csv), definition (avro, protobuf: a file), message (protobuf), framing (avro), "
+        "evolve (json); may be repeated.",
+    ),
+]
+_Schema: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(help="The file that pins the columns; written when it is not there."),
+]
+_Query: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SQL",
+        help="Rows go through this instead of a format: SELECT … FROM source. It has to keep "
+        "topic, partition and offset.",
+    ),
+]
+_Group: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help='Group that shows the progress; "" for none. [millstream-<table>]'),
+]
+_Freshness: TypeAlias = Annotated[
+    str, typer.Option(help="With --follow: how long a record may wait for its batch.")
+]
+_DriverSize: TypeAlias = Annotated[
+    str,
+    typer.Option(help="Batches up to this size are landed without a Spark job; 0 for none."),
+]
+_DeadLetters: TypeAlias = Annotated[
+    bool,
+    typer.Option(help="Put records that cannot be read into TABLE_dead_letters, or fail."),
+]
+
+
 def load(
     topic: TopicArgument,
-    to: Annotated[
-        str, typer.Option("--to", metavar="TABLE", help="delta:PATH, iceberg:PATH or parquet:PATH.")
-    ],
+    to: _To,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Keep up with the topic until Ctrl-C.")
     ] = False,
     form: Annotated[
         FormatName, typer.Option("--format", help="What the values are.")
     ] = FormatName.RAW,
-    format_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="Of the format: pattern (text; access_log for web servers), delimiter, header "
-            "(csv), definition (avro, protobuf: a file), message (protobuf), framing (avro), "
-            "evolve (json); may be repeated.",
-        ),
-    ] = None,
-    schema: Annotated[
-        Path | None,
-        typer.Option(help="The file that pins the columns; written when it is not there."),
-    ] = None,
-    query: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SQL",
-            help="Rows go through this instead of a format: SELECT … FROM source. It has to keep "
-            "topic, partition and offset.",
-        ),
-    ] = None,
+    format_option: _FormatOptions = None,
+    schema: _Schema = None,
+    query: _Query = None,
     event_time: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Split the table by the day of this time.")
     ] = None,
     app_id: AppId = "",
-    group: Annotated[
-        str | None,
-        typer.Option(help='Group that shows the progress; "" for none. [millstream-<table>]'),
-    ] = None,
-    freshness: Annotated[
-        str, typer.Option(help="With --follow: how long a record may wait for its batch.")
-    ] = "10s",
+    group: _Group = None,
+    freshness: _Freshness = "10s",
     file_size: Annotated[str, typer.Option(help="Target size of a data file.")] = "128MB",
     batch_size: Annotated[str, typer.Option(help="Bytes of log in one commit, at most.")] = "2G",
-    driver_size: Annotated[
-        str,
-        typer.Option(help="Batches up to this size are landed without a Spark job; 0 for none."),
-    ] = "8MB",
-    dead_letters: Annotated[
-        bool,
-        typer.Option(help="Put records that cannot be read into TABLE_dead_letters, or fail."),
-    ] = True,
+    driver_size: _DriverSize = "8MB",
+    dead_letters: _DeadLetters = True,
     engine: Annotated[Engine, typer.Option(help="Where tasks run.")] = Engine.SPARK,
     master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
     option: SourceOptions = None,

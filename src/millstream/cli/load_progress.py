@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from millstream.cli.output import human_bytes
+from millstream.cli.progress import TerminalBar
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
+    from rich.progress import ProgressColumn
 
     from millstream.spark.lakehouse.load import BatchReport
 
 
-class LoadProgress:
+class LoadProgress(TerminalBar):
     """Counts batches and shows rows, rate and lag on standard error."""
 
     def __init__(self, table: str, *, follow: bool, as_json: bool) -> None:
@@ -23,14 +24,10 @@ class LoadProgress:
         self.rows = 0
         self.dead_letters = 0
         self.bytes = 0
-        self._table = table
         self._follow = follow
         self._quiet = as_json
         self._started = time.monotonic()
-        self._bar: Bar | None = None
-        if sys.stderr.isatty() and not as_json:
-            self._bar = _bar()
-            self._task = self._bar.add_task(table, total=None, rate="", lag="")
+        super().__init__(table, total=None, transient=False, wanted=not as_json, rate="", lag="")
 
     def add(self, report: BatchReport) -> None:
         """Take note of a batch that is in the table."""
@@ -46,15 +43,13 @@ class LoadProgress:
             )
         else:
             rate = f"{self.rows / seconds:,.0f} rows/s, {human_bytes(self.bytes / seconds)}/s"
-        if self._bar is not None:
-            self._bar.update(
-                self._task,
-                completed=self.rows,
-                total=self.rows + report.behind,
-                rate=rate,
-                lag=f"{report.behind:,} behind",
-            )
-        elif not self._quiet:
+        self.update(
+            completed=self.rows,
+            total=self.rows + report.behind,
+            rate=rate,
+            lag=f"{report.behind:,} behind",
+        )
+        if not self.is_shown and not self._quiet:
             print(
                 f"batch {report.batch}: {report.rows:,} rows, {report.files} files, {rate}, "
                 f"{report.behind:,} offsets behind",
@@ -62,31 +57,15 @@ class LoadProgress:
                 flush=True,
             )
 
-    def __enter__(self) -> LoadProgress:
-        if self._bar is not None:
-            self._bar.start()
-        return self
+    def columns(self) -> Sequence[ProgressColumn | str]:
+        """Table, bar, rows, rate, lag, time."""
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-
-def _bar() -> Bar:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} rows"),
-        TextColumn("{task.fields[rate]}"),
-        TextColumn("{task.fields[lag]}"),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-    )
+        return (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:,.0f} rows"),
+            TextColumn("{task.fields[rate]}"),
+            TextColumn("{task.fields[lag]}"),
+            TimeElapsedColumn(),
+        )

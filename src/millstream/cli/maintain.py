@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from millstream.cli.arguments import AsJson, duration_ms
+from millstream.cli.arguments import AsJson, duration_ms, size_bytes
 from millstream.cli.output import counted, print_json
-from millstream.cli.table_arguments import AppId, TableArgument, existing_table, size_bytes
+from millstream.cli.table_arguments import AppId, TableArgument, existing_table
 
 
 def maintain(

@@ -3,38 +3,53 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
+    from rich.progress import ProgressColumn
 
 
-class Progress:
-    """Counts bytes that were read and records that were acknowledged, and shows both."""
+class TerminalBar:
+    """A bar for as long as a block runs; where standard error is no terminal, or where it is not
+    ``wanted``, there is none and updates go nowhere.
 
-    def __init__(self, *, total_bytes: int | None, shows_records: bool = True) -> None:
-        self.bytes = 0
-        self.records = 0
-        self._bar: Bar | None = None
-        if sys.stderr.isatty():
-            self._bar = _bar(shows_records=shows_records)
-            self._task = self._bar.add_task("", total=total_bytes, records=0)
+    ``fields`` are what the columns show beside what a bar knows, at the beginning.
+    """
 
-    def add_bytes(self, count: int) -> None:
-        """Count bytes of input."""
-        self.bytes += count
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self.bytes)
+    def __init__(
+        self,
+        description: str = "",
+        *,
+        total: float | None,
+        transient: bool = True,
+        wanted: bool = True,
+        **fields: object,
+    ) -> None:
+        self.is_shown = wanted and sys.stderr.isatty()
+        if self.is_shown:
+            from rich.console import Console
+            from rich.progress import Progress as Bar
 
-    def add_records(self, count: int) -> None:
-        """Count records that the brokers have."""
-        self.records += count
-        if self._bar is not None:
-            self._bar.update(self._task, records=self.records)
+            self._bar = Bar(*self.columns(), console=Console(stderr=True), transient=transient)
+            self._task = self._bar.add_task(description, total=total)
+            self._bar.tasks[0].fields.update(fields)
 
-    def __enter__(self) -> Progress:
-        if self._bar is not None:
+    def columns(self) -> Sequence[ProgressColumn | str]:
+        """Return what the bar is made of; asked once, where there is one."""
+        raise NotImplementedError
+
+    def update(
+        self, *, completed: float | None = None, total: float | None = None, **fields: object
+    ) -> None:
+        """Show how far it is."""
+        if self.is_shown:
+            self._bar.tasks[0].fields.update(fields)
+            self._bar.update(self._task, completed=completed, total=total)
+
+    def __enter__(self) -> Self:
+        if self.is_shown:
             self._bar.start()
         return self
 
@@ -44,28 +59,44 @@ class Progress:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._bar is not None:
+        if self.is_shown:
             self._bar.stop()
 
 
-def _bar(*, shows_records: bool) -> Bar:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+class Progress(TerminalBar):
+    """Counts bytes that were read and records that were acknowledged, and shows both."""
 
-    records = (TextColumn("{task.fields[records]:,} records"),) if shows_records else ()
-    return Progress(
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        *records,
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
+    def __init__(self, *, total_bytes: int | None, shows_records: bool = True) -> None:
+        self.bytes = 0
+        self.records = 0
+        self._shows_records = shows_records
+        super().__init__(total=total_bytes, records=0)
+
+    def columns(self) -> Sequence[ProgressColumn | str]:
+        """Bar, bytes, rate, records, time."""
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+
+        shown = (TextColumn("{task.fields[records]:,} records"),) if self._shows_records else ()
+        return (
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            *shown,
+            TimeRemainingColumn(),
+        )
+
+    def add_bytes(self, count: int) -> None:
+        """Count bytes of input."""
+        self.bytes += count
+        self.update(completed=self.bytes)
+
+    def add_records(self, count: int) -> None:
+        """Count records that the brokers have."""
+        self.records += count
+        self.update(records=self.records)

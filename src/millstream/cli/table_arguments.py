@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -34,9 +33,6 @@ SourceOptions: TypeAlias = Annotated[
     ),
 ]
 
-_SIZE = re.compile(r"(\d+)\s*([KMG]?)B?", re.IGNORECASE)
-_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
 
 def table_name(text: str, option: str = "TABLE") -> TableName:
     """Read a table's name."""
@@ -52,14 +48,6 @@ def existing_table(text: str) -> Table:
     if not table.exists():
         raise CommandFailedError(f"there is no table {text}")
     return table
-
-
-def size_bytes(text: str, option: str) -> int:
-    """Read ``128MB``, ``512K`` or ``1G``."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None or int(match[1]) == 0:
-        raise typer.BadParameter(f"{text!r} is no size like 128MB or 1G", param_hint=option)
-    return int(match[1]) * _UNITS[match[2].upper()]
 
 
 def source_options(

@@ -17,21 +17,17 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from millstream.config.quantities import parse_duration_ms, parse_size
 from millstream.model.errors import ConfigError
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import TableName, parse_table_name
 
-_DURATION: Final = re.compile(r"(\d+)(ms|s|m|h)")
-_MILLISECONDS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
-_SIZE: Final = re.compile(r"(\d+)\s*([KMG]?)B?", re.IGNORECASE)
-_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _KEYS: Final = frozenset(
     (
         "topic",
@@ -107,11 +103,15 @@ def _load(
         group_id=value.get("group"),
     )
     if "freshness" in value:
-        settings = replace(settings, freshness_ms=_duration("freshness", value["freshness"]))
+        settings = replace(
+            settings, freshness_ms=_read(parse_duration_ms, "freshness", value["freshness"])
+        )
     if "file_size" in value:
-        settings = replace(settings, file_bytes=_size("file_size", value["file_size"]))
+        settings = replace(settings, file_bytes=_read(parse_size, "file_size", value["file_size"]))
     if "batch_size" in value:
-        settings = replace(settings, batch_bytes=_size("batch_size", value["batch_size"]))
+        settings = replace(
+            settings, batch_bytes=_read(parse_size, "batch_size", value["batch_size"])
+        )
     return settings
 
 
@@ -134,18 +134,11 @@ def _table(text: str, base: Path) -> TableName:
     return TableName(name.kind, (base / relative).absolute())
 
 
-def _duration(key: str, text: str) -> int:
-    match = _DURATION.fullmatch(str(text))
-    if match is None:
-        raise ConfigError(f"{key} takes a duration such as 500ms, 10s or 5m, not {text!r}")
-    return int(match[1]) * _MILLISECONDS[match[2]]
-
-
-def _size(key: str, text: str) -> int:
-    match = _SIZE.fullmatch(str(text))
-    if match is None:
-        raise ConfigError(f"{key} takes a size such as 128MB or 1G, not {text!r}")
-    return int(match[1]) * _UNITS[match[2].upper()]
+def _read(parse: Callable[[str], int], key: str, text: object) -> int:
+    try:
+        return parse(str(text))
+    except ConfigError as error:
+        raise ConfigError(f"{key}: {error}") from None
 
 
 def _check_tables(path: Path, loads: Mapping[str, LoadSettings]) -> None:
