@@ -165,13 +165,9 @@ class _Pipeline:
 
     def _give_back(self, session: SparkSession) -> None:
         """Let go of the session only when it is dead: the others use it too."""
-        from millstream.spark.lakehouse.jobs import stop_session
+        from millstream.spark.lakehouse.jobs import is_alive, stop_session
 
         with self._lock:
-            if session is not self._session:
-                return
-            try:
-                session.range(1).count()
-            except Exception:  # a dead JVM answers with whatever its gateway raises
+            if session is self._session and not is_alive(session):
                 self._session = None
                 stop_session(session)

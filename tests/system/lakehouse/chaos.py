@@ -1,6 +1,9 @@
 """Kills, at random moments, of whoever takes part in a load; then the table is compared record by
 record with its topic.
 
+Every kind of victim dies equally often, in an order that the seed decides. A load that ends before
+all have died has proved less than was asked, and fails.
+
 ``python -m tests.system.lakehouse.chaos --kind delta --records 2000000 --kills 30`` runs it by
 hand and prints what happened; `test_chaos` runs a small one.
 """
@@ -8,6 +11,7 @@ hand and prints what happened; `test_chaos` runs a small one.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -49,10 +53,11 @@ class Chaos:
     kills: int
     seed: int
     engine: str = "spark"
-    batch_bytes: int = 2 << 20
+    batch_bytes: int = 512 << 10
     driver_size: str = "0"
     """0: every batch is a Spark job, so that there are workers to kill."""
     longest_pause_s: float = 6.0
+    victims: tuple[str, ...] = ("driver", "worker", "broker")
     killed: dict[str, int] = field(default_factory=dict)
     starts: int = 0
     audit: dict[str, object] = field(default_factory=dict)
@@ -72,16 +77,20 @@ class Chaos:
 
     def _load_under_fire(self, broker: BrokerProcess) -> None:
         rng = random.Random(self.seed)
-        left = self.kills
+        waiting = [self.victims[number % len(self.victims)] for number in range(self.kills)]
+        rng.shuffle(waiting)
         while True:
             driver = self._start(broker)
-            while left and driver.poll() is None:
+            while waiting and driver.poll() is None:
                 time.sleep(rng.uniform(0.1, self.longest_pause_s))
-                target = rng.choice(("driver", "worker", "broker"))
-                if driver.poll() is None and self._kill(target, driver, broker):
-                    self.killed[target] = self.killed.get(target, 0) + 1
-                    left -= 1
-            if driver.wait(600) == 0:
+                if driver.poll() is None and self._kill(waiting[-1], driver, broker, rng):
+                    victim = waiting.pop()
+                    self.killed[victim] = self.killed.get(victim, 0) + 1
+                    print(f"{sum(self.killed.values())}: {victim}", flush=True)
+            code = driver.wait(1800)
+            assert code in (0, -signal.SIGKILL), f"a load gave up with {code}"
+            if code == 0:
+                assert not waiting, f"the load ended before these died: {waiting}"
                 return
 
     def _start(self, broker: BrokerProcess) -> subprocess.Popen[bytes]:
@@ -99,25 +108,27 @@ class Chaos:
                 stderr=log,
             )
 
-    def _kill(self, target: str, driver: subprocess.Popen[bytes], broker: BrokerProcess) -> bool:
-        if target == "broker":
+    def _kill(
+        self,
+        victim: str,
+        driver: subprocess.Popen[bytes],
+        broker: BrokerProcess,
+        rng: random.Random,
+    ) -> bool:
+        if victim == "broker":
             broker.kill()
             broker.start()
             return True
-        if target == "driver":
+        if victim == "driver":
             os.kill(driver.pid, signal.SIGKILL)
             driver.wait()
             return True
         deadline = time.monotonic() + WORKER_PATIENCE_S  # a JVM takes its time to start them
         while time.monotonic() < deadline and driver.poll() is None:
             try:
-                workers = [
-                    each
-                    for each in psutil.Process(driver.pid).children(recursive=True)
-                    if "pyspark.daemon" in " ".join(each.cmdline())
-                ]
+                workers = _workers(driver.pid)
                 if workers:
-                    random.choice(workers).kill()
+                    rng.choice(workers).kill()
                     return True
             except psutil.Error:  # it has ended by itself
                 pass
@@ -137,10 +148,27 @@ class Chaos:
         return found
 
 
+def _workers(driver: int) -> list[psutil.Process]:
+    """Return the Python workers of a driver's JVM; without the daemons that fork them."""
+    python = set()
+    for each in psutil.Process(driver).children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it has ended, or will be waited for
+            if "pyspark.daemon" in each.cmdline():
+                python.add(each)
+    found = []
+    for each in python:
+        with contextlib.suppress(psutil.Error):
+            if each.parent() in python:
+                found.append(each)
+    return sorted(found, key=lambda each: each.pid)
+
+
 def fill(bootstrap: str, records: int) -> None:
     """Write records whose value tells their partition and offset."""
     with Cluster.at(bootstrap) as cluster:
-        assert create_topics(cluster, [NewTopic(TOPIC, PARTITIONS)]) == {TOPIC: None}
+        # Their timestamps are old: a run that takes minutes would see retention at work.
+        topic = NewTopic(TOPIC, PARTITIONS, configs={"retention.ms": "-1"})
+        assert create_topics(cluster, [topic]) == {TOPIC: None}
         sender = BatchSender(cluster, acks=1)
         for first in range(0, records // PARTITIONS, BATCH):
             for partition in range(PARTITIONS):

@@ -19,7 +19,7 @@ from millstream.model.errors import ConfigError
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecordError
 from millstream.spark.lakehouse.ledger import RecreatedTopicError
-from millstream.spark.lakehouse.load import Loader, local_runner
+from millstream.spark.lakehouse.load import Loader, Plan, local_runner
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import KINDS, ConcurrentLoadError, Table
 from millstream.spark.lakehouse.topic_reader import TopicReader
@@ -171,20 +171,20 @@ def test_dead_letters_of_another_driver_with_other_ranges(site: TopicSite, ours:
         loader = Loader(settings, local_runner)
         with open_topics(loader._options) as topics:
             reader = TopicReader(topics, loader._options)
-            loader._prepare(topics, reader)
-            ranges = [OffsetRange(place, 0, end)]
+            loader.prepare(topics, reader, reader.ends())
             ledger = loader._ledger(loader._table, [place])
-            return loader, (ledger, ranges, reader.ends(), loader._land(ledger, ranges))
+            plan = Plan(ledger, [OffsetRange(place, 0, end)], reader.ends(), 0, 0.0)
+            return loader, (plan, loader._land(plan), reader)
 
     first, batch = start(site.settings, 2)
     second, other = start(site.settings, ours)
-    letters = [file for each in batch[3] for file in each.dead_letters]
-    first._commit_letters(*batch[:3], letters)  # and here it dies
+    letters = [file for each in batch[1] for file in each.dead_letters]
+    first._commit_letters(batch[0], letters)  # and here it dies
     if ours > 2:
         with pytest.raises(ConcurrentLoadError):
-            second._commit_batch(*other[:2], *other[2:])
+            second.commit(*other)
     else:
-        second._commit_batch(*other[:2], *other[2:])
+        second.commit(*other)
     site.load()
     assert site.rows("_offset", "n") == [(0, 1), (2, 2), (4, 3)]
     assert read_rows(site.letters, ["offset"]) == [(1,), (3,)]

@@ -56,10 +56,24 @@ class SparkRunner:
         return land_on_spark(self.session, tasks, landing)
 
     def reset(self) -> None:
-        """Let go of a session that may have died; the next batch starts another."""
+        """Let go of the session when it has died; the next batch starts another."""
+        if self._session is not None and not is_alive(self._session):
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the session."""
         session, self._session = self._session, None
         if session is not None:
             self._give_back(session)
+
+
+def is_alive(session: SparkSession) -> bool:
+    """Tell whether a session still runs jobs: of what fails, most is a task and not the JVM."""
+    try:
+        session.range(1).count()
+    except Exception:  # a dead JVM answers with whatever its gateway raises
+        return False
+    return True
 
 
 def stop_session(session: SparkSession) -> None:
@@ -111,7 +125,7 @@ def run_load(
                 return
     finally:
         if runner is not None:
-            runner.reset()
+            runner.close()
 
 
 def _loader(

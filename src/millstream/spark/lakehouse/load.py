@@ -61,7 +61,8 @@ Runner = Callable[[Sequence[Sequence[OffsetRange]], Landing], list[Landed]]
 """Runs the tasks of a batch somewhere."""
 
 _POLL_MS: Final = 100
-_EVOLUTIONS: Final = 5
+EVOLUTIONS: Final = 5
+"""How often the columns of a table may change in one batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +79,27 @@ class BatchReport:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The next batch of a table."""
+
+    ledger: Ledger
+    ranges: Sequence[OffsetRange]
+    ends: TopicEnds
+    behind: int
+    """Offsets that are left when it is in the table."""
+    started: float
+
+    @property
+    def batch(self) -> int:
+        """Return its number."""
+        return self.ledger.batch + 1
+
+
 class Loader:
-    """One load. ``run`` returns when the topics' ends of its start are in the table, or, with
-    ``follow``, when it is told to stop.
+    """One load into one table. ``run`` returns when the topics' ends of its start are in the table,
+    or, with ``follow``, when it is told to stop. `fan_out` takes the turns of several itself:
+    ``prepare``, and then ``plan``, ``tasks``, ``accept``, ``commit`` for each batch.
     """
 
     def __init__(
@@ -95,7 +114,7 @@ class Loader:
         self._runner = runner
         self._on_batch = on_batch
         self._app_id = settings.load_id
-        self._options = _source_options(settings.source)
+        self._options = source_options_of(settings.source)
         self._table = open_table(settings.table)
         self._letters = open_table(dead_letters_of(settings.table))
         self._sizes = SizeEstimate()
@@ -113,28 +132,31 @@ class Loader:
         """Load. Raises ConfigError, DataLossError, RecreatedTopicError, and what reading raises."""
         with open_topics(self._options) as topics:
             reader = TopicReader(topics, self._options)
-            self._prepare(topics, reader)
+            self.prepare(topics, reader, reader.ends())
             goal = None if self._settings.follow else reader.ends()
             while not should_stop():
                 started = time.monotonic()
-                if not self._turn(reader, goal):
-                    if goal is not None:
-                        return
-                    _wait(started, self._settings.freshness_ms, should_stop)
-                elif goal is None:
-                    _wait(started, self._settings.freshness_ms, should_stop)
+                report = self._turn(reader, goal)
+                if report is not None:
+                    self._on_batch(report)
+                elif goal is not None:
+                    return
+                if goal is None and (report is None or not report.behind):
+                    wait(started, self._settings.freshness_ms, should_stop)
 
     # --- before the first batch ------------------------------------------------------------------
 
-    def _prepare(self, topics: Topics, reader: TopicReader) -> None:
-        """Make the table if need be, with the columns that its format has."""
+    def prepare(self, topics: Topics, reader: TopicReader, ends: TopicEnds) -> None:
+        """Make the table if need be, with the columns that its format has, and commit where a new
+        load begins.
+        """
         settings = self._settings
         if self._transform is None:
             self._spec = format_spec(settings, topics, self._options)
             self._schema = make_format(self._spec).table_schema()
         else:
-            ends = reader.ends().latest
-            self._schema = self._transform.schema([OffsetRange(p, e, e) for p, e in ends.items()])
+            places = [OffsetRange(p, end, end) for p, end in ends.latest.items()]
+            self._schema = self._transform.schema(places)
         _check_event_time(settings, self._schema)
         self._table.create(
             Layout(
@@ -143,11 +165,10 @@ class Loader:
                 partition_column=settings.partition_column,
             )
         )
-        self._remember_start(reader)
+        self._remember_start(reader, ends)
 
-    def _remember_start(self, reader: TopicReader) -> None:
+    def _remember_start(self, reader: TopicReader, ends: TopicEnds) -> None:
         """Commit where a new load begins before it reads: "latest" is another place later."""
-        ends = reader.ends()
         ledger = self._ledger(self._table, ends.places)
         if ledger.batch or not ends.places:
             return
@@ -156,10 +177,14 @@ class Loader:
 
     # --- one turn --------------------------------------------------------------------------------
 
-    def _turn(self, reader: TopicReader, goal: TopicEnds | None) -> bool:
-        """Land and commit the next batch; False when there is nothing to land."""
+    def _turn(self, reader: TopicReader, goal: TopicEnds | None) -> BatchReport | None:
+        """Land and commit the next batch; None when there is nothing to land."""
+        plan = self.plan(reader, reader.ends(), goal)
+        return None if plan is None else self.commit(plan, self._land(plan), reader)
+
+    def plan(self, reader: TopicReader, ends: TopicEnds, goal: TopicEnds | None) -> Plan | None:
+        """Return what comes next, up to ``goal`` at most; None when the table has it all."""
         started = time.monotonic()
-        ends = reader.ends()
         latest = dict(ends.latest)
         if goal is not None:
             latest = {p: min(end, latest[p]) for p, end in goal.latest.items() if p in latest}
@@ -169,23 +194,9 @@ class Loader:
             positions, latest, self._sizes, self._limits
         )
         if not ranges:
-            return False
-        landed = self._land(ledger, ranges)
-        self._commit_batch(ledger, ranges, ends, landed)
-        self._after_commit(reader, ledger, ranges)
+            return None
         behind = sum(latest.values()) - sum(positions.values()) - sum(each.size for each in ranges)
-        self._on_batch(
-            BatchReport(
-                batch=ledger.batch + 1,
-                rows=sum(each.rows for each in landed),
-                dead_letters=sum(each.rejected for each in landed),
-                read_bytes=sum(sum(each.read_bytes.values()) for each in landed),
-                files=sum(len(each.files) for each in landed),
-                behind=max(behind, 0),
-                seconds=time.monotonic() - started,
-            )
-        )
-        return True
+        return Plan(ledger, ranges, ends, max(behind, 0), started)
 
     def _positions(
         self,
@@ -216,28 +227,40 @@ class Loader:
             if (end := letters.position(place)) is not None and end > start
         ]
 
-    def _land(self, ledger: Ledger, ranges: Sequence[OffsetRange]) -> list[Landed]:
+    def tasks(self, plan: Plan) -> tuple[list[list[OffsetRange]], Landing]:
+        """Return the ranges of each task of a batch, and what they are told."""
+        return deal(plan.ranges, self._sizes, self._limits), self._landing(plan.batch)
+
+    def is_small(self, plan: Plan) -> bool:
+        """Tell whether a batch is landed by the driver: a Spark job would cost more."""
+        return sum(map(self._sizes.size, plan.ranges)) <= self._settings.driver_bytes
+
+    def accept(self, plan: Plan, landed: Sequence[Landed]) -> bool:
+        """Take note of what tasks landed. False when values need columns that the table did not
+        have: now it has them, and the tasks have to run again.
+        """
+        wider = [each.wider for each in landed if each.wider is not None]
+        if not wider:
+            self._learn(plan.ranges, landed)
+            return True
+        self._evolve(wider)
+        self._orphans_removed = False
+        return False
+
+    def _land(self, plan: Plan) -> list[Landed]:
         """Run the batch's tasks, again with more columns where values need them."""
-        batch = ledger.batch + 1
         if self._transform is not None:
-            return [self._transform.land(ranges, self._file_rules(batch), self._schema)]
-        for _ in range(_EVOLUTIONS):
-            tasks = deal(ranges, self._sizes, self._limits)
-            landing = self._landing(batch)
-            if (
-                len(tasks) == 1
-                and sum(map(self._sizes.size, ranges)) <= self._settings.driver_bytes
-            ):
+            rules = self._file_rules(plan.batch)
+            return [self._transform.land(plan.ranges, rules, self._schema)]
+        for _ in range(EVOLUTIONS):
+            tasks, landing = self.tasks(plan)
+            if len(tasks) == 1 and self.is_small(plan):
                 landed = [land(tasks[0], landing, 0)]
             else:
                 landed = self._runner(tasks, landing)
-            wider = [each.wider for each in landed if each.wider is not None]
-            if not wider:
-                self._learn(ranges, landed)
+            if self.accept(plan, landed):
                 return landed
-            self._evolve(wider)
-            self._orphans_removed = False
-        raise ConfigError(f"{self._table.name}: the columns changed {_EVOLUTIONS} times in a batch")
+        raise ConfigError(f"{self._table.name}: the columns changed {EVOLUTIONS} times in a batch")
 
     def _learn(self, ranges: Sequence[OffsetRange], landed: Sequence[Landed]) -> None:
         for topic in {each.topic_partition.topic for each in ranges}:
@@ -297,39 +320,38 @@ class Loader:
     def _ledger(self, table: Table, places: Sequence[TopicPartition]) -> Ledger:
         return Ledger(table.ledger(self._app_id, ledgers.keys(places)))
 
-    def _commit_batch(
-        self,
-        ledger: Ledger,
-        ranges: Sequence[OffsetRange],
-        ends: TopicEnds,
-        landed: Sequence[Landed],
-    ) -> None:
+    def commit(self, plan: Plan, landed: Sequence[Landed], reader: TopicReader) -> BatchReport:
+        """Put what was landed into the table, the dead letters before it."""
         letters = [file for each in landed for file in each.dead_letters]
         if letters:
-            self._commit_letters(ledger, ranges, ends, letters)
+            self._commit_letters(plan, letters)
         files = [file for each in landed for file in each.files]
-        self._commit(self._table, ledger, ranges, ends, files)
+        self._commit(self._table, plan.ledger, plan.ranges, plan.ends, files)
+        self._after_commit(reader, plan)
+        return BatchReport(
+            batch=plan.batch,
+            rows=sum(each.rows for each in landed),
+            dead_letters=sum(each.rejected for each in landed),
+            read_bytes=sum(sum(each.read_bytes.values()) for each in landed),
+            files=sum(len(each.files) for each in landed),
+            behind=plan.behind,
+            seconds=time.monotonic() - plan.started,
+        )
 
-    def _commit_letters(
-        self,
-        ledger: Ledger,
-        ranges: Sequence[OffsetRange],
-        ends: TopicEnds,
-        letters: Sequence[DataFile],
-    ) -> None:
+    def _commit_letters(self, plan: Plan, letters: Sequence[DataFile]) -> None:
         """Commit the dead letters of a batch, unless they are there from a load that died.
 
         ConcurrentLoadError when some of them are: another load is at work, with other ranges.
         """
         self._letters.create(Layout(schema=DEAD_LETTER_COLUMNS))
-        known = self._ledger(self._letters, [each.topic_partition for each in ranges])
-        reached = {each: known.position(each.topic_partition) or 0 for each in ranges}
+        known = self._ledger(self._letters, [each.topic_partition for each in plan.ranges])
+        reached = {each: known.position(each.topic_partition) or 0 for each in plan.ranges}
         if all(position >= each.end for each, position in reached.items()):
             return
         if any(position > each.start for each, position in reached.items()):
             raise ConcurrentLoadError(f"{self._letters.name}: another load has committed")
-        numbered = Ledger({**known.entries, ledgers.BATCH: ledger.batch})
-        entries = ledgers.after(numbered, ranges, ends.topic_ids)
+        numbered = Ledger({**known.entries, ledgers.BATCH: plan.ledger.batch})
+        entries = ledgers.after(numbered, plan.ranges, plan.ends.topic_ids)
         expected = {key: known.entries[key] for key in entries if key in known.entries}
         self._letters.commit(self._app_id, entries, letters, expected=expected)
 
@@ -345,16 +367,14 @@ class Loader:
         expected = {key: ledger.entries[key] for key in entries if key in ledger.entries}
         table.commit(self._app_id, entries, files, expected=expected)
 
-    def _after_commit(
-        self, reader: TopicReader, ledger: Ledger, ranges: Sequence[OffsetRange]
-    ) -> None:
+    def _after_commit(self, reader: TopicReader, plan: Plan) -> None:
         if not self._orphans_removed:
             self._orphans_removed = True
             for table in (self._table, self._letters):
                 if table.exists():
-                    remove_orphans(table, self._app_id, batch=ledger.batch + 1)
+                    remove_orphans(table, self._app_id, batch=plan.batch)
         if self._settings.group:
-            positions = {each.topic_partition: each.end for each in ranges}
+            positions = {each.topic_partition: each.end for each in plan.ranges}
             reader.commit_to_group(self._settings.group, positions)
 
 
@@ -370,7 +390,8 @@ def remove_orphans(table: Table, app_id: str, *, batch: int) -> list[str]:
     return found
 
 
-def _source_options(source: Mapping[str, str]) -> SourceOptions:
+def source_options_of(source: Mapping[str, str]) -> SourceOptions:
+    """Read the options of a load's source; it begins at the earliest offsets unless told."""
     given = dict(source)
     names = {name.lower() for name in given}
     if not names & {"startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"}:
@@ -390,7 +411,7 @@ def _check_event_time(settings: LoadSettings, schema: pa.Schema) -> None:
         )
 
 
-def _wait(started: float, freshness_ms: int, should_stop: Callable[[], bool]) -> None:
+def wait(started: float, freshness_ms: int, should_stop: Callable[[], bool]) -> None:
     """Let records gather until half of the freshness has passed since ``started``."""
     deadline = started + freshness_ms / 2000
     while not should_stop() and (rest := deadline - time.monotonic()) > 0:
