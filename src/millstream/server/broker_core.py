@@ -1,0 +1,287 @@
+"""A broker above its sockets and its metadata store; simulated brokers are made of it too.
+
+Clock, offload, disk and chance come from outside. `server.broker` joins it to the operating system,
+`sim.broker` to a simulation; whatever a broker is made of is made here, once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from millstream.config.broker import BrokerConfig
+from millstream.config.dynamic import DynamicConfig
+from millstream.config.topic import TopicConfig
+from millstream.controller.adoption import Adoption, FoundLog
+from millstream.model.broker import BrokerNode
+from millstream.model.clock import Clock
+from millstream.model.deferred import spawn
+from millstream.model.errors import ConfigError, StorageError
+from millstream.model.metadata_store import MetadataStore
+from millstream.model.offsets import NO_LEADER_EPOCH
+from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId, TopicPartition
+from millstream.runtime.controller_runtime import ControllerRuntime
+from millstream.runtime.fetch_sessions import FetchSessions
+from millstream.runtime.log_cleaner import LogCleaner
+from millstream.runtime.log_loading import LogLoading
+from millstream.runtime.log_maintenance import LogMaintenance
+from millstream.runtime.metadata_cache import MetadataCache, TopicImage
+from millstream.runtime.offload import Offload
+from millstream.runtime.partitions import Partitions
+from millstream.runtime.producer_ids import ProducerIds, first_unused_id
+from millstream.runtime.replica_mover import ReplicaMover
+from millstream.runtime.services import Services
+from millstream.storage.environment import LogEnvironment
+from millstream.storage.kafka_metadata import KafkaTopics
+from millstream.storage.log import Log
+from millstream.storage.log_manager import LogManager
+
+if TYPE_CHECKING:
+    from millstream.runtime.cluster_member import ClusterMember
+    from millstream.runtime.coordinator_runtime import GroupCoordinatorRuntime
+
+log = logging.getLogger(__name__)
+
+_SESSION_EVICTION_MS: Final = 120_000
+
+
+class BrokerCore:
+    """Logs, partitions, groups and what looks after them. ``on_directory_failed`` hears of each log
+    directory that goes offline; ``random_bytes`` is all the chance there is, but for the logs'.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock,
+        offload: Offload,
+        environment: LogEnvironment,
+        random_bytes: Callable[[int], bytes],
+        on_directory_failed: Callable[[str], None],
+    ) -> None:
+        self.clock = clock
+        self.offload = offload
+        self.environment = environment
+        self.dynamic = DynamicConfig(config)
+        self.metadata = MetadataCache("")
+        self._config = config
+        self._random_bytes = random_bytes
+        self.log_manager = LogManager(config.log_directories, environment, broker_id=config.broker)
+        self._kafka_topics = KafkaTopics(
+            environment.file_system, lambda: self.log_manager.directories
+        )
+        self.partitions = Partitions(
+            config.broker,
+            clock=clock,
+            offload=offload,
+            log_manager=self.log_manager,
+            metadata=self.metadata,
+            on_directory_failed=on_directory_failed,
+        )
+        self._groups: GroupCoordinatorRuntime | None = None
+        self._begun = False
+        self._cleaner = LogCleaner(
+            clock,
+            offload,
+            self.dynamic,
+            log_manager=self.log_manager,
+            environment=environment,
+            on_storage_error=self.partitions.storage_failed,
+        )
+        self._maintenance = LogMaintenance(
+            clock,
+            offload,
+            self.dynamic,
+            self.log_manager,
+            self.partitions,
+            busy=lambda: self._cleaner.busy,
+        )
+        self._mover = ReplicaMover(
+            clock,
+            offload,
+            self.dynamic,
+            log_manager=self.log_manager,
+            partitions=self.partitions,
+            cleaner=self._cleaner,
+        )
+
+    # --- what its metadata store needs -----------------------------------------------------------
+
+    def controller(self, store: MetadataStore) -> ControllerRuntime:
+        """Return the controller's runtime over a store."""
+        return ControllerRuntime(
+            store=store,
+            metadata=self.metadata,
+            config=self.dynamic,
+            clock=self.clock,
+            random_bytes=self._random_bytes,
+            on_store_failed=self.partitions.storage_failed,
+        )
+
+    def found(self) -> dict[TopicPartition, FoundLog]:
+        """Return every log on disk, and what Apache Kafka left word of about its topic."""
+        return {each.topic_partition: self._found(each) for each in self.log_manager.logs()}
+
+    def _found(self, each: Log) -> FoundLog:
+        name, index = each.topic_partition.topic, each.topic_partition.partition
+        if self.metadata.topic(name) is not None:
+            return FoundLog(each.topic_id, each.latest_epoch)
+        topic = self._kafka_topics.find(name, each.topic_id)
+        if topic is None:
+            return FoundLog(each.topic_id, each.latest_epoch)
+        return FoundLog(
+            each.topic_id or topic.topic_id,
+            max(each.latest_epoch, topic.leader_epochs.get(index, NO_LEADER_EPOCH)),
+            topic.configs,
+            topic.partition_count,
+        )
+
+    def first_directory(self) -> str:
+        """Return the first of ``log.dirs``. StorageError when it is offline: metadata made anew in
+        another one would contradict it when it comes back.
+        """
+        directory = os.path.abspath(self._config.log_directories[0])
+        if directory not in self.log_manager.directories:
+            raise StorageError(directory, "it holds the metadata and cannot be used")
+        return directory
+
+    def settle_adoption(self, adoption: Adoption) -> None:
+        """Say what was found in the directories, and put aside what belongs to nobody."""
+        if adoption.topics:
+            log.info(
+                "adopted from the log directories: %s",
+                ", ".join(f"{t.name} ({len(t.partitions)} partitions)" for t, _ in adoption.topics),
+            )
+        now_ms = self.clock.now_ms()
+        for topic_partition in adoption.deleted:
+            self.log_manager.delete(topic_partition, now_ms=now_ms)
+        for topic_partition in adoption.strays:
+            log.warning("%s belongs to no topic here: put aside as stray", topic_partition)
+            self.log_manager.mark_stray(topic_partition)
+
+    # --- start and stop ------------------------------------------------------------------------
+
+    async def load_logs(self) -> None:
+        """Open every log of the directories, once the metadata is read."""
+        self.cordon(self.dynamic.current)
+        threads = self.dynamic.current.num_recovery_threads_per_data_dir
+        loading = LogLoading(
+            self.clock, self.offload, self.log_manager, threads_per_directory=threads
+        )
+        await spawn(loading.run(self._config_of))
+
+    def begin(self) -> None:
+        """Look after the logs from now on, and run the groups that are there already."""
+        if self.metadata.topic(GROUP_METADATA_TOPIC) is not None:
+            self._group_runtime()
+        self._maintenance.start()
+        if self._config.log_cleaner_enable:
+            self._cleaner.start()
+        self._mover.resume()
+        self._begun = True
+
+    async def stop(self) -> None:
+        """Lead nothing more and answer everybody who waits."""
+        self._maintenance.stop()
+        await self._cleaner.stop()
+        self._mover.stop()
+        if self._groups is not None:
+            self._groups.stop()
+        self.partitions.stop()
+
+    def cordon(self, config: BrokerConfig) -> None:
+        """Take over which log directories get no new logs."""
+        self.log_manager.cordoned = frozenset(map(os.path.abspath, config.cordoned_directories))
+
+    def services(
+        self, node: BrokerNode, controller: ControllerRuntime, member: ClusterMember | None
+    ) -> Services:
+        """Return what handlers reach."""
+        return Services(
+            node=node,
+            clock=self.clock,
+            offload=self.offload,
+            config=self.dynamic,
+            metadata=self.metadata,
+            log_manager=self.log_manager,
+            partitions=self.partitions,
+            controller=controller,
+            cluster=member,
+            group_runtime=self._group_runtime,
+            fetch_sessions=FetchSessions(
+                slots=self._config.max_incremental_fetch_session_cache_slots,
+                evict_after_ms=_SESSION_EVICTION_MS,
+                random_id=lambda: int.from_bytes(self._random_bytes(4), "big") >> 1,
+            ),
+            producer_ids=self._producer_ids(controller.desk.store),
+            replica_mover=self._mover,
+        )
+
+    def _producer_ids(self, store: MetadataStore) -> ProducerIds:
+        logs = self.log_manager.logs()
+        known = (producer.producer_id for log in logs for producer in log.producers())
+        failed = self.partitions.storage_failed
+        return ProducerIds(store, self._config.broker, failed, first_id=first_unused_id(known))
+
+    def _group_runtime(self) -> GroupCoordinatorRuntime:
+        """Make and start the group coordinator, once.
+
+        It is a fifth of all the code that a start would load, and many brokers never need it.
+        """
+        if self._groups is None:
+            from millstream.runtime.coordinator_runtime import GroupCoordinatorRuntime
+
+            self._groups = GroupCoordinatorRuntime(
+                self._config,
+                clock=self.clock,
+                offload=self.offload,
+                partitions=self.partitions,
+                metadata=self.metadata,
+                new_id=lambda: str(uuid.UUID(bytes=self._random_bytes(16), version=4)),
+            )
+            self._groups.start()
+        return self._groups
+
+    def _config_of(self, topic_partition: TopicPartition, topic_id: TopicId | None) -> TopicConfig:
+        image = self.metadata.topic(topic_partition.topic)
+        if image is not None and topic_id in (None, image.topic_id):
+            return image.config
+        defaults = self.dynamic.current.topic_defaults
+        topic = self._kafka_topics.find(topic_partition.topic, topic_id)
+        # Of a log that nobody knows nothing is taken for a loss that may come of compaction.
+        overrides = {"cleanup.policy": "compact,delete"} if topic is None else topic.configs
+        try:
+            return TopicConfig(overrides, defaults)
+        except ConfigError:
+            return defaults
+
+    # --- what the controller says (runtime.broker_metadata.BrokerStateListener) -----------------
+
+    def topic_changed(self, image: TopicImage, *, created: bool) -> None:
+        """Open what is kept here; begin and end the coordinators of groups with the leadership of
+        their partitions.
+        """
+        self.partitions.topic_changed(image, created=created)
+        if image.name != GROUP_METADATA_TOPIC or not self._begun:
+            return
+        if self._groups is None and any(
+            partition is not None and partition.log.log_end_offset
+            for partition in self.partitions.by_name.get(image.name, ())
+        ):
+            self._group_runtime()
+        elif self._groups is not None:
+            self._groups.topic_changed(image, created=created)
+
+    def topic_deleted(self, image: TopicImage) -> None:
+        """Close what was kept here and give it to deletion."""
+        self.partitions.topic_deleted(image)
+        if self._groups is not None:
+            self._groups.topic_deleted(image)
+
+    def config_changed(self, image: TopicImage) -> None:
+        """Take over a topic's changed settings."""
+        self.partitions.config_changed(image)

@@ -1,0 +1,99 @@
+"""A broker's core in a cluster, over any metadata store and any network (real or simulated).
+
+The steps, in their order: ``prepare`` once the store is connected, the logs are loaded, ``join``;
+at the end ``member.give_away``, the core stops, ``member.stop``.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from millstream.controller.election import LogEnd
+from millstream.controller.payloads import Registration
+from millstream.model.broker import BrokerNode
+from millstream.model.errors import StorageError
+from millstream.model.metadata_store import MetadataStore
+from millstream.model.topic import TopicPartition
+from millstream.runtime.broker_channels import Network
+from millstream.runtime.cluster_member import ClusterMember, KeptReplicas
+from millstream.runtime.leader_role import ReplicationContext
+from millstream.runtime.replica_manager import ReplicaManager
+from millstream.server.broker_core import BrokerCore
+from millstream.storage.continuity import continuity_found, damaged_logs, write_trust
+
+log = logging.getLogger(__name__)
+
+
+class Membership:
+    """Joins a core to its cluster: replicas, registration, and what the broker may be trusted
+    with.
+    """
+
+    def __init__(
+        self,
+        core: BrokerCore,
+        store: MetadataStore,
+        network: Network,
+        *,
+        listener_name: str,
+        session_timeout_ms: int,
+    ) -> None:
+        self._core = core
+        self.controller = core.controller(store)
+        self.member = ClusterMember(
+            self.controller,
+            core.dynamic,
+            core.clock,
+            network,
+            listener_name=listener_name,
+            session_timeout_ms=session_timeout_ms,
+            kept=KeptReplicas(self._log_end, lambda: core.partitions.offline),
+            on_epoch=self._registered,
+        )
+        context = ReplicationContext(
+            broker_id=core.dynamic.static.broker,
+            clock=core.clock,
+            config=core.dynamic,
+            metadata=core.metadata,
+            proposer=self.member.proposals,
+            states=self.member,
+            on_state_read=self.member.state_read,
+        )
+        store.watch_session(context.session_changed)
+        core.partitions.replicas = ReplicaManager(context, self.member.channels)
+
+    async def prepare(self) -> None:
+        """Read what the cluster has decided, once the store is connected."""
+        manager = self._core.log_manager
+        await self.member.prepare(manager.cluster_id)
+        manager.assign_cluster_id(self._core.metadata.cluster_id)
+
+    async def join(self, node: BrokerNode) -> None:
+        """Put away what the cluster has taken from this broker, then register."""
+        core = self._core
+        core.settle_adoption(self.member.arrival(core.found()))
+        # Any of them tells this broker from another one of its number; some may be offline.
+        directory = core.log_manager.directories[0]
+        for damaged in damaged_logs(core.log_manager):
+            log.error("%s was damaged in the middle: what it lacks is fetched again", damaged)
+        registration = Registration(
+            directory_id=core.log_manager.directory_id(directory) or "",
+            continuity=continuity_found(core.environment.file_system, core.log_manager),
+        )
+        if registration.continuity is None:
+            log.info("this broker may lack what it had: its places in ISRs count no more")
+        await self.member.start(node, registration, core)
+
+    def _registered(self, epoch: int, continuity: int) -> None:
+        core = self._core
+        try:
+            write_trust(core.environment.file_system, core.log_manager, continuity)
+        except StorageError as error:
+            core.partitions.storage_failed(error)
+
+    def _log_end(self, topic_partition: TopicPartition) -> LogEnd | None:
+        kept = self._core.log_manager.get(topic_partition)
+        if kept is None:
+            return None
+        end = kept.log_end_offset
+        return LogEnd(kept.epoch_for_offset(end - 1), end)
