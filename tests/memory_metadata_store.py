@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from millstream.model.deferred import Deferred
 from millstream.model.metadata_store import (
-    ANY_VERSION,
-    BadVersionError,
     Check,
     ConnectionLossError,
     Create,
@@ -23,28 +21,20 @@ from millstream.model.metadata_store import (
     Done,
     MetadataStoreError,
     Node,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
     Operation,
     SessionEvent,
     SessionExpiredError,
-    SetData,
 )
+from millstream.sim.metadata_tree import MetadataTree, parent_of
 
 T = TypeVar("T")
 
 
-def parent_of(path: str) -> str:
-    return path.rpartition("/")[0] or "/"
-
-
-class MemoryTree:
-    """What all sessions see."""
+class MemoryTree(MetadataTree):
+    """What all sessions see, the simulator's tree; it tells its stores of changes at once."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0)}
-        self._transaction = itertools.count(1)
+        super().__init__()
         self._sessions = itertools.count(1)
         self.stores: list[MemoryMetadataStore] = []
         self.writes = 0
@@ -58,54 +48,10 @@ class MemoryTree:
         return next(self._sessions)
 
     def multi(self, operations: Sequence[Operation], session: int) -> tuple[Done, ...]:
-        before = dict(self.nodes)
-        transaction = next(self._transaction)
-        try:
-            done = tuple(self._apply(each, session, transaction) for each in operations)
-        except MetadataStoreError:
-            self.nodes = before
-            raise
+        done = super().multi(operations, session)
         self.writes += 1
         self._tell(operations)
         return done
-
-    def _apply(self, operation: Operation, session: int, transaction: int) -> Done:
-        path = operation.path
-        match operation:
-            case Create():
-                if parent_of(path) not in self.nodes:
-                    raise NoNodeError(path)
-                if path in self.nodes:
-                    raise NodeExistsError(path)
-                owner = session if operation.ephemeral else 0
-                self.nodes[path] = Node(operation.data, 0, transaction, owner)
-                return Done(0, transaction)
-            case SetData():
-                node = self._expect(path, operation.version)
-                self.nodes[path] = replace(node, data=operation.data, version=node.version + 1)
-                return Done(node.version + 1, node.creation_id)
-            case Delete():
-                self._expect(path, operation.version)
-                if any(parent_of(each) == path for each in self.nodes if each != "/"):
-                    raise NotEmptyError(path)
-                del self.nodes[path]
-                return Done(-1, -1)
-            case Check():
-                node = self._expect(path, operation.version)
-                return Done(node.version, node.creation_id)
-
-    def _expect(self, path: str, version: int) -> Node:
-        node = self.nodes.get(path)
-        if node is None:
-            raise NoNodeError(path)
-        if version not in (ANY_VERSION, node.version):
-            raise BadVersionError(path)
-        return node
-
-    def end_session(self, session: int) -> None:
-        gone = [path for path, node in self.nodes.items() if node.owner == session]
-        if gone:
-            self.multi([Delete(path) for path in gone], 0)
 
     def _tell(self, operations: Sequence[Operation]) -> None:
         changed: dict[str, None] = {}
@@ -145,26 +91,13 @@ class MemoryMetadataStore:
         self._session_watchers.append(callback)
 
     def get(self, path: str) -> Deferred[Node]:
-        return self._answer(path, lambda: self._node(path))
+        return self._answer(path, lambda: self._tree.get(path))
 
     def children(self, path: str) -> Deferred[tuple[str, ...]]:
-        def names() -> tuple[str, ...]:
-            self._node(path)
-            found = (each for each in self._tree.nodes if each != "/" and parent_of(each) == path)
-            return tuple(sorted(each.rpartition("/")[2] for each in found))
-
-        return self._answer(path, names)
+        return self._answer(path, lambda: self._tree.children(path))
 
     def tree(self, path: str) -> Deferred[Mapping[str, Node]]:
-        below = path.rstrip("/") + "/"
-        return self._answer(
-            path,
-            lambda: {
-                each: node
-                for each, node in sorted(self._tree.nodes.items())
-                if each == path or each.startswith(below)
-            },
-        )
+        return self._answer(path, lambda: self._tree.below(path))
 
     def multi(self, operations: Sequence[Operation]) -> Deferred[tuple[Done, ...]]:
         loss = self.losses.pop(0) if self.losses else None
@@ -219,12 +152,6 @@ class MemoryMetadataStore:
     def _emit(self, event: SessionEvent) -> None:
         for callback in tuple(self._session_watchers):
             callback(event)
-
-    def _node(self, path: str) -> Node:
-        node = self._tree.nodes.get(path)
-        if node is None:
-            raise NoNodeError(path)
-        return node
 
     def _answer(self, path: str, work: Callable[[], T]) -> Deferred[T]:
         if self._session == 0:
