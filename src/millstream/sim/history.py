@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import accumulate
 from typing import TypeAlias
 
 Place: TypeAlias = tuple[str, int]
@@ -73,8 +74,10 @@ class GroupOffset:
     place: Place
     offset: int
     step: Step
-    asked: int = 0
-    """Of SEEN: how many steps were known when it was asked for."""
+    at: float
+    """When it was known, or sent, by a clock that all clients share."""
+    asked: float = 0.0
+    """Of SEEN: when it was asked for."""
 
 
 class Kind(Enum):
@@ -247,38 +250,34 @@ def _check_polls(history: History) -> Iterator[Anomaly]:
             yield Anomaly(Kind.SKIPPED, text)
 
 
-class _Floor:
-    """The highest offset that a group is known to have, by the number of steps known."""
-
-    def __init__(self) -> None:
-        self._steps: list[int] = []
-        self._offsets: list[int] = []
-        self.highest_sent = 0
-
-    def raise_to(self, offset: int, step: int) -> None:
-        if not self._offsets or offset > self._offsets[-1]:
-            self._steps.append(step)
-            self._offsets.append(offset)
-
-    def at(self, steps: int) -> int:
-        """Return what was known when so many steps were."""
-        index = bisect_left(self._steps, steps)
-        return self._offsets[index - 1] if index else 0
-
-
 def _check_group_offsets(history: History) -> Iterator[Anomaly]:
     """Whoever asks is told no less than was acknowledged or told before, and no more than sent."""
-    floors: dict[tuple[str, Place], _Floor] = defaultdict(_Floor)
-    for number, event in enumerate(history.group_offsets):
-        known = floors[event.group, event.place]
-        who = f"{event.group} at {event.place}"
-        if event.step is Step.SENT:
-            known.highest_sent = max(known.highest_sent, event.offset)
-            continue
-        if event.step is Step.SEEN and event.offset < (floor := known.at(event.asked)):
-            text = f"{who} had committed {floor}, and was told {event.offset}"
-            yield Anomaly(Kind.GROUP_OFFSET_BACK, text)
-        if event.step is Step.SEEN and event.offset > known.highest_sent:
-            text = f"{who} sent at most {known.highest_sent}, and was told {event.offset}"
-            yield Anomaly(Kind.GROUP_OFFSET_AHEAD, text)
-        known.raise_to(event.offset, number)
+    steps: dict[tuple[str, Place], list[GroupOffset]] = defaultdict(list)
+    for each in history.group_offsets:
+        steps[each.group, each.place].append(each)
+    for (group, place), of_one in steps.items():
+        sent = _Rising(each for each in of_one if each.step is Step.SENT)
+        known = _Rising(each for each in of_one if each.step is not Step.SENT)
+        for each in of_one:
+            if each.step is not Step.SEEN:
+                continue
+            floor, ceiling = known.before(each.asked), sent.before(each.at)
+            if each.offset < floor:
+                text = f"{group} at {place} had committed {floor}, and was told {each.offset}"
+                yield Anomaly(Kind.GROUP_OFFSET_BACK, text)
+            if each.offset > ceiling:
+                text = f"{group} at {place} sent at most {ceiling}, and was told {each.offset}"
+                yield Anomaly(Kind.GROUP_OFFSET_AHEAD, text)
+
+
+class _Rising:
+    """The highest offset of some steps, by time."""
+
+    def __init__(self, steps: Iterable[GroupOffset]) -> None:
+        ordered = sorted(steps, key=lambda each: each.at)
+        self._times = [each.at for each in ordered]
+        self._highest = list(accumulate((each.offset for each in ordered), max))
+
+    def before(self, moment: float) -> int:
+        index = bisect_left(self._times, moment)
+        return self._highest[index - 1] if index else 0

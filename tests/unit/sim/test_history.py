@@ -90,18 +90,19 @@ def group(*steps: GroupOffset) -> str:
     return found(made)
 
 
+def told(offset: int, asked: float, at: float = 9.0) -> GroupOffset:
+    return GroupOffset("g", PLACE, offset, Step.SEEN, at, asked)
+
+
 def test_a_group_is_told_no_less_than_was_acknowledged() -> None:
-    sent, told = GroupOffset("g", PLACE, 5, Step.SENT), GroupOffset("g", PLACE, 5, Step.SEEN, 1)
-    acknowledged = GroupOffset("g", PLACE, 5, Step.ACKNOWLEDGED)
-    assert group(sent, acknowledged, GroupOffset("g", PLACE, 5, Step.SEEN, 2)) == ""
-    assert group(sent, acknowledged, GroupOffset("g", PLACE, 4, Step.SEEN, 1)) == ""
-    assert "had committed 5, and was told 4" in group(
-        sent, acknowledged, GroupOffset("g", PLACE, 4, Step.SEEN, 2)
-    )
-    assert "had committed 5, and was told 0" in group(
-        sent, told, GroupOffset("g", PLACE, 0, Step.SEEN, 2)
-    )
-    assert "sent at most 5, and was told 6" in group(sent, GroupOffset("g", PLACE, 6, Step.SEEN, 1))
+    sent = GroupOffset("g", PLACE, 5, Step.SENT, 1.0)
+    acknowledged = GroupOffset("g", PLACE, 5, Step.ACKNOWLEDGED, 2.0)
+    assert group(sent, acknowledged, told(5, 3.0)) == ""
+    assert group(acknowledged, told(4, 1.5), sent) == "", "in whatever order it was taken down"
+    assert "had committed 5, and was told 4" in group(sent, acknowledged, told(4, 3.0))
+    assert "had committed 5, and was told 0" in group(sent, told(5, 1.5, 2.0), told(0, 3.0))
+    assert "sent at most 5, and was told 6" in group(sent, told(6, 1.5))
+    assert "sent at most 0, and was told 5" in group(sent, told(5, 0.1, 0.5))
 
 
 def test_the_kinds_are_told_apart() -> None:
