@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
-import re
-import sys
-import time
-from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Sequence
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from millstream.cli.arguments import DEFAULT_BOOTSTRAP, Bootstrap, UsageError, connect
+from millstream.cli.arguments import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    UsageError,
+    bytes_per_second,
+    connect,
+)
+from millstream.cli.cluster_mover import Mover
 from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
-from millstream.cli.output import human_bytes, print_rows
+from millstream.cli.output import counted, human_bytes, print_json, print_rows
 from millstream.client.cluster import Cluster
 from millstream.client.placement import Placement, bytes_to_copy, plan_placement
-from millstream.client.replicas import ClusterView, list_moves, move_partitions, view_cluster
+from millstream.client.replicas import (
+    ClusterView,
+    Moving,
+    list_moves,
+    move_partitions,
+    view_cluster,
+)
+from millstream.client.throttle import lift_throttle, plan_throttle, set_throttle
 from millstream.model.errors import ErrorCode
-from millstream.model.topic import TopicPartition
 
-if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
-
-_LOOK_EVERY_S: Final = 0.3
 _AT_ONCE: Final = 20
 
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]?)B?(?:/s)?")
-_UNITS: Final = {"": 1, "k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
+_Throttle: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATE",
+        help="With --execute: at most so many bytes per second from and to each broker, as "
+        "50MB/s; replicas that are in sync are not limited. Lifted at the end.",
+    ),
+]
+_Verify: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--verify",
+        help="Show what still moves (exit code 1); when nothing does, lift limits that a move "
+        "left behind, also those of kafka-reassign-partitions.",
+    ),
+]
 
 
 def reassign(
@@ -47,43 +67,68 @@ def reassign(
     cancel: Annotated[
         bool, typer.Option("--cancel", help="Cancel every move that is under way.")
     ] = False,
-    throttle: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RATE",
-            help="Begin moves so that no more than this is copied on average, as 10MB/s. A "
-            "partition is copied at full speed.",
-        ),
-    ] = None,
+    verify: _Verify = False,
+    throttle: _Throttle = None,
     at_once: Annotated[
         int, typer.Option(min=1, help="Partitions that move at the same time.")
     ] = _AT_ONCE,
+    as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Spread replicas evenly over brokers: onto new ones, off those left out of --brokers."""
-    rate = None if throttle is None else _bytes_per_second(throttle)
+    if execute + cancel + verify > 1:
+        raise UsageError("--execute, --cancel and --verify are three different things")
+    rate = None if throttle is None else bytes_per_second(throttle, "--throttle")
     with connect(bootstrap) as cluster:
         if cancel:
             _cancel(cluster)
             return
+        if verify:
+            _verify(cluster)
+            return
         view = view_cluster(cluster)
         plan, total = _plan(view, topics, _ids(brokers, view))
-        if not plan:
+        if as_json:
+            print_json(_as_json(view, plan, total))
+        elif plan:
+            _show(view, plan, total)
+        else:
             print("nothing to move: the replicas are where they should be")
+        if not execute or not plan:
+            if plan and not as_json:
+                print("nothing was moved; --execute does it")
             return
-        _show(view, plan, total)
-        if not execute:
-            print("nothing was moved; --execute does it")
-            return
-        _Mover(cluster, view, plan, rate=rate, at_once=at_once).run()
-    print(f"moved {len(plan)} partitions, {human_bytes(total)} copied")
+        _execute(cluster, view, plan, rate=rate, at_once=at_once)
+    if not as_json:
+        print(f"moved {counted(len(plan), 'partition')}, {human_bytes(total)} copied")
 
 
-def _bytes_per_second(text: str) -> float:
-    match = _RATE.fullmatch(text)
-    if match is None or float(match[1]) == 0:
-        raise typer.BadParameter(f"{text!r} is no rate like 10MB/s", param_hint="--throttle")
-    return float(match[1]) * _UNITS[match[2]]
+def _execute(
+    cluster: Cluster, view: ClusterView, plan: Placement, *, rate: int | None, at_once: int
+) -> None:
+    """Move, under a limit if there is one, and lift it in the end.
+
+    What was begun goes on without this process, so its limit stays when this one ends before.
+    """
+    present = {each.place: each.replicas for each in view.partitions}
+    mover = Mover(cluster, view, plan, at_once=at_once)
+    limits = plan_throttle(present, plan)
+    try:
+        if rate is not None:
+            set_throttle(cluster, limits, rate)
+        mover.run()
+    except BaseException:
+        if mover.begun:
+            lifting = "" if rate is None else " and lifts the limit in the end"
+            complain(
+                "the moves that were begun go on; millstream cluster reassign --verify looks "
+                f"after them{lifting}"
+            )
+        elif rate is not None:
+            lift_throttle(cluster, limits.brokers, limits.leader_replicas)
+        raise
+    if rate is not None:
+        lift_throttle(cluster, limits.brokers, limits.leader_replicas)
 
 
 def _ids(text: str | None, view: ClusterView) -> list[int]:
@@ -130,7 +175,24 @@ def _show(view: ClusterView, plan: Placement, total: int) -> None:
         ],
         {"partition": "partition", "from": "from", "to": "to", "size": "size"},
     )
-    print(f"{len(plan)} partitions to move, {human_bytes(total)} to copy")
+    print(f"{counted(len(plan), 'partition')} to move, {human_bytes(total)} to copy")
+
+
+def _as_json(view: ClusterView, plan: Placement, total: int) -> dict[str, object]:
+    present = {each.place: each for each in view.partitions}
+    return {
+        "partitions": [
+            {
+                "topic": place.topic,
+                "partition": place.partition,
+                "from": list(present[place].replicas),
+                "to": list(target),
+                "bytes": present[place].size_bytes,
+            }
+            for place, target in sorted(plan.items())
+        ],
+        "bytes_to_copy": total,
+    }
 
 
 def _cancel(cluster: Cluster) -> None:
@@ -147,122 +209,34 @@ def _cancel(cluster: Cluster) -> None:
         print("nothing moves")
     if failed:
         raise typer.Exit(FAILED)
+    _lift_all(cluster)
 
 
-class _Mover:
-    """Begins moves a few at a time and waits until all have ended."""
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        view: ClusterView,
-        plan: Placement,
-        *,
-        rate: float | None,
-        at_once: int,
-    ) -> None:
-        self._cluster = cluster
-        present = {each.place: each for each in view.partitions}
-        self._cost = {
-            place: bytes_to_copy(
-                {place: present[place].replicas},
-                {place: target},
-                {place: present[place].size_bytes},
-            )
-            for place, target in plan.items()
-        }
-        self._waiting = dict(sorted(plan.items()))
-        self._moving: dict[TopicPartition, Sequence[int]] = {}
-        self._rate = rate
-        self._at_once = at_once
-        self._begun_bytes = 0
-
-    def run(self) -> None:
-        """Move everything; CommandFailedError when a move is refused."""
-        started = time.monotonic()
-        with _MovesBar(sum(self._cost.values()), len(self._cost)) as bar:
-            while self._waiting or self._moving:
-                self._begin(time.monotonic() - started)
-                time.sleep(_LOOK_EVERY_S)
-                for place in self._ended():
-                    bar.advance(self._cost[place])
-
-    def _begin(self, elapsed_s: float) -> None:
-        batch: dict[TopicPartition, Sequence[int]] = {}
-        for place, target in list(self._waiting.items()):
-            if len(self._moving) + len(batch) >= self._at_once:
-                break
-            if self._rate is not None and self._begun_bytes > self._rate * elapsed_s:
-                break
-            batch[place] = target
-            self._begun_bytes += self._cost[place]
-            del self._waiting[place]
-        if not batch:
-            return
-        for place, error in move_partitions(self._cluster, batch).items():
-            if error is not None:
-                raise CommandFailedError(f"{place}: {sentence(error)}")
-        self._moving.update(batch)
-
-    def _ended(self) -> list[TopicPartition]:
-        still: Mapping[TopicPartition, object] = {
-            each.place: each for each in list_moves(self._cluster)
-        }
-        ended = [place for place in self._moving if place not in still]
-        for place in ended:
-            del self._moving[place]
-        return ended
-
-
-class _MovesBar:
-    """A bar on standard error, where that is a terminal."""
-
-    def __init__(self, total_bytes: int, partitions: int) -> None:
-        self._bar: Bar | None = None
-        self._done = 0
-        self._partitions = partitions
-        if sys.stderr.isatty():
-            self._bar = _new_bar()
-            self._task = self._bar.add_task("", total=max(1, total_bytes), done=0, all=partitions)
-
-    def advance(self, moved_bytes: int) -> None:
-        """Count a partition that has moved."""
-        self._done += 1
-        if self._bar is not None:
-            self._bar.update(self._task, advance=moved_bytes, done=self._done)
-
-    def __enter__(self) -> _MovesBar:
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-
-def _new_bar() -> Bar:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
+def _verify(cluster: Cluster) -> None:
+    moving = list_moves(cluster)
+    if not moving:
+        print("nothing moves")
+        _lift_all(cluster)
+        return
+    print_rows(
+        [_move_row(each) for each in sorted(moving, key=lambda move: move.place)],
+        {"partition": "partition", "replicas": "replicas", "adding": "adding", "off": "removing"},
     )
+    print(f"{counted(len(moving), 'partition')} on the way to other brokers")
+    raise typer.Exit(FAILED)
 
-    return Progress(
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TextColumn("{task.fields[done]} of {task.fields[all]} partitions"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
+
+def _move_row(move: Moving) -> dict[str, str | int | float | bool | list[int] | None]:
+    return {
+        "partition": str(move.place),
+        "replicas": list(move.replicas),
+        "adding": list(move.adding),
+        "off": list(move.removing),
+    }
+
+
+def _lift_all(cluster: Cluster) -> None:
+    """Lift what a reassignment that was interrupted has left, ours or that of Kafka's tool."""
+    metadata = cluster.metadata()
+    if lift_throttle(cluster, sorted(metadata.brokers), sorted(metadata.topics)):
+        print("the limits on replication are lifted")

@@ -1,0 +1,204 @@
+"""Replicas that catch up under a rate limit, on three real brokers: what is limited stays behind
+what is not, and goes on when the limit goes. Nothing here looks at a clock.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from tests.cluster_processes import ClusterProcesses
+
+from millstream.client import Producer
+from millstream.client.cluster import Cluster
+from millstream.client.configs import Resource, ResourceType, alter_configs, describe_configs
+from millstream.client.log_dirs import describe_directories
+from millstream.client.replicas import list_moves, move_partitions
+from millstream.client.throttle import (
+    FOLLOWER_RATE,
+    FOLLOWER_REPLICAS,
+    LEADER_RATE,
+    LEADER_REPLICAS,
+    lift_throttle,
+    plan_throttle,
+    set_throttle,
+)
+from millstream.client.topics import NewTopic, create_topics
+from millstream.model.topic import TopicPartition
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
+
+RECORD = b"x" * 100_000
+RECORDS = 160
+SIZE = RECORDS * len(RECORD)
+RATE = 500_000
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+    settings = {"default.replication.factor": "1", "replica.fetch.max.bytes": "200000"}
+    with ClusterProcesses(tmp_path_factory.mktemp("cluster"), settings=settings) as started:
+        yield started
+
+
+def fill(cluster: ClusterProcesses, topic: str) -> TopicPartition:
+    """Make a topic whose one replica is on broker 1 and holds SIZE bytes."""
+    with Cluster.at(cluster.bootstrap) as client:
+        outcomes = create_topics(client, [NewTopic(topic, assignments={0: [1]})])
+        assert outcomes == {topic: None}
+    with Producer(bootstrap_servers=cluster.bootstrap, linger_ms=5) as producer:
+        for future in [producer.send(topic, RECORD) for _ in range(RECORDS)]:
+            future.result(60)
+    return TopicPartition(topic, 0)
+
+
+def copied(client: Cluster, place: TopicPartition, broker: int) -> int:
+    """Return how many bytes of a partition a broker has."""
+    return sum(
+        replica.size_bytes
+        for directory in describe_directories(client)
+        if directory.broker_id == broker
+        for replica in directory.replicas
+        if replica.topic_partition == place
+    )
+
+
+def rates(client: Cluster) -> dict[int, list[str | None]]:
+    return {
+        broker: [
+            each.value
+            for each in describe_configs(
+                client, Resource(ResourceType.BROKER, str(broker)), [LEADER_RATE, FOLLOWER_RATE]
+            )
+        ]
+        for broker in (1, 2, 3)
+    }
+
+
+@pytest.mark.parametrize("side", ["leader", "follower"])
+def test_one_under_a_limit_stays_behind_one_that_is_not(
+    cluster: ClusterProcesses, side: str
+) -> None:
+    held, free = fill(cluster, f"held-{side}"), fill(cluster, f"free-{side}")
+    broker, rate, names = (
+        (1, LEADER_RATE, LEADER_REPLICAS)
+        if side == "leader"
+        else (2, FOLLOWER_RATE, FOLLOWER_REPLICAS)
+    )
+    with Cluster.at(cluster.bootstrap) as client:
+        resource = Resource(ResourceType.BROKER, str(broker))
+        topic = Resource(ResourceType.TOPIC, held.topic)
+        alter_configs(client, topic, values={names: f"0:{broker}"})
+        alter_configs(client, resource, values={rate: str(RATE)})
+        assert move_partitions(client, {held: [1, 2], free: [1, 2]}) == {held: None, free: None}
+        cluster.wait_for(free.topic, {1, 2})
+        assert copied(client, free, 2) >= SIZE
+        assert copied(client, held, 2) < SIZE // 2
+        assert [each.place for each in list_moves(client)] == [held]
+        alter_configs(client, resource, delete=[rate])
+        cluster.wait_for(held.topic, {1, 2})
+        assert copied(client, held, 2) == copied(client, held, 1)
+        alter_configs(client, topic, delete=[names])
+
+
+def test_the_client_limits_both_sides_and_lifts_all(cluster: ClusterProcesses) -> None:
+    place = fill(cluster, "planned")
+    with Cluster.at(cluster.bootstrap) as client:
+        limits = plan_throttle({place: (1,)}, {place: (2, 3)})
+        assert limits.brokers == (1, 2, 3)
+        set_throttle(client, limits, RATE)
+        assert set(map(tuple, rates(client).values())) == {(str(RATE), str(RATE))}
+        topic = Resource(ResourceType.TOPIC, place.topic)
+        listed = describe_configs(client, topic, [LEADER_REPLICAS, FOLLOWER_REPLICAS])
+        assert {each.name: each.value for each in listed} == {
+            LEADER_REPLICAS: "0:1",
+            FOLLOWER_REPLICAS: "0:2,0:3",
+        }
+        assert lift_throttle(client, limits.brokers, [place.topic])
+        assert not lift_throttle(client, limits.brokers, [place.topic])
+        assert set(map(tuple, rates(client).values())) == {()}
+
+
+def reassign(cluster: ClusterProcesses, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "millstream.cli.main", "cluster", "reassign"]
+    return subprocess.Popen(
+        [*command, "-b", cluster.bootstrap, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def done(cluster: ClusterProcesses, *arguments: str) -> tuple[int, str, str]:
+    output, errors = (process := reassign(cluster, *arguments)).communicate(timeout=120)
+    return process.returncode, output, errors
+
+
+def test_a_reassignment_by_command_is_limited_and_can_be_left_alone(
+    cluster: ClusterProcesses,
+) -> None:
+    place = fill(cluster, "by-command")
+    code, planned, _ = done(cluster, place.topic, "--brokers", "3", "--json")
+    assert code == 0
+    plan = json.loads(planned)
+    assert plan["bytes_to_copy"] >= SIZE
+    assert plan["partitions"][0]["to"] == [3]
+    process = reassign(cluster, place.topic, "--brokers", "3", "--execute", "--throttle", "500K/s")
+    with process:
+        with Cluster.at(cluster.bootstrap) as client:
+            cluster.until(lambda: bool(list_moves(client)), "a move")
+            assert rates(client)[1] == [str(500 << 10)] * 2
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "--verify" in errors
+    code, moving, _ = done(cluster, "--verify")
+    assert code == 1
+    assert "by-command-0" in moving
+    with Cluster.at(cluster.bootstrap) as client:
+        assert copied(client, place, 3) < SIZE
+        for broker in (1, 3):
+            alter_configs(
+                client,
+                Resource(ResourceType.BROKER, str(broker)),
+                values={LEADER_RATE: "100000000", FOLLOWER_RATE: "100000000"},
+            )
+        cluster.until(lambda: not list_moves(client), "the end of the move")
+    code, said, _ = done(cluster, "--verify")
+    assert code == 0
+    assert "lifted" in said
+    with Cluster.at(cluster.bootstrap) as client:
+        assert set(map(tuple, rates(client).values())) == {()}
+        assert copied(client, place, 3) >= SIZE
+
+
+def test_a_limit_ends_with_the_reassignment(cluster: ClusterProcesses) -> None:
+    place = fill(cluster, "to-the-end")
+    code, output, errors = done(
+        cluster, place.topic, "--brokers", "2", "--execute", "--throttle", "1G/s"
+    )
+    assert code == 0, errors
+    assert "moved 1 partition" in output
+    with Cluster.at(cluster.bootstrap) as client:
+        assert set(map(tuple, rates(client).values())) == {()}
+        assert copied(client, place, 2) >= SIZE
+
+
+def test_a_cancelled_move_leaves_no_limit(cluster: ClusterProcesses) -> None:
+    place = fill(cluster, "cancelled")
+    process = reassign(cluster, place.topic, "--brokers", "2", "--execute", "--throttle", "100K/s")
+    with process:
+        with Cluster.at(cluster.bootstrap) as client:
+            cluster.until(lambda: bool(list_moves(client)), "a move")
+        code, said, _ = done(cluster, "--cancel")
+        assert code == 0
+        assert "canceled the move of cancelled-0" in said
+        process.communicate(timeout=60)
+    with Cluster.at(cluster.bootstrap) as client:
+        assert set(map(tuple, rates(client).values())) == {()}
+        assert list_moves(client) == []
+    cluster.wait_for(place.topic, {1})
