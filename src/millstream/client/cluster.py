@@ -134,9 +134,12 @@ class Cluster:
         """
         return self._connect(self._address_of(broker_id))
 
-    def dedicated_connection_to(self, broker_id: int) -> Connection:
-        """Return a new connection, which the caller may keep requests in flight on, and closes."""
-        return Connection(self._address_of(broker_id), self.settings)
+    def dedicated_connection_to(self, broker_id: int, *, overwrites: bool = False) -> Connection:
+        """Return a new connection, which the caller may keep requests in flight on, and closes.
+
+        ``overwrites``: see :class:`Connection`.
+        """
+        return Connection(self._address_of(broker_id), self.settings, overwrites=overwrites)
 
     def _address_of(self, broker_id: int) -> Address:
         if broker_id not in self._brokers:

@@ -21,6 +21,7 @@ MAX_RESPONSE_BYTES: Final = 1 << 30
 """A larger answer is refused. Memory is taken as the bytes arrive: untouched pages cost nothing."""
 
 _LARGE_READ_BYTES: Final = 1 << 20
+_MOST_KEPT_BYTES: Final = 64 << 20
 
 
 class Connection:
@@ -28,12 +29,17 @@ class Connection:
 
     ``call`` sends one request and waits for its answer. ``send`` and ``receive`` are its halves,
     for callers that keep several requests in flight; answers come in the order of the requests.
-    After an error the connection is closed and ``is_open`` is False.
+    After an error the connection is closed and ``is_open`` is False. One that ``overwrites`` puts
+    every answer where the last one lay, which is then gone: a reader of large answers is spared a
+    new stretch of memory for each.
     """
 
-    def __init__(self, address: Address, settings: ClientSettings) -> None:
+    def __init__(
+        self, address: Address, settings: ClientSettings, *, overwrites: bool = False
+    ) -> None:
         self.address = address
         self.settings = settings
+        self._memory: bytearray | None = bytearray() if overwrites else None
         self._conversation = Conversation(settings.client_id)
         self._socket = _connect(address, settings.connect_timeout_ms)
         self.is_open = True
@@ -111,7 +117,7 @@ class Connection:
             return self._read(size, deadline)
 
     def _read(self, size: int, deadline: float) -> memoryview:
-        view = memoryview(bytearray(size))
+        view = self._space(size)
         position = 0
         while position < size:
             self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
@@ -120,6 +126,13 @@ class Connection:
                 raise ConnectionResetError("it closed the connection")
             position += count
         return view
+
+    def _space(self, size: int) -> memoryview:
+        if self._memory is None or size > _MOST_KEPT_BYTES:
+            return memoryview(bytearray(size))
+        if len(self._memory) < size:
+            self._memory = bytearray(size + size // 8)
+        return memoryview(self._memory)[:size]
 
     @contextmanager
     def _closing_on_failure(self, doing: str) -> Iterator[None]:

@@ -51,6 +51,8 @@ class FetchSettings:
     max_bytes: int = 50 * 1024 * 1024
     max_partition_bytes: int = 1024 * 1024
     read_committed: bool = False
+    overwrites: bool = False
+    """What ``receive`` returned is gone at the next ``receive``: no new memory for each answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +142,9 @@ class Fetcher:
     def _send(self, leader: int, places: Iterable[TopicPartition]) -> None:
         connection = self._connections.get(leader)
         if connection is None or not connection.is_open:
-            connection = self._cluster.dedicated_connection_to(leader)
+            connection = self._cluster.dedicated_connection_to(
+                leader, overwrites=self._settings.overwrites
+            )
             self._connections[leader] = connection
         settings = self._settings
         topics: dict[str, FetchTopic] = {}

@@ -19,7 +19,7 @@ from millstream.spark.offsets import (
     resolve,
 )
 from millstream.spark.options import BoundOption, SourceOptions
-from millstream.spark.ranges import OffsetRange, split
+from millstream.spark.ranges import OffsetRange, pack, split
 from millstream.spark.topics import Topics, open_topics
 
 log = logging.getLogger(__name__)
@@ -65,6 +65,18 @@ def split_ranges(ranges: Sequence[OffsetRange], options: SourceOptions) -> list[
         min_partitions=options.min_partitions,
         max_records=options.max_records_per_partition,
     )
+
+
+def tasks_of(
+    ranges: Sequence[OffsetRange], options: SourceOptions
+) -> list[tuple[OffsetRange, ...]]:
+    """Return what each task reads: one range, or several small ones.
+
+    Where an option says how many tasks there are or how large they may be, each range has one.
+    """
+    if options.min_partitions is not None or options.max_records_per_partition is not None:
+        return [(each,) for each in ranges]
+    return pack(ranges)
 
 
 def _ranges(topics: Topics, options: SourceOptions) -> list[OffsetRange]:

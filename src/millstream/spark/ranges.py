@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
+
+FEW_TASKS: Final = 16
+"""So many ranges get a task each, however small they are."""
+PACKED_OFFSETS: Final = 10_000
+"""Small ranges share a task up to here: Spark needs longer to start a task than it takes to read
+so many records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,21 @@ def split(
     if min_partitions is None or len(whole) >= min_partitions or not whole:
         return whole
     return _cut_in_proportion(whole, min_partitions)
+
+
+def pack(ranges: Sequence[OffsetRange]) -> list[tuple[OffsetRange, ...]]:
+    """Return one tuple for each task: neighbours that are small together share one."""
+    if len(ranges) <= FEW_TASKS:
+        return [(each,) for each in ranges]
+    tasks: list[list[OffsetRange]] = []
+    offsets = PACKED_OFFSETS
+    for each in ranges:
+        offsets += each.size
+        if offsets > PACKED_OFFSETS:
+            tasks.append([])
+            offsets = each.size
+        tasks[-1].append(each)
+    return [tuple(task) for task in tasks]
 
 
 def _cut_in_proportion(whole: Sequence[OffsetRange], wanted: int) -> list[OffsetRange]:

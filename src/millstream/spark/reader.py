@@ -1,10 +1,10 @@
-"""On an executor: one offset range to Arrow record batches, about a megabyte of log each."""
+"""On an executor: offset ranges to Arrow record batches, about a megabyte of log each."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -56,23 +56,85 @@ def read_range(each: OffsetRange, rules: ReadRules, schema: pa.Schema) -> Iterat
     Raises DataLossError for offsets that are gone, KafkaError, and TimeoutError when nothing comes
     for ``poll_timeout_ms``.
     """
-    for fetched in _batches(each, rules):
-        rows = _decode(fetched, each, rules, schema)
-        if rows.num_rows:
-            yield from _in_pieces(rows)
+    return read_ranges((each,), rules, schema)
 
 
-def _batches(each: OffsetRange, rules: ReadRules) -> Iterator[Fetched]:
-    if rules.log_dirs:
-        from millstream.spark.log_files.topics import find_partition
+def read_ranges(
+    ranges: Sequence[OffsetRange], rules: ReadRules, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of ranges, one after the other, over the same connections."""
+    with RangeReader(rules) as reader:
+        for each in ranges:
+            yield from reader.read(each, schema)
 
-        directory = find_partition(rules.log_dirs, each.topic_partition)
-        if directory is not None:
-            return _from_files(directory, each, rules)
-        if not rules.kafka.bootstrap_servers:
-            _report_loss(each.topic_partition, (each.start, each.end), rules)
-            return iter(())
-    return _over_the_wire(each, rules)
+
+class RangeReader:
+    """Reads ranges one after the other; a context manager that closes its connections."""
+
+    def __init__(self, rules: ReadRules) -> None:
+        self._rules = rules
+        self._cluster: Cluster | None = None
+        self._fetcher: Fetcher | None = None
+
+    def __enter__(self) -> RangeReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close_fetcher()
+        if self._cluster is not None:
+            self._cluster.close()
+
+    def read(self, each: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a range; see :func:`read_range`."""
+        for fetched in self._batches(each):
+            rows = _decode(fetched, each, self._rules, schema)
+            if rows.num_rows:
+                yield from _in_pieces(rows)
+
+    def _batches(self, each: OffsetRange) -> Iterator[Fetched]:
+        rules = self._rules
+        if rules.log_dirs:
+            from millstream.spark.log_files.topics import find_partition
+
+            directory = find_partition(rules.log_dirs, each.topic_partition)
+            if directory is not None:
+                return _from_files(directory, each, rules)
+            if not rules.kafka.bootstrap_servers:
+                _report_loss(each.topic_partition, (each.start, each.end), rules)
+                return iter(())
+        return self._over_the_wire(each)
+
+    def _over_the_wire(self, each: OffsetRange) -> Iterator[Fetched]:
+        """Fetch a range; what is yielded is overwritten by the next."""
+        cluster, fetcher = self._connected()
+        fetcher.positions.clear()
+        fetcher.positions[each.topic_partition] = each.start
+        whole = False
+        try:
+            yield from _fetch(fetcher, each, self._rules, cluster)
+            whole = True
+        finally:
+            if not whole:
+                self._close_fetcher()  # an answer may be on its way
+
+    def _connected(self) -> tuple[Cluster, Fetcher]:
+        kafka = self._rules.kafka
+        if self._cluster is None:
+            self._cluster = connect(kafka)
+        if self._fetcher is None:
+            settings = FetchSettings(
+                max_bytes=kafka.fetch_max_bytes,
+                max_partition_bytes=kafka.fetch_max_bytes,
+                read_committed=kafka.read_committed,
+                overwrites=True,
+            )
+            self._fetcher = Fetcher(self._cluster, {}, settings)
+        return self._cluster, self._fetcher
+
+    def _close_fetcher(self) -> None:
+        if self._fetcher is not None:
+            self._fetcher.close()
+            self._fetcher = None
 
 
 def _from_files(directory: Path, each: OffsetRange, rules: ReadRules) -> Iterator[Fetched]:
@@ -92,26 +154,13 @@ def _from_files(directory: Path, each: OffsetRange, rules: ReadRules) -> Iterato
             reader.position = lost.next_offset
 
 
-def _over_the_wire(each: OffsetRange, rules: ReadRules) -> Iterator[Fetched]:
-    """Fetch a range. While Spark takes a batch the broker already prepares the next answer."""
-    place = each.topic_partition
-    settings = FetchSettings(
-        max_bytes=rules.kafka.fetch_max_bytes,
-        max_partition_bytes=rules.kafka.fetch_max_bytes,
-        read_committed=rules.kafka.read_committed,
-    )
-    with connect(rules.kafka) as cluster:
-        fetcher = Fetcher(cluster, {place: each.start}, settings)
-        try:
-            yield from _fetch(fetcher, each, rules, cluster)
-        finally:
-            fetcher.close()
-
-
 def _fetch(
     fetcher: Fetcher, each: OffsetRange, rules: ReadRules, cluster: Cluster
 ) -> Iterator[Fetched]:
-    """Yield what the broker has of the range; before it does so the next request is out."""
+    """Yield what the broker has of the range; before it does so the next request is out.
+
+    While Spark takes a batch the broker already prepares the next answer.
+    """
     place = each.topic_partition
     progress = time.monotonic()
     fetcher.request()

@@ -9,7 +9,7 @@ without it, and rows go missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -24,9 +24,10 @@ from pyspark.sql.types import StructType
 
 from millstream.model.errors import ConfigError
 from millstream.spark.options import SourceOptions, parse_options
-from millstream.spark.plan import plan_ranges
+from millstream.spark.plan import plan_ranges, tasks_of
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.schema import COLUMN_TYPES, ddl
+from millstream.spark.workers import spare_garbage_collection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +44,9 @@ class MillstreamDataSource(DataSource):
     def schema(self) -> str:
         """Return the columns; ConfigError names an option that is wrong."""
         # Spark does not say here whether the read is a stream, which allows more than a batch.
-        return ddl(parse_options(self.options, streaming=True).columns)
+        columns = parse_options(self.options, streaming=True).columns
+        spare_garbage_collection()
+        return ddl(columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader for the columns that ``schema`` names, which are all unless the user
@@ -81,11 +84,11 @@ class MillstreamDataSource(DataSource):
 
 
 class RangePartition(InputPartition):
-    """One task's offsets."""
+    """One task's offsets: ranges that it reads one after the other."""
 
-    def __init__(self, offsets: OffsetRange) -> None:
-        super().__init__(offsets)
-        self.offsets = offsets
+    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
 
 
 class TopicReader(DataSourceReader):
@@ -97,11 +100,13 @@ class TopicReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """Return one partition for each range; Spark takes a list and nothing else."""
-        return [RangePartition(each) for each in plan_ranges(self._options)]
+        """Return one partition for each task; Spark takes a list and nothing else."""
+        tasks = tasks_of(plan_ranges(self._options), self._options)
+        spare_garbage_collection()
+        return [RangePartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a range's record batches.
+        """Yield a task's record batches.
 
         Without any partition Spark calls this once all the same, with a partition of None.
         """
@@ -116,10 +121,16 @@ def read_partition(
         return iter(())
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from millstream.spark.reader import ReadRules, read_range
+    from millstream.spark.reader import ReadRules, read_ranges
 
     rules = ReadRules.of(options)
-    return read_range(partition.offsets, rules, to_arrow_schema(schema, timezone="UTC"))
+    batches = read_ranges(partition.ranges, rules, to_arrow_schema(schema, timezone="UTC"))
+    return _then_spare_garbage_collection(batches)
+
+
+def _then_spare_garbage_collection(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+    spare_garbage_collection()
 
 
 def check_schema(schema: StructType) -> None:

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.spark.options import SourceOptions
-from millstream.spark.plan import DataLossError, split_ranges, starting_offsets
+from millstream.spark.plan import DataLossError, split_ranges, starting_offsets, tasks_of
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.source import RangePartition, check_schema, read_partition
 from millstream.spark.stream_offsets import (
@@ -102,7 +102,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamOffset(latest, {}, {}).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return one partition for each range of the micro-batch."""
+        """Return one partition for each task of the micro-batch."""
         since, until = StreamOffset.from_json(start), StreamOffset.from_json(end)
         began = batch_start(since, until)
         earliest: Mapping[TopicPartition, Offset] = {}
@@ -117,7 +117,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if first < stop:
                 ranges.append(OffsetRange(place, first, stop))
         parts = split_ranges(ranges, self._options)
-        return [RangePartition(each) for each in parts]
+        return [RangePartition(task) for task in tasks_of(parts, self._options)]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: the checkpoint keeps the offsets. `progress` shows them to a consumer group."""

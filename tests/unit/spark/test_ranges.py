@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.model.topic import TopicPartition
-from millstream.spark.ranges import OffsetRange, split
+from millstream.spark.ranges import FEW_TASKS, PACKED_OFFSETS, OffsetRange, pack, split
 
 
 def ranges_of(*sizes: int) -> list[OffsetRange]:
@@ -52,3 +52,22 @@ def test_the_parts_are_the_whole(
         ends = [each.start, *(part.end for part in own)]
         assert [part.start for part in own] == ends[:-1]
         assert ends[-1] == each.end
+
+
+def test_few_ranges_have_a_task_each() -> None:
+    few = ranges_of(*[1] * FEW_TASKS)
+    assert pack(few) == [(each,) for each in few]
+
+
+@given(st.lists(st.integers(1, 2 * PACKED_OFFSETS), min_size=FEW_TASKS + 1, max_size=60))
+def test_many_small_ranges_share_tasks(chosen: list[int]) -> None:
+    ranges = ranges_of(*chosen)
+    tasks = pack(ranges)
+    assert [each for task in tasks for each in task] == ranges
+    loads = [sum(each.size for each in task) for task in tasks]
+    assert all(
+        load <= PACKED_OFFSETS or len(task) == 1 for load, task in zip(loads, tasks, strict=True)
+    )
+    assert all(
+        load + task[0].size > PACKED_OFFSETS for load, task in zip(loads, tasks[1:], strict=False)
+    )

@@ -11,6 +11,7 @@ from tests.unit.client.scripted_broker import TOPIC, ScriptedBroker
 from millstream.client.fetch import Fetched
 from millstream.model.errors import CorruptLogError
 from millstream.model.topic import TopicPartition
+from millstream.protocol.messages.api_versions import ApiVersionsRequest
 from millstream.protocol.messages.fetch import AbortedTransaction
 from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.records.compression import Codec
@@ -19,7 +20,7 @@ from millstream.spark import reader
 from millstream.spark.kafka_settings import parse_kafka_settings
 from millstream.spark.plan import DataLossError
 from millstream.spark.ranges import OffsetRange
-from millstream.spark.reader import ReadRules, read_range
+from millstream.spark.reader import RangeReader, ReadRules, read_range, read_ranges
 
 pytestmark = pytest.mark.usefixtures("each_kernel")
 
@@ -55,6 +56,30 @@ def test_a_range_is_cut_out_of_the_batches_that_hold_it(broker: ScriptedBroker) 
         broker.append(batch(0, 10))
     found = read_range(OffsetRange(PLACE, 7, 25), rules(broker.bootstrap), SCHEMA)
     assert offsets(found) == list(range(7, 25))
+
+
+def test_ranges_are_read_over_one_connection(broker: ScriptedBroker) -> None:
+    for _ in range(4):
+        broker.append(batch(0, 10))
+    ranges = [OffsetRange(PLACE, 25, 35), OffsetRange(PLACE, 0, 5), OffsetRange(PLACE, 12, 40)]
+    wanted = [*range(25, 35), *range(5), *range(12, 40)]
+    kept = list(read_ranges(ranges, rules(broker.bootstrap), SCHEMA))
+    assert offsets(iter(kept)) == wanted, "batches outlive the answers that they came from"
+    assert [row for each in kept for row in each.column("value").to_pylist()] == [
+        b"%d" % (offset % 10) for offset in wanted
+    ]
+    greetings = [each for each in broker.requests if isinstance(each, ApiVersionsRequest)]
+    assert len(greetings) == 2, "one connection to ask, one to fetch"
+
+
+def test_a_range_that_was_left_halfway_does_not_answer_the_next(broker: ScriptedBroker) -> None:
+    for _ in range(4):
+        broker.append(batch(0, 10))
+    with RangeReader(rules(broker.bootstrap)) as reading:
+        first = reading.read(OffsetRange(PLACE, 0, 40), SCHEMA)
+        next(first)
+        first.close()
+        assert offsets(reading.read(OffsetRange(PLACE, 20, 22), SCHEMA)) == [20, 21]
 
 
 def test_a_batch_that_grows_when_decompressed_is_handed_over_in_pieces(

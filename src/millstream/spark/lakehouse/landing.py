@@ -22,7 +22,8 @@ from millstream.spark.lakehouse.formats import FormatSpec, Rejected, make_format
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
 from millstream.spark.lakehouse.widening import merge
 from millstream.spark.ranges import OffsetRange
-from millstream.spark.reader import ReadRules, read_range
+from millstream.spark.reader import RangeReader, ReadRules
+from millstream.spark.workers import spare_garbage_collection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,7 +97,7 @@ class UnreadableRecordError(Exception):
 def land(ranges: Sequence[OffsetRange], landing: Landing, task: int) -> Landed:
     """Write the records of ``ranges`` to files.
 
-    Raises UnreadableRecordError, and what ``read_range`` raises.
+    Raises UnreadableRecordError, and what ``RangeReader.read`` raises.
     """
     form = make_format(landing.format)
     writer = FileWriter(landing.files, form.table_schema(), task)
@@ -104,23 +105,27 @@ def land(ranges: Sequence[OffsetRange], landing: Landing, task: int) -> Landed:
     dead = None if letters is None else FileWriter(letters, DEAD_LETTER_COLUMNS, task)
     wider: pa.Schema | None = None
     read_bytes: Counter[str] = Counter()
-    for each in ranges:
-        for batch in read_range(each, landing.read, RAW_COLUMNS):
-            read_bytes[each.topic_partition.topic] += batch.nbytes
-            decoded = form.decode(batch)
-            writer.write(decoded.rows)
-            if decoded.wider is not None:
-                wider = decoded.wider if wider is None else merge(wider, decoded.wider)
-            if decoded.rejected:
-                rejected = _dead_letters(batch, decoded.rejected)
-                if dead is None:
-                    first = rejected.slice(0, 1).to_pylist()[0]
-                    raise UnreadableRecordError(
-                        f"offset {first['offset']} of {first['topic']}-{first['partition']}: "
-                        f"{first[REASON]}"
-                    )
-                dead.write(rejected)
+    with RangeReader(landing.read) as reader:
+        for each in ranges:
+            for batch in reader.read(each, RAW_COLUMNS):
+                read_bytes[each.topic_partition.topic] += batch.nbytes
+                decoded = form.decode(batch)
+                writer.write(decoded.rows)
+                if decoded.wider is not None:
+                    wider = decoded.wider if wider is None else merge(wider, decoded.wider)
+                if decoded.rejected:
+                    _set_aside(_dead_letters(batch, decoded.rejected), dead)
     return Landed(writer.finish(), [] if dead is None else dead.finish(), wider, read_bytes)
+
+
+def _set_aside(rejected: pa.RecordBatch, dead: FileWriter | None) -> None:
+    """Write dead letters; UnreadableRecordError where there is no table for them."""
+    if dead is None:
+        first = rejected.slice(0, 1).to_pylist()[0]
+        raise UnreadableRecordError(
+            f"offset {first['offset']} of {first['topic']}-{first['partition']}: {first[REASON]}"
+        )
+    dead.write(rejected)
 
 
 def _dead_letters(batch: pa.RecordBatch, rejected: Sequence[Rejected]) -> pa.RecordBatch:
@@ -139,6 +144,7 @@ def land_on_spark(
             for number in batch.column(0).to_pylist():
                 landed = land(tasks[number], landing, number)
                 yield pa.RecordBatch.from_pydict({"landed": [landed.to_json()]})
+        spare_garbage_collection()
 
     numbers = spark.range(0, len(tasks), 1, len(tasks))
     return [
