@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Final, TypeAlias, cast
 
 import typer
 
+from millstream.cli.reaching import PATIENCE_MS, wait_for_a_broker
 from millstream.client import Admin
 from millstream.client.cluster import Cluster
 from millstream.client.settings import Address, ClientSettings, parse_bootstrap_servers
@@ -39,6 +41,15 @@ Bootstrap: TypeAlias = Annotated[
         help="Brokers to ask first.",
     ),
 ]
+Timeout: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--timeout",
+        metavar="TIME",
+        help="How long to wait for brokers, as 30s.",
+        show_default="10s; 1s where all refuse connections",
+    ),
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 Configs: TypeAlias = Annotated[
     list[str] | None,
@@ -46,25 +57,39 @@ Configs: TypeAlias = Annotated[
 ]
 
 
-def connect(bootstrap: str) -> Cluster:
-    """Return the cluster that a ``--bootstrap-server`` names; nothing is sent yet."""
-    addresses = _addresses(bootstrap)
-    return Cluster(ClientSettings(bootstrap_servers=addresses, client_id="millstream-cli"))
+def connect(bootstrap: str, timeout: str | None = None) -> Cluster:
+    """Return the cluster that a ``--bootstrap-server`` names, once something listens there.
+
+    ``timeout`` is the text of ``--timeout``.
+    """
+    addresses = _reached(bootstrap, timeout)
+    settings = ClientSettings(bootstrap_servers=addresses, client_id="millstream-cli")
+    if timeout is not None:
+        wait_ms = duration_ms(timeout, "--timeout")
+        settings = replace(settings, connect_timeout_ms=wait_ms, request_timeout_ms=wait_ms)
+    return Cluster(settings)
 
 
-def bootstrap_servers(bootstrap: str) -> str:
-    """Return what a ``--bootstrap-server`` names, once it is sure that it names something."""
-    _addresses(bootstrap)
+def bootstrap_servers(bootstrap: str, timeout: str | None = None) -> str:
+    """Return what a ``--bootstrap-server`` names, once something listens there."""
+    _reached(bootstrap, timeout)
     return bootstrap
 
 
-def open_admin(bootstrap: str) -> Admin:
+def open_admin(bootstrap: str, timeout: str | None = None) -> Admin:
     """Return an administrator of the cluster that a ``--bootstrap-server`` names."""
     return Admin(
-        bootstrap_servers=bootstrap_servers(bootstrap),
+        bootstrap_servers=bootstrap_servers(bootstrap, timeout),
         client_id="millstream-cli",
-        default_api_timeout_ms=WAIT_MS,
+        default_api_timeout_ms=WAIT_MS if timeout is None else duration_ms(timeout, "--timeout"),
     )
+
+
+def _reached(bootstrap: str, timeout: str | None) -> tuple[Address, ...]:
+    addresses = _addresses(bootstrap)
+    patience_ms = PATIENCE_MS if timeout is None else duration_ms(timeout, "--timeout")
+    wait_for_a_broker(addresses, patience_ms)
+    return addresses
 
 
 def _addresses(bootstrap: str) -> tuple[Address, ...]:

@@ -12,6 +12,7 @@ from millstream.cli.arguments import (
     AsJson,
     Bootstrap,
     Configs,
+    Timeout,
     UsageError,
     connect,
     key_values,
@@ -85,9 +86,11 @@ def _joining(connect_string: str, brokers: int) -> str:
 
 
 @app.command()
-def describe(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
+def describe(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, timeout: Timeout = None, as_json: AsJson = False
+) -> None:
     """Show the controller, the brokers, and what is not fully replicated."""
-    with connect(bootstrap) as cluster:
+    with connect(bootstrap, timeout) as cluster:
         view = view_cluster(cluster)
     if as_json:
         print_json(_as_json(view))
@@ -192,11 +195,12 @@ def elect(
         ),
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = None,
 ) -> None:
     """Give leaderships back to the preferred replicas, or elect where nobody can lead."""
     if unclean and not places:
         raise UsageError("--unclean may lose records: name the topics or partitions")
-    with connect(bootstrap) as cluster:
+    with connect(bootstrap, timeout) as cluster:
         wanted = _places(cluster, places) if places else None
         outcomes = elect_leaders(cluster, UNCLEAN if unclean else PREFERRED, wanted)
     failed = False
@@ -227,12 +231,14 @@ def _places(cluster: Cluster, words: list[str]) -> list[TopicPartition]:
 
 
 @app.command()
-def doctor(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
+def doctor(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, timeout: Timeout = None, as_json: AsJson = False
+) -> None:
     """Say in plain sentences which partitions are at risk, and why.
 
     The exit code is 1 when something is broken now.
     """
-    with connect(bootstrap) as cluster:
+    with connect(bootstrap, timeout) as cluster:
         view = view_cluster(cluster)
         moves = list_moves(cluster) if view.controller_id in view.brokers else []
     findings = diagnose(view, moves)

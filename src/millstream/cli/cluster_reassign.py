@@ -11,6 +11,7 @@ from millstream.cli.arguments import (
     DEFAULT_BOOTSTRAP,
     AsJson,
     Bootstrap,
+    Timeout,
     UsageError,
     bytes_per_second,
     connect,
@@ -74,12 +75,13 @@ def reassign(
     ] = _AT_ONCE,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = None,
 ) -> None:
     """Spread replicas evenly over brokers: onto new ones, off those left out of --brokers."""
     if execute + cancel + verify > 1:
         raise UsageError("--execute, --cancel and --verify are three different things")
     rate = None if throttle is None else bytes_per_second(throttle, "--throttle")
-    with connect(bootstrap) as cluster:
+    with connect(bootstrap, timeout) as cluster:
         if cancel:
             _cancel(cluster)
             return

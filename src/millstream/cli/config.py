@@ -10,6 +10,7 @@ from millstream.cli.arguments import (
     DEFAULT_BOOTSTRAP,
     AsJson,
     Bootstrap,
+    Timeout,
     UsageError,
     key_values,
     open_admin,
@@ -42,10 +43,11 @@ def describe(
     ] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = None,
 ) -> None:
     """Show settings, their values and sources."""
     resource = _resource(topic, broker, broker_defaults)
-    with open_admin(bootstrap) as admin:
+    with open_admin(bootstrap, timeout) as admin:
         settings = admin.describe_configs([resource])[resource].get()
     rows: list[Row] = [
         {
@@ -70,12 +72,13 @@ def alter(
     broker: OfBroker = None,
     broker_defaults: OfBrokers = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = None,
 ) -> None:
     """Set settings; those not named stay as they are."""
     resource = _resource(topic, broker, broker_defaults)
     values = key_values(items, "KEY=VALUE")
     changes = [Change(name, value) for name, value in values.items()]
-    with open_admin(bootstrap) as admin:
+    with open_admin(bootstrap, timeout) as admin:
         admin.incremental_alter_configs({resource: changes})[resource].get()
     print(f"altered {resource}: {', '.join(values)}")
 
@@ -87,11 +90,12 @@ def delete(
     broker: OfBroker = None,
     broker_defaults: OfBrokers = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = None,
 ) -> None:
     """Unset settings: they fall back to the broker's or to Kafka's defaults."""
     resource = _resource(topic, broker, broker_defaults)
     changes = [Change(name, None, Operation.DELETE) for name in names]
-    with open_admin(bootstrap) as admin:
+    with open_admin(bootstrap, timeout) as admin:
         admin.incremental_alter_configs({resource: changes})[resource].get()
     print(f"altered {resource}: {', '.join(names)} unset")
 

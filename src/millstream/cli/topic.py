@@ -12,6 +12,7 @@ from millstream.cli.arguments import (
     AsJson,
     Bootstrap,
     Configs,
+    Timeout,
     UsageError,
     key_values,
     open_admin,
@@ -61,12 +62,13 @@ def create(
         bool, typer.Option("--if-not-exists", help="An existing topic is no error.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = None,
 ) -> None:
     """Create topics."""
     configs = key_values(settings, "--config")
     wanted = [NewTopic(name, partitions, replication_factor, configs) for name in names]
     tolerated = {ErrorCode.TOPIC_ALREADY_EXISTS} if if_not_exists else set()
-    with open_admin(bootstrap) as admin:
+    with open_admin(bootstrap, timeout) as admin:
         outcomes = admin.create_topics(wanted)
     _report(outcomes, "created", tolerated)
 
@@ -78,9 +80,10 @@ def list_(
     ] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = None,
 ) -> None:
     """List topics."""
-    with open_admin(bootstrap) as admin:
+    with open_admin(bootstrap, timeout) as admin:
         names = admin.list_topics(include_internal=internal)
         # A topic may be deleted in between.
         found = [each.value for each in admin.describe_topics(names).values() if each.value]
@@ -107,10 +110,13 @@ def list_(
 
 @app.command()
 def describe(
-    names: Names, as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+    names: Names,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = None,
 ) -> None:
     """Show partitions, leaders, offsets, sizes and settings of topics."""
-    with open_admin(bootstrap) as admin:
+    with open_admin(bootstrap, timeout) as admin:
         found = admin.describe_topics(names).get_all()
         described = [_describe(admin, found[name]) for name in names]
     if as_json:
@@ -187,6 +193,7 @@ def alter(
         list[str] | None, typer.Option(metavar="KEY", help="Setting to unset; may be repeated.")
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = None,
 ) -> None:
     """Give a topic more partitions or other settings."""
     values = key_values(settings, "--config")
@@ -194,7 +201,7 @@ def alter(
         raise UsageError("nothing to alter: give --partitions, --config or --delete-config")
     changes = [Change(key, value) for key, value in values.items()]
     changes += [Change(key, None, Operation.DELETE) for key in delete_config or ()]
-    with open_admin(bootstrap) as admin:
+    with open_admin(bootstrap, timeout) as admin:
         if changes:
             admin.incremental_alter_configs({Resource(ResourceType.TOPIC, name): changes}).get_all()
         if partitions is not None:
@@ -209,10 +216,11 @@ def delete(
         bool, typer.Option("--if-exists", help="A missing topic is no error.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = None,
 ) -> None:
     """Delete topics and everything in them."""
     tolerated = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if if_exists else set()
-    with open_admin(bootstrap) as admin:
+    with open_admin(bootstrap, timeout) as admin:
         outcomes = admin.delete_topics(names)
     _report(outcomes, "deleted", tolerated)
 
