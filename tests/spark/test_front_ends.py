@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyspark
@@ -17,9 +17,12 @@ from tests.broker_process import BrokerProcess
 
 from millstream.client.cluster import Cluster
 from millstream.client.groups import committed_offsets
+from millstream.client.topics import NewTopic, create_topics
 from millstream.model.topic import TopicPartition
 from millstream.records.record import Record
 from millstream.spark import read_table
+from millstream.spark.lakehouse.fan_out import FanOut, FanOutError, Work, land_works_on_spark
+from millstream.spark.lakehouse.landing import Landed
 from millstream.spark.lakehouse.load import Loader, spark_runner
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import KINDS, parse_table_name
@@ -86,6 +89,42 @@ def test_loads_with_spark_are_read_by_spark(
     rows = read_table(spark, str(settings.table))
     assert rows.where("status = 200").count() == 200
     assert rows.selectExpr("count(distinct _partition, _offset) n").collect()[0].n == 200
+
+
+def test_two_topics_into_two_tables_in_one_job(
+    spark: SparkSession,
+    broker: BrokerProcess,
+    access_log: str,
+    cluster: Cluster,
+    write: Write,
+    tmp_path: Path,
+) -> None:
+    other = f"{access_log}-other"
+    assert create_topics(cluster, [NewTopic(other, 1)]) == {other: None}
+    write(other, 0, [Record(0, 0, None, b"no access log"), Record(0, 0, None, LINE % (1, 2))])
+    settings = LoadSettings(
+        source={
+            "kafka.bootstrap.servers": broker.bootstrap,
+            "subscribe": f"{access_log},{other}",
+        },
+        table=parse_table_name(f"delta:{tmp_path / 'the lake'}/{{topic}}"),
+        format="text",
+        format_options={"pattern": "access_log"},
+        dead_letters=False,
+        driver_bytes=0,
+        group_id="",
+    )
+    jobs = []
+
+    def runner(works: Sequence[Work]) -> list[Landed | Exception]:
+        jobs.append({work.topic for work in works})
+        return land_works_on_spark(spark, works)
+
+    with pytest.raises(FanOutError, match=f"^{other}: offset 0 of {other}-0"):
+        FanOut(settings, runner).run()
+    assert jobs == [{access_log, other}]
+    assert read_table(spark, f"delta:{tmp_path / 'the lake' / access_log}").count() == 200
+    assert read_table(spark, f"delta:{tmp_path / 'the lake' / other}").count() == 0
 
 
 def test_a_query_in_between(

@@ -17,7 +17,9 @@ from millstream.cli.table_arguments import (
     existing_table,
     load_id,
     source_options,
+    tables_of,
 )
+from millstream.spark.lakehouse.table import TOPIC_FIELD
 
 if TYPE_CHECKING:
     from millstream.spark.lakehouse.audit import Audit
@@ -33,21 +35,25 @@ def audit(
 ) -> None:
     """Compare a table with its topic: ranges, gaps, doubles, and offsets without a record.
 
-    The exit code is 0 when the table holds every record up to its offsets once, and 1 otherwise.
+    With {topic} in the table's name, the table of each topic is compared. The exit code is 0 when
+    every table holds each record up to its offsets once, and 1 otherwise.
     """
     from millstream.spark.lakehouse.audit import audit as run_audit
     from millstream.spark.lakehouse.audit import sentences
     from millstream.spark.options import parse_options
 
-    found_table = existing_table(table)
-    options = parse_options(source_options(bootstrap, topic, option), streaming=True)
-    found = run_audit(options, found_table, load_id(topic, app_id))
-    problems = sentences(found)
+    audits = []
+    for each, name in tables_of(topic, table):
+        options = parse_options(source_options(bootstrap, each, option), streaming=True)
+        found = run_audit(options, existing_table(name), load_id(each, app_id))
+        audits.append((found, sentences(found)))
     if as_json:
-        print_json(_json(found, problems))
+        found_all = [_json(found, problems) for found, problems in audits]
+        print_json(found_all if TOPIC_FIELD in table else found_all[0])
     else:
-        _print(found, problems)
-    if problems:
+        for found, problems in audits:
+            _print(found, problems)
+    if any(problems for _, problems in audits):
         raise typer.Exit(FAILED)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from millstream.cli.arguments import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from millstream.cli.output import Row, print_json, print_rows
 from millstream.cli.table_arguments import (
@@ -12,7 +14,11 @@ from millstream.cli.table_arguments import (
     existing_table,
     load_id,
     source_options,
+    tables_of,
 )
+
+if TYPE_CHECKING:
+    from millstream.spark.lakehouse.lag import PartitionLag
 
 
 def lag(
@@ -27,19 +33,12 @@ def lag(
     from millstream.spark.lakehouse.lag import table_lag
     from millstream.spark.options import parse_options
 
-    found = existing_table(table)
-    options = parse_options(source_options(bootstrap, topic, option), streaming=True)
-    rows: list[Row] = [
-        {
-            "partition": str(each.topic_partition),
-            "position": each.position,
-            "end": each.end,
-            "offsets": each.offsets,
-            "rows": each.rows,
-            "seconds": round(each.seconds, 1),
-        }
-        for each in table_lag(options, found, load_id(topic, app_id))
-    ]
+    rows: list[Row] = []
+    for name, its_table in tables_of(topic, table):
+        options = parse_options(source_options(bootstrap, name, option), streaming=True)
+        lags = table_lag(options, existing_table(its_table), load_id(name, app_id))
+        rows += [_row(each) for each in lags]
+
     if as_json:
         print_json({"table": table, "partitions": rows})
         return
@@ -53,5 +52,16 @@ def lag(
             "rows": "ROWS",
             "seconds": "SECONDS",
         },
-        title=str(found.name),
+        title=table,
     )
+
+
+def _row(each: PartitionLag) -> Row:
+    return {
+        "partition": str(each.topic_partition),
+        "position": each.position,
+        "end": each.end,
+        "offsets": each.offsets,
+        "rows": each.rows,
+        "seconds": round(each.seconds, 1),
+    }

@@ -10,7 +10,13 @@ import typer
 from millstream.cli.arguments import key_values
 from millstream.cli.failures import CommandFailedError
 from millstream.model.errors import ConfigError
-from millstream.spark.lakehouse.table import Table, TableName, open_table, parse_table_name
+from millstream.spark.lakehouse.table import (
+    TOPIC_FIELD,
+    Table,
+    TableName,
+    open_table,
+    parse_table_name,
+)
 
 TableArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="TABLE", help="delta:PATH, iceberg:PATH or parquet:PATH.")
@@ -48,6 +54,16 @@ def existing_table(text: str) -> Table:
     if not table.exists():
         raise CommandFailedError(f"there is no table {text}")
     return table
+
+
+def tables_of(topics: str, table: str) -> list[tuple[str, str]]:
+    """Return topics and the tables they are in: one for each topic where the table's name says so,
+    else all of them in one.
+    """
+    if TOPIC_FIELD not in table:
+        return [(topics, table)]
+    names = [name.strip() for name in topics.split(",") if name.strip()]
+    return [(name, table.replace(TOPIC_FIELD, name)) for name in names]
 
 
 def source_options(

@@ -40,7 +40,8 @@ TOPIC = "chaos"
 PARTITIONS = 4
 BATCH = 500
 PADDING = b"x" * 60
-WORKER_PATIENCE_S = 15.0
+WORKER_PATIENCE_S = 60.0
+BATCH_PATIENCE_S = 90.0
 
 
 @dataclass(slots=True)
@@ -60,6 +61,8 @@ class Chaos:
     victims: tuple[str, ...] = ("driver", "worker", "broker")
     killed: dict[str, int] = field(default_factory=dict)
     starts: int = 0
+    log_start: int = 0
+    """Where the running driver's part of the log begins."""
     audit: dict[str, object] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -95,7 +98,9 @@ class Chaos:
 
     def _start(self, broker: BrokerProcess) -> subprocess.Popen[bytes]:
         self.starts += 1
-        with (self.directory / "load.log").open("ab") as log:
+        path = self.directory / "load.log"
+        self.log_start = path.stat().st_size if path.exists() else 0
+        with path.open("ab") as log:
             return subprocess.Popen(
                 [
                     *(sys.executable, "-m", "millstream.cli.main", "load", TOPIC),
@@ -120,6 +125,7 @@ class Chaos:
             broker.start()
             return True
         if victim == "driver":
+            self._until_batch(driver)
             os.kill(driver.pid, signal.SIGKILL)
             driver.wait()
             return True
@@ -134,6 +140,16 @@ class Chaos:
                 pass
             time.sleep(0.05)
         return False
+
+    def _until_batch(self, driver: subprocess.Popen[bytes]) -> None:
+        """Wait until a driver has committed: one that dies while its JVM starts proves nothing."""
+        deadline = time.monotonic() + BATCH_PATIENCE_S
+        while time.monotonic() < deadline and driver.poll() is None:
+            with (self.directory / "load.log").open("rb") as log:
+                log.seek(self.log_start)
+                if b"batch " in log.read():
+                    return
+            time.sleep(0.05)
 
     def _audit(self, broker: BrokerProcess) -> dict[str, object]:
         done = subprocess.run(

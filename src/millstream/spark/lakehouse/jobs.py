@@ -12,6 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from millstream.model.errors import ConfigError
+from millstream.spark.lakehouse.fan_out import (
+    FanOut,
+    FanOutError,
+    Work,
+    land_works_locally,
+    land_works_on_spark,
+)
 from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecordError, land_on_spark
 from millstream.spark.lakehouse.ledger import RecreatedTopicError
 from millstream.spark.lakehouse.load import BatchReport, Loader, local_runner
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FATAL: Final = (ConfigError, DataLossError, RecreatedTopicError, UnreadableRecordError)
+FATAL: Final = (ConfigError, DataLossError, RecreatedTopicError, UnreadableRecordError, FanOutError)
 """What trying again does not mend."""
 
 _FIRST_PAUSE_S: Final = 1.0
@@ -54,6 +61,10 @@ class SparkRunner:
     def __call__(self, tasks: Sequence[Sequence[OffsetRange]], landing: Landing) -> list[Landed]:
         """Run the tasks of one batch."""
         return land_on_spark(self.session, tasks, landing)
+
+    def run_works(self, works: Sequence[Work]) -> list[Landed | Exception]:
+        """Run the tasks of several tables' batches."""
+        return land_works_on_spark(self.session, works)
 
     def reset(self) -> None:
         """Let go of the session when it has died; the next batch starts another."""
@@ -94,9 +105,10 @@ def run_load(
 ) -> None:
     """Load, and start over from the table's ledger whenever something dies that may come back.
 
-    Without ``make_session`` everything runs in this process; ``give_back`` gets a session that is
-    not needed any more or may be dead. Raises what is FATAL at once, and the last error when there
-    is no progress in five attempts.
+    A table named with ``{topic}`` is a table for each topic, all loaded by one job. Without
+    ``make_session`` everything runs in this process; ``give_back`` gets a session that is not
+    needed any more or is dead. Raises what is FATAL at once, and the last error when there is no
+    progress in five attempts.
     """
     runner = None if make_session is None else SparkRunner(make_session, give_back)
     failures = 0
@@ -130,7 +142,10 @@ def run_load(
 
 def _loader(
     settings: LoadSettings, runner: SparkRunner | None, on_batch: Callable[[BatchReport], None]
-) -> Loader:
+) -> Loader | FanOut:
+    if settings.table.is_per_topic:
+        works = land_works_locally if runner is None else runner.run_works
+        return FanOut(settings, works, on_batch=on_batch)
     if settings.query is None:
         return Loader(settings, runner or local_runner, on_batch=on_batch)
     if runner is None:

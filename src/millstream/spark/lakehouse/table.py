@@ -1,6 +1,7 @@
 """What a kind of table must be able to do, and how a user names a table.
 
-A table is named ``delta:PATH``, ``iceberg:PATH`` or ``parquet:PATH``.
+A table is named ``delta:PATH``, ``iceberg:PATH`` or ``parquet:PATH``. Where a load writes a table
+for each topic, ``{topic}`` stands in the path.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KINDS: Final = ("delta", "iceberg", "parquet")
+TOPIC_FIELD: Final = "{topic}"
+"""Stands in a path for the name of each topic."""
 
 
 class ConcurrentLoadError(MillstreamError):
@@ -34,6 +37,11 @@ class TableName:
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.path}"
+
+    @property
+    def is_per_topic(self) -> bool:
+        """True when it stands for a table of each topic."""
+        return TOPIC_FIELD in str(self.path)
 
 
 def parse_table_name(text: str) -> TableName:

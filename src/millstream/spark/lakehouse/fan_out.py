@@ -1,0 +1,308 @@
+"""Several topics into a table each, in one job: ``delta:lake/{topic}``.
+
+Every turn looks at all topics once, plans the next batch of each table, lands all of them in one
+Spark job, and commits table by table::
+
+    ends of all topics ──► a plan for each table ──► one job ──► a commit for each table
+           ▲                                                              │
+           └──────────────────────────────────────────────────────────────┘
+
+A table keeps its own offsets, under the same names as a load of its topic alone, so it may be
+audited, maintained and carried on by itself. Topics that come later get their tables then. What is
+wrong with one topic ends that topic's load and no other one's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from millstream.model.errors import ConfigError, MillstreamError
+from millstream.spark.lakehouse.columns import schema_file_of
+from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecordError, land
+from millstream.spark.lakehouse.ledger import RecreatedTopicError
+from millstream.spark.lakehouse.load import (
+    EVOLUTIONS,
+    BatchReport,
+    Loader,
+    Plan,
+    local_runner,
+    source_options_of,
+    wait,
+)
+from millstream.spark.lakehouse.settings import LoadSettings
+from millstream.spark.lakehouse.table import TOPIC_FIELD, TableName
+from millstream.spark.lakehouse.topic_reader import TopicEnds, TopicReader
+from millstream.spark.plan import DataLossError
+from millstream.spark.ranges import OffsetRange
+from millstream.spark.topics import Topics, open_topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_FATAL: Final = {
+    kind.__name__: kind
+    for kind in (ConfigError, DataLossError, RecreatedTopicError, UnreadableRecordError)
+}
+"""What ends the load of one topic."""
+
+_SUBSCRIPTIONS: Final = frozenset(("subscribe", "subscribepattern", "assign"))
+_BY_TOPIC: Final = frozenset(("startingoffsets", "startingoffsetsbytimestamp"))
+_INFERRED: Final = frozenset(("json", "csv"))
+
+
+class FanOutError(MillstreamError):
+    """Topics whose loads ended; the text says why each did. The others are in their tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One task of a turn: ranges of one topic, for that topic's table."""
+
+    topic: str
+    number: int
+    ranges: Sequence[OffsetRange]
+    landing: Landing
+
+
+WorkRunner = Callable[[Sequence[Work]], list[Landed | Exception]]
+"""Runs the tasks of a turn; in place of a task's result stands what is wrong with its topic."""
+
+
+def land_works_locally(works: Sequence[Work]) -> list[Landed | Exception]:
+    """Run every task in this process."""
+    return [_land(work) for work in works]
+
+
+def land_works_on_spark(spark: SparkSession, works: Sequence[Work]) -> list[Landed | Exception]:
+    """Run the tasks of all tables in one Spark job."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                yield pa.RecordBatch.from_pydict(
+                    {"work": [index], "outcome": [_to_json(_land(works[index]))]}
+                )
+
+    numbers = spark.range(0, len(works), 1, len(works))
+    rows = numbers.mapInArrow(run, "work long, outcome string").collect()
+    outcomes = {row.work: _from_json(row.outcome) for row in rows}
+    return [outcomes[index] for index in range(len(works))]
+
+
+def _land(work: Work) -> Landed | Exception:
+    try:
+        return land(work.ranges, work.landing, work.number)
+    except tuple(_FATAL.values()) as error:
+        return error
+
+
+def _to_json(outcome: Landed | Exception) -> str:
+    if isinstance(outcome, Landed):
+        return json.dumps({"landed": outcome.to_json()})
+    return json.dumps({"error": type(outcome).__name__, "text": str(outcome)})
+
+
+def _from_json(text: str) -> Landed | Exception:
+    value: dict[str, str] = json.loads(text)
+    if "landed" in value:
+        return Landed.from_json(value["landed"])
+    return _FATAL.get(value["error"], MillstreamError)(value["text"])
+
+
+def settings_for(settings: LoadSettings, topic: str) -> LoadSettings:
+    """Return the load of one topic, as somebody would write it who loads that topic alone."""
+    source = {
+        name: text for name, text in settings.source.items() if name.lower() not in _SUBSCRIPTIONS
+    }
+    for name in list(source):
+        if name.lower() in _BY_TOPIC and source[name].lstrip().startswith("{"):
+            of_topic = json.loads(source.pop(name)).get(topic)
+            if of_topic is not None:
+                source[name] = json.dumps({topic: of_topic})
+    schema = settings.schema_file
+    return replace(
+        settings,
+        source={**source, "subscribe": topic},
+        table=TableName(settings.table.kind, _fill(settings.table.path, topic)),
+        schema_file=None if schema is None else _fill(schema, topic),
+    )
+
+
+def _fill(path: Path, topic: str) -> Path:
+    return Path(str(path).replace(TOPIC_FIELD, topic))
+
+
+class FanOut:
+    """A load of several topics. ``run`` returns when the ends of its start are in the tables, or,
+    with ``follow``, when it is told to stop.
+    """
+
+    def __init__(
+        self,
+        settings: LoadSettings,
+        runner: WorkRunner,
+        *,
+        on_batch: Callable[[BatchReport], None] = lambda report: None,
+    ) -> None:
+        if settings.query is not None:
+            raise ConfigError(f"a query writes to one table: leave {TOPIC_FIELD} out of its name")
+        schema = settings.schema_file
+        if schema is not None and TOPIC_FIELD not in str(schema):
+            raise ConfigError(f"each topic has columns of its own: name {TOPIC_FIELD} in {schema}")
+        self._settings = settings
+        self._runner = runner
+        self._on_batch = on_batch
+        self._options = source_options_of(settings.source)
+        self._loaders: dict[str, Loader] = {}
+        self._turns = 0
+        self.errors: dict[str, Exception] = {}
+        """Topics whose loads have ended, and why."""
+
+    def run(self, should_stop: Callable[[], bool] = lambda: False) -> None:
+        """Load. Raises FanOutError at the end when some topics' loads had to give up."""
+        with open_topics(self._options) as topics:
+            reader = TopicReader(topics, self._options)
+            goal = None if self._settings.follow else reader.ends()
+            while not should_stop():
+                started = time.monotonic()
+                report = self._turn(topics, reader, goal)
+                if report is not None:
+                    self._on_batch(report)
+                elif goal is not None:
+                    break
+                if goal is None and (report is None or not report.behind):
+                    wait(started, self._settings.freshness_ms, should_stop)
+        if self.errors:
+            lines = [f"{topic}: {error}" for topic, error in sorted(self.errors.items())]
+            raise FanOutError("; ".join(lines))
+
+    def _turn(
+        self, topics: Topics, reader: TopicReader, goal: TopicEnds | None
+    ) -> BatchReport | None:
+        """Land and commit the next batch of every table; None when there is nothing to land."""
+        started = time.monotonic()
+        plans: dict[str, Plan] = {}
+        for topic, ends in by_topic(reader.ends()).items():
+            with self._giving_up(topic):
+                loader = self._loader(topic, topics, reader, ends)
+                if loader is None:
+                    continue
+                wanted = None if goal is None else only(goal, topic)
+                plan = loader.plan(reader, ends, wanted)
+                if plan is not None:
+                    plans[topic] = plan
+        if not plans:
+            return None
+        landed = self._land(plans)
+        reports = []
+        for topic, files in landed.items():
+            with self._giving_up(topic):
+                reports.append(self._loaders[topic].commit(plans[topic], files, reader))
+        self._turns += 1
+        return _sum(self._turns, reports, time.monotonic() - started)
+
+    def _loader(
+        self, topic: str, topics: Topics, reader: TopicReader, ends: TopicEnds
+    ) -> Loader | None:
+        """Return the load of a topic; None while it has given up, or its columns cannot be known
+        yet, because it is empty.
+        """
+        if topic in self.errors:
+            return None
+        known = self._loaders.get(topic)
+        if known is not None:
+            return known
+        settings = settings_for(self._settings, topic)
+        is_empty = all(end == ends.earliest[place] for place, end in ends.latest.items())
+        if settings.format in _INFERRED and is_empty and not schema_file_of(settings).exists():
+            return None
+        made = Loader(settings, local_runner)
+        made.prepare(topics, reader, ends)
+        self._loaders[topic] = made
+        log.info("%s goes into %s", topic, settings.table)
+        return made
+
+    def _land(self, plans: Mapping[str, Plan]) -> dict[str, list[Landed]]:
+        """Run the tasks of all plans in one job, and again those whose table got more columns."""
+        waiting = dict(plans)
+        done: dict[str, list[Landed]] = {}
+        for _ in range(EVOLUTIONS):
+            works = []
+            for topic, plan in waiting.items():
+                tasks, landing = self._loaders[topic].tasks(plan)
+                works += [Work(topic, n, ranges, landing) for n, ranges in enumerate(tasks)]
+            found: dict[str, list[Landed]] = {topic: [] for topic in waiting}
+            for work, outcome in zip(works, self._run(waiting, works), strict=True):
+                if isinstance(outcome, Landed):
+                    found[work.topic].append(outcome)
+                else:
+                    self._give_up(work.topic, outcome)
+            for topic, landed in found.items():
+                plan = waiting[topic]
+                if topic in self.errors:
+                    del waiting[topic]
+                elif self._loaders[topic].accept(plan, landed):
+                    done[topic] = landed
+                    del waiting[topic]
+            if not waiting:
+                return done
+        for topic in waiting:
+            self._give_up(topic, ConfigError(f"its columns changed {EVOLUTIONS} times in a batch"))
+        return done
+
+    def _run(self, plans: Mapping[str, Plan], works: Sequence[Work]) -> list[Landed | Exception]:
+        """Run tasks: in this process when all of them together are small."""
+        if len(works) == len(plans) and all(
+            self._loaders[topic].is_small(plan) for topic, plan in plans.items()
+        ):
+            return land_works_locally(works)
+        return self._runner(works)
+
+    @contextlib.contextmanager
+    def _giving_up(self, topic: str) -> Iterator[None]:
+        """End the load of one topic where something is wrong with it alone."""
+        try:
+            yield
+        except tuple(_FATAL.values()) as error:
+            self._give_up(topic, error)
+
+    def _give_up(self, topic: str, error: Exception) -> None:
+        log.warning("the load of topic %s ends: %s", topic, error)
+        self.errors[topic] = error
+
+
+def by_topic(ends: TopicEnds) -> dict[str, TopicEnds]:
+    """Return what each topic's partitions are like."""
+    return {topic: only(ends, topic) for topic in sorted({place.topic for place in ends.latest})}
+
+
+def only(ends: TopicEnds, topic: str) -> TopicEnds:
+    """Return what one topic's partitions are like."""
+    return TopicEnds(
+        {place: offset for place, offset in ends.earliest.items() if place.topic == topic},
+        {place: offset for place, offset in ends.latest.items() if place.topic == topic},
+        {name: topic_id for name, topic_id in ends.topic_ids.items() if name == topic},
+    )
+
+
+def _sum(turn: int, reports: Sequence[BatchReport], seconds: float) -> BatchReport:
+    return BatchReport(
+        batch=turn,
+        rows=sum(each.rows for each in reports),
+        dead_letters=sum(each.dead_letters for each in reports),
+        read_bytes=sum(each.read_bytes for each in reports),
+        files=sum(each.files for each in reports),
+        behind=sum(each.behind for each in reports),
+        seconds=seconds,
+    )
