@@ -17,8 +17,7 @@ from tests.broker_process import BrokerProcess
 from tests.interop.clients.access_log import access_log_bytes
 
 from millstream.cli.main import main
-from millstream.client.cluster import Cluster
-from millstream.client.groups import commit_offsets
+from millstream.client import Admin
 from millstream.model.topic import TopicPartition
 
 pytestmark = pytest.mark.system
@@ -211,10 +210,15 @@ def test_groups(cli: Cli, piped: Cli, broker: BrokerProcess, new_topic: Topics) 
     assert [row["to"] for row in shifted] == [3, 0]
     by_time = cli("group", "reset-offsets", group, "--by-duration", "1h", "--json").json()
     assert [row["to"] for row in by_time] == [0, 0]
-    with Cluster.at(broker.bootstrap) as cluster:
-        commit_offsets(cluster, group, {TopicPartition(topic, 0): 5})
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.alter_group_offsets(group, {TopicPartition(topic, 0): 5}).get_all()
     (caught_up,) = cli("group", "describe", group, "--json").json()
     assert (caught_up["lag"], caught_up["lag_seconds"]) == (0, 0.0)
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.alter_group_offsets(group, {TopicPartition(topic, 0): 3}).get_all()
+        admin.delete_records({TopicPartition(topic, 0): 4}).get_all()
+    (out_of_range,) = cli("group", "describe", group, "--json").json()
+    assert (out_of_range["lag"], out_of_range["lag_seconds"]) == (2, 0.0)
 
     assert cli("group", "delete", group) == (0, f"deleted group {group}\n", "")
     gone = cli("group", "delete", group)

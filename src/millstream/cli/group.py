@@ -12,18 +12,17 @@ from millstream.cli.arguments import (
     AsJson,
     Bootstrap,
     UsageError,
-    connect,
+    bootstrap_servers,
     duration_ms,
     open_admin,
     timestamp_ms,
 )
 from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
 from millstream.cli.output import Row, human_duration, print_json, print_rows
-from millstream.client import Admin
-from millstream.client.cluster import Cluster
+from millstream.client import Admin, Consumer
 from millstream.client.core.admin.groups import GroupMember
 from millstream.client.core.admin.offsets import EARLIEST, LATEST
-from millstream.client.lag import PartitionLag, measure_lag
+from millstream.client.lag import SMALL_FETCHES, PartitionLag, measure_lag
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
@@ -61,8 +60,9 @@ def describe(
 
     The lag in seconds is the age of the oldest record that the group has not read.
     """
-    with open_admin(bootstrap) as admin, connect(bootstrap) as cluster:
-        described = [_describe(admin, cluster, name) for name in names]
+    settings = {**SMALL_FETCHES, "bootstrap.servers": bootstrap_servers(bootstrap)}
+    with open_admin(bootstrap) as admin, Consumer[bytes, bytes](settings) as consumer:
+        described = [_describe(admin, consumer, name) for name in names]
     if as_json:
         print_json(described)
         return
@@ -70,14 +70,14 @@ def describe(
         _print_description(group)
 
 
-def _describe(admin: Admin, cluster: Cluster, name: str) -> dict[str, object]:
+def _describe(admin: Admin, consumer: Consumer[bytes, bytes], name: str) -> dict[str, object]:
     description = admin.describe_groups([name])[name].get()
     committed = admin.list_group_offsets([name])[name].get()
     owners = {place: member for member in description.members for place in member.partitions}
     if description.state == "Dead" and not committed:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, name)
     offsets = {place: at.offset for place, at in committed.items()}
-    lags = measure_lag(cluster, offsets, owners, now_ms=int(time.time() * 1000))
+    lags = measure_lag(admin, consumer, offsets, owners, now_ms=int(time.time() * 1000))
     return {
         "group": name,
         "state": description.state,

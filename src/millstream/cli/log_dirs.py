@@ -16,18 +16,12 @@ from millstream.cli.arguments import (
     AsJson,
     Bootstrap,
     UsageError,
-    connect,
+    open_admin,
 )
 from millstream.cli.failures import FAILED, complain
 from millstream.cli.output import Row, human_bytes, print_json, print_rows
-from millstream.client.cluster import Cluster
-from millstream.client.log_dirs import (
-    DirectoryOnDisk,
-    ReplicaOnDisk,
-    describe_directories,
-    move_replicas,
-)
-from millstream.model.errors import ErrorCode
+from millstream.client import Admin
+from millstream.client.core.admin.replicas import LogDirectory, ReplicaOnDisk
 from millstream.model.topic import TopicPartition
 
 app = typer.Typer(help="Log directories: describe, move replicas.", no_args_is_help=True)
@@ -58,14 +52,18 @@ def describe(
     A replica that moves stands in both directories; in the one that it moves to it is a future
     one, and its offset lag is what is still to be copied.
     """
-    with connect(bootstrap_server) as cluster:
-        found = describe_directories(cluster)
+    with open_admin(bootstrap_server) as admin:
+        found = _directories(admin)
     if as_json:
-        print_json([_as_json(each, topics) for each in found])
+        print_json([_as_json(broker, each, topics) for broker, each in found])
         return
-    for each in found:
-        _print_directory(each)
-    rows = [_row(replica) for each in found for replica in _shown(each, topics)]
+    for broker, each in found:
+        _print_directory(broker, each)
+    rows = [
+        _row(broker, each.path, place, replica)
+        for broker, each in found
+        for place, replica in _shown(each, topics).items()
+    ]
     print_rows(rows, _COLUMNS)
 
 
@@ -84,35 +82,34 @@ def move(
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Move a topic's replicas to another log directory of their broker, while they are used."""
-    with connect(bootstrap_server) as cluster:
+    with open_admin(bootstrap_server) as admin:
         own = [
-            replica.topic_partition
-            for each in describe_directories(cluster)
-            if each.broker_id == broker
-            for replica in each.replicas
-            if replica.topic_partition.topic == topic and not replica.is_future
+            place
+            for each in admin.describe_log_dirs([broker])[broker].get()
+            for place, replica in each.replicas.items()
+            if place.topic == topic and not replica.is_future
         ]
         wanted = own if partitions is None else [TopicPartition(topic, p) for p in partitions]
         if not wanted:
             raise UsageError(f"broker {broker} has no replica of {topic}")
-        results = move_replicas(cluster, broker, directory, wanted)
-        refused = {each: error for each, error in results.items() if error is not ErrorCode.NONE}
-        for topic_partition, error in refused.items():
-            complain(f"{topic_partition} is not moved: {error.name}")
-        begun = set(wanted) - set(refused)
+        moves = {(place, broker): directory for place in wanted}
+        refused = admin.alter_replica_log_dirs(moves).errors
+        for (place, _), error in refused.items():
+            complain(f"{place} is not moved: {error.error.name}")
+        begun = {place for place in wanted if (place, broker) not in refused}
         if wait:
-            _wait(cluster, broker, directory, begun)
+            _wait(admin, broker, directory, begun)
     if refused:
         raise typer.Exit(FAILED)
 
 
-def _wait(cluster: Cluster, broker: int, directory: str, moving: set[TopicPartition]) -> None:
+def _wait(admin: Admin, broker: int, directory: str, moving: set[TopicPartition]) -> None:
     while True:
         there = {
-            replica.topic_partition
-            for each in describe_directories(cluster)
-            if each.broker_id == broker and each.path == directory
-            for replica in each.replicas
+            place
+            for each in admin.describe_log_dirs([broker])[broker].get()
+            if each.path == directory
+            for place, replica in each.replicas.items()
             if not replica.is_future
         }
         if moving <= there:
@@ -120,50 +117,55 @@ def _wait(cluster: Cluster, broker: int, directory: str, moving: set[TopicPartit
         time.sleep(_LOOK_EVERY_S)
 
 
-def _shown(directory: DirectoryOnDisk, topics: list[str] | None) -> list[ReplicaOnDisk]:
-    return [
-        replica
-        for replica in directory.replicas
-        if not topics or replica.topic_partition.topic in topics
-    ]
+def _directories(admin: Admin) -> list[tuple[int, LogDirectory]]:
+    """Return every log directory of every live broker, with the broker's id."""
+    brokers = sorted(admin.describe_log_dirs().get_all().items())
+    return [(broker, each) for broker, directories in brokers for each in directories]
 
 
-def _print_directory(directory: DirectoryOnDisk) -> None:
-    told = f"broker {directory.broker_id}: {directory.path}"
-    if directory.error is not ErrorCode.NONE:
-        complain(f"{told} is offline ({directory.error.name})")
+def _shown(
+    directory: LogDirectory, topics: list[str] | None
+) -> dict[TopicPartition, ReplicaOnDisk]:
+    replicas = directory.replicas.items()
+    return {place: each for place, each in replicas if not topics or place.topic in topics}
+
+
+def _print_directory(broker: int, directory: LogDirectory) -> None:
+    told = f"broker {broker}: {directory.path}"
+    if directory.error is not None:
+        complain(f"{told} is offline ({directory.error.error.name})")
     elif directory.is_cordoned:
         complain(f"{told} is cordoned")
 
 
-def _row(replica: ReplicaOnDisk) -> Row:
+def _row(broker: int, path: str, place: TopicPartition, replica: ReplicaOnDisk) -> Row:
     return {
-        "broker": replica.broker_id,
-        "directory": replica.directory,
-        "topic": replica.topic_partition.topic,
-        "partition": replica.topic_partition.partition,
+        "broker": broker,
+        "directory": path,
+        "topic": place.topic,
+        "partition": place.partition,
         "size": human_bytes(replica.size_bytes),
         "lag": replica.offset_lag,
         "future": replica.is_future,
     }
 
 
-def _as_json(directory: DirectoryOnDisk, topics: list[str] | None) -> dict[str, object]:
+def _as_json(broker: int, directory: LogDirectory, topics: list[str] | None) -> dict[str, object]:
     return {
-        "broker": directory.broker_id,
+        "broker": broker,
         "directory": directory.path,
-        "error": None if directory.error is ErrorCode.NONE else directory.error.name,
+        "error": None if directory.error is None else directory.error.error.name,
         "total_bytes": directory.total_bytes,
         "usable_bytes": directory.usable_bytes,
         "is_cordoned": directory.is_cordoned,
         "replicas": [
             {
-                "topic": replica.topic_partition.topic,
-                "partition": replica.topic_partition.partition,
+                "topic": place.topic,
+                "partition": place.partition,
                 "size_bytes": replica.size_bytes,
                 "offset_lag": replica.offset_lag,
                 "is_future": replica.is_future,
             }
-            for replica in _shown(directory, topics)
+            for place, replica in _shown(directory, topics).items()
         ],
     }

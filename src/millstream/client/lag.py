@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from millstream.client.cluster import Cluster
-from millstream.client.errors import OffsetOutOfRangeError
-from millstream.client.fetch import Fetched, Fetcher, FetchSettings
-from millstream.client.offsets import LATEST, end_offsets
-from millstream.model.errors import ErrorCode, KafkaError
+from millstream.client.admin import Admin
+from millstream.client.consumer import Consumer
+from millstream.client.core.admin.offsets import LATEST
+from millstream.client.core.consumer.errors import OffsetsOutOfRangeError, RecordError
+from millstream.model.errors import ErrorCode
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
-from millstream.records.record import iter_records
 
-_SMALL_FETCH: Final = FetchSettings(max_wait_ms=100, max_partition_bytes=1, max_bytes=1)
-"""One batch, whatever its size: the broker always sends at least one."""
+SMALL_FETCHES: Final[Mapping[str, object]] = {
+    "max.partition.fetch.bytes": 1,
+    "fetch.max.wait.ms": 100,
+    "auto.offset.reset": "none",
+}
+"""Settings of a consumer for :func:`measure_lag`: one batch at a time, whatever its size, because a
+broker always sends at least one."""
+
+_PATIENCE_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +43,8 @@ class PartitionLag:
 
 
 def measure_lag(
-    cluster: Cluster,
+    admin: Admin,
+    consumer: Consumer[bytes, bytes],
     committed: Mapping[TopicPartition, Offset],
     assigned: Iterable[TopicPartition],
     *,
@@ -44,17 +52,17 @@ def measure_lag(
 ) -> list[PartitionLag]:
     """Return the lag of every partition that is committed or assigned, in order.
 
-    A partition whose topic is gone has no end and no lag.
+    A partition whose topic is gone has no end and no lag. ``consumer`` has
+    :data:`SMALL_FETCHES` and no group; what it was assigned is replaced.
     """
     places = sorted({*committed, *assigned})
-    existing = [place for place in places if _exists(cluster, place)]
-    ends = end_offsets(cluster, existing, which=LATEST)
+    ends = _ends(admin, places)
     behind = {
         place: committed[place]
-        for place in existing
-        if place in committed and committed[place] < ends[place]
+        for place, end in ends.items()
+        if place in committed and committed[place] < end
     }
-    timestamps = first_timestamps(cluster, behind)
+    timestamps = first_timestamps(consumer, behind, ends)
     lags: list[PartitionLag] = []
     for place in places:
         offset, end = committed.get(place), ends.get(place)
@@ -76,52 +84,44 @@ def measure_lag(
 
 
 def first_timestamps(
-    cluster: Cluster, offsets: Mapping[TopicPartition, Offset]
+    consumer: Consumer[bytes, bytes],
+    offsets: Mapping[TopicPartition, Offset],
+    ends: Mapping[TopicPartition, Offset],
 ) -> dict[TopicPartition, int]:
     """Return the timestamp (ms) of the first record at or after each offset.
 
-    A partition is left out when its offset is out of range, or when no data follows.
+    A partition is left out when its offset is out of range, when no data lies before its end, or
+    when it cannot be read.
     """
     found: dict[TopicPartition, int] = {}
-    fetcher = Fetcher(cluster, {}, _SMALL_FETCH)
-    try:
-        for place, offset in offsets.items():
-            fetcher.positions = {place: offset}
-            try:
-                timestamp = _first_timestamp(fetcher)
-            except OffsetOutOfRangeError:
-                continue
-            if timestamp is not None:
-                found[place] = timestamp
-    finally:
-        fetcher.close()
+    waiting = set(offsets)
+    consumer.assign(waiting)
+    for place, offset in offsets.items():
+        consumer.seek(place, offset)
+    deadline = time.monotonic() + _PATIENCE_S
+    while waiting and time.monotonic() < deadline:
+        try:
+            for record in consumer.poll(0.1):
+                found.setdefault(record.topic_partition, record.timestamp)
+            # Markers and gaps move a position to the end without a record.
+            done = {
+                each for each in waiting if each in found or consumer.position(each) >= ends[each]
+            }
+        except OffsetsOutOfRangeError as error:
+            done = set(error.offsets)
+        except RecordError as error:
+            done = {error.topic_partition}
+        waiting -= done
+        consumer.pause(*done)
+    consumer.assign(())
     return found
 
 
-def _first_timestamp(fetcher: Fetcher) -> int | None:
-    """Read on over markers and gaps until a record or the end comes."""
-    while True:
-        fetched = fetcher.poll()
-        if not fetched or not len(fetched[0].data):
-            return None
-        timestamp = _first_timestamp_in(fetched[0])
-        if timestamp is not None:
-            return timestamp
-
-
-def _first_timestamp_in(fetched: Fetched) -> int | None:
-    for batch in fetched.batches():
-        for record in iter_records(batch):
-            if record.offset >= fetched.fetch_offset:
-                return record.timestamp
-    return None
-
-
-def _exists(cluster: Cluster, place: TopicPartition) -> bool:
-    try:
-        cluster.partition(place)
-    except KafkaError as error:
-        if error.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return False
-        raise
-    return True
+def _ends(admin: Admin, places: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
+    """Return the high watermarks of the partitions that exist."""
+    found: dict[TopicPartition, Offset] = {}
+    for place, outcome in admin.list_offsets(dict.fromkeys(places, LATEST)).items():
+        if outcome.error is None or outcome.error.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            end = outcome.get()
+            found[place] = 0 if end is None else end.offset
+    return found

@@ -8,6 +8,7 @@ from enum import IntEnum
 
 from millstream.client.core.admin.outcome import Outcome, Outcomes, done, refusal
 from millstream.client.core.admin.routing import Routing
+from millstream.model.errors import KafkaError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.protocol.messages.alter_partition_reassignments import (
@@ -56,8 +57,10 @@ class LogDirectory:
     path: str
     total_bytes: int
     usable_bytes: int
+    is_cordoned: bool = False
+    """True when no new partition is put there (KIP-1066)."""
     replicas: Mapping[TopicPartition, ReplicaOnDisk] = field(default_factory=dict)
-    error: Exception | None = None
+    error: KafkaError | None = None
 
 
 class ElectionType(IntEnum):
@@ -245,6 +248,7 @@ def _directory(row: DescribeLogDirsResult) -> LogDirectory:
         path=row.log_dir,
         total_bytes=row.total_bytes,
         usable_bytes=row.usable_bytes,
+        is_cordoned=row.is_cordoned,
         error=refusal(row.error_code, None, f"log directory {row.log_dir}"),
         replicas={
             TopicPartition(topic.name, each.partition_index): ReplicaOnDisk(
