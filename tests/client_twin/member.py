@@ -68,7 +68,7 @@ class TwinMember:
         """What both faces do."""
         deadline = self.loop.now_ms() + timeout_ms
         while True:
-            records = [] if self.core.attention else self.delivery.take(max_records)
+            records = [] if self.core.user.attention else self.delivery.take(max_records)
             if not records:
                 left = max(deadline - self.loop.now_ms(), 0)
                 call = await self.core.poll(left)
@@ -95,7 +95,7 @@ class TwinMember:
         self.is_running = False
         target = spawn(self.core.close(30_000))
         while True:
-            call = await self.core.serve(target)
+            call = await self.core.user.serve(target)
             if call is None:
                 break
             call.function()

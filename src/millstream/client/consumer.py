@@ -140,7 +140,7 @@ class Consumer(Generic[K, V]):
         self._loop.check_process()
         core, delivery = self._core, self._delivery
         limit = self.settings.max_poll_records if max_records is None else max_records
-        if not core.attention and not self._closed:
+        if not core.user.attention and not self._closed:
             records = delivery.take(limit)
             if records:
                 core.note_poll()
@@ -163,7 +163,7 @@ class Consumer(Generic[K, V]):
         self._end_iteration()
         self._loop.check_process()
         deadline = time.monotonic() + timeout
-        if not self._core.attention and not self._closed:
+        if not self._core.user.attention and not self._closed:
             fetched = self._delivery.take_fetched()
             if fetched is not None:
                 self._core.note_poll()
@@ -203,7 +203,7 @@ class Consumer(Generic[K, V]):
                 break
             if reader.size >= max_bytes:
                 break
-            fetched = None if self._core.attention else self._delivery.take_fetched()
+            fetched = None if self._core.user.attention else self._delivery.take_fetched()
             if fetched is None and not reader.rows and time.monotonic() < deadline:
                 fetched = self.poll_fetched(deadline - time.monotonic())
         self._core.fetch_metrics.records_consumed += reader.rows
@@ -221,7 +221,7 @@ class Consumer(Generic[K, V]):
 
     def wakeup(self) -> None:
         """Make the poll that waits, or the next one, raise WakeupError; for any thread."""
-        self._loop.post(self._core.wakeup)
+        self._loop.post(self._core.user.wakeup)
 
     # --- positions -------------------------------------------------------------------------------
 
@@ -369,7 +369,7 @@ class Consumer(Generic[K, V]):
 
         def put_back() -> None:
             for cell in cells:
-                self._core.abandon(cell)
+                self._core.user.abandon(cell)
 
         future = self._loop.submit(begin)
         try:
@@ -424,7 +424,7 @@ class Consumer(Generic[K, V]):
         target: Deferred[None] = self._call(lambda: spawn(begin()))
         failure: Exception | None = None
         while True:
-            call = self._loop.submit(lambda: self._core.serve(target)).result()
+            call = self._loop.submit(lambda: self._core.user.serve(target)).result()
             if call is None:
                 break
             try:

@@ -17,7 +17,8 @@ from millstream.records.crc32c import Buffer
 if TYPE_CHECKING:
     from millstream.client.thread_loop import ThreadLoop
 
-_RECEIVE_BYTES: Final = 256 * 1024
+_RECEIVE_BYTES: Final = 32 * 1024
+"""What is read where no answer has begun; the rest of one goes where it belongs."""
 _PIECES_AT_ONCE: Final = 256
 """Below the system's limit for one ``sendmsg``."""
 
@@ -142,17 +143,26 @@ class SocketTransport:
 
     def _receive(self) -> None:
         assert self._socket is not None
+        if self._events is None:
+            return
+        room, data = self._events.room, b""
         try:
-            data = self._socket.recv(_RECEIVE_BYTES)
+            if room is None:
+                data = self._socket.recv(_RECEIVE_BYTES)
+                count = len(data)
+            else:
+                count = self._socket.recv_into(room)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
             self.fail(error)
             return
-        if not data:
+        if not count:
             self.fail(None)
-        elif self._events is not None:
+        elif room is None:
             self._events.received(data)
+        else:
+            self._events.filled(count)
 
     # --- closing ---------------------------------------------------------------------------------
 

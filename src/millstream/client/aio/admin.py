@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import wraps
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from millstream.client.aio.loop import AsyncioLoop
-from millstream.client.core.admin.access import (
-    Acl,
-    AclFilter,
-    QuotaEntity,
-    ScramCredential,
-    ScramMechanism,
-)
-from millstream.client.core.admin.cluster import ClusterDescription, Features, Quorum, UpgradeType
-from millstream.client.core.admin.configs import Change, Resource, ResourceType, Setting
 from millstream.client.core.admin.core import AdminCore
-from millstream.client.core.admin.groups import Committed, GroupDescription, ListedGroup
-from millstream.client.core.admin.offsets import FoundOffset
-from millstream.client.core.admin.outcome import Outcomes
-from millstream.client.core.admin.producers import (
-    ActiveProducer,
-    ListedTransaction,
-    TransactionDescription,
-)
-from millstream.client.core.admin.replicas import ElectionType, LogDirectory, Reassignment
-from millstream.client.core.admin.topics import CreatedTopic, NewTopic
 from millstream.client.core.settings import AdminSettings, read_settings
 from millstream.client.errors import ClosedError
-from millstream.client.metadata import Topic
 from millstream.model.deferred import Deferred, spawn
-from millstream.model.offsets import Offset
-from millstream.model.topic import TopicId, TopicPartition
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _asks(
+    ask: Callable[Concatenate[AdminCore, P], Coroutine[Deferred[Any], None, T]],
+) -> Callable[Concatenate[Admin, P], Awaitable[T]]:
+    """Return a method that awaits what a method of the core asks; it is described there."""
+
+    @wraps(ask)
+    async def method(self: Admin, /, *args: P.args, **keywords: P.kwargs) -> T:
+        loop, core = self._started()
+        loop.check_process()
+        return await loop.future(spawn(ask(core, *args, **keywords)))
+
+    return method
 
 
 class Admin:
@@ -53,19 +47,10 @@ class Admin:
             )
             self._running = loop, AdminCore(loop, self._settings)
 
-    @property
-    def _core(self) -> AdminCore:
-        return self._started()[1]
-
     def _started(self) -> tuple[AsyncioLoop, AdminCore]:
         if self._running is None:
             raise ClosedError("the admin was not started: use 'async with' or await start()")
         return self._running
-
-    async def _run(self, asked: Coroutine[Deferred[Any], None, T]) -> T:
-        loop, _ = self._started()
-        loop.check_process()
-        return await loop.future(spawn(asked))
 
     async def close(self) -> None:
         """Close every connection; calls under way fail."""
@@ -88,285 +73,63 @@ class Admin:
 
     # --- topics ----------------------------------------------------------------------------------
 
-    async def create_topics(
-        self, topics: Iterable[NewTopic], *, validate_only: bool = False
-    ) -> Outcomes[str, CreatedTopic]:
-        """Create topics, or only say what would happen."""
-        return await self._run(self._core.create_topics(topics, validate_only=validate_only))
-
-    async def delete_topics(self, names: Iterable[str]) -> Outcomes[str, None]:
-        """Delete topics by name."""
-        return await self._run(self._core.delete_topics(names))
-
-    async def delete_topics_by_id(self, ids: Iterable[TopicId]) -> Outcomes[TopicId, None]:
-        """Delete topics by id; UnsupportedVersionError where brokers know names only."""
-        return await self._run(self._core.delete_topics_by_id(ids))
-
-    async def create_partitions(
-        self,
-        counts: Mapping[str, int],
-        *,
-        assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
-        validate_only: bool = False,
-    ) -> Outcomes[str, None]:
-        """Raise the number of partitions of each topic to the count given.
-
-        ``assignments`` names the brokers of each new partition of a topic.
-        """
-        return await self._run(
-            self._core.create_partitions(
-                counts, assignments=assignments, validate_only=validate_only
-            )
-        )
-
-    async def list_topics(self, *, include_internal: bool = False) -> list[str]:
-        """Return the names of all topics, in alphabetical order."""
-        return await self._run(self._core.list_topics(include_internal=include_internal))
-
-    async def describe_topics(self, names: Iterable[str]) -> Outcomes[str, Topic]:
-        """Return id, partitions, leaders, replicas and ISR of topics."""
-        return await self._run(self._core.describe_topics(names))
-
-    async def delete_records(
-        self, before: Mapping[TopicPartition, Offset]
-    ) -> Outcomes[TopicPartition, Offset]:
-        """Move each partition's log start to an offset, or to ``TO_HIGH_WATERMARK``.
-
-        Returns where the logs start now.
-        """
-        return await self._run(self._core.delete_records(before))
+    create_topics = _asks(AdminCore.create_topics)
+    delete_topics = _asks(AdminCore.delete_topics)
+    delete_topics_by_id = _asks(AdminCore.delete_topics_by_id)
+    create_partitions = _asks(AdminCore.create_partitions)
+    list_topics = _asks(AdminCore.list_topics)
+    describe_topics = _asks(AdminCore.describe_topics)
+    delete_records = _asks(AdminCore.delete_records)
 
     # --- configs ---------------------------------------------------------------------------------
 
-    async def describe_configs(
-        self,
-        resources: Mapping[Resource, Sequence[str] | None] | Iterable[Resource],
-        *,
-        include_synonyms: bool = False,
-        include_documentation: bool = False,
-    ) -> Outcomes[Resource, list[Setting]]:
-        """Return settings in alphabetical order; a mapping says which ones, None is all."""
-        return await self._run(
-            self._core.describe_configs(
-                resources,
-                include_synonyms=include_synonyms,
-                include_documentation=include_documentation,
-            )
-        )
-
-    async def incremental_alter_configs(
-        self, changes: Mapping[Resource, Iterable[Change]], *, validate_only: bool = False
-    ) -> Outcomes[Resource, None]:
-        """Change settings of resources and leave the others as they are; all or none of each."""
-        return await self._run(
-            self._core.incremental_alter_configs(changes, validate_only=validate_only)
-        )
-
-    async def alter_configs(
-        self, configs: Mapping[Resource, Mapping[str, str | None]], *, validate_only: bool = False
-    ) -> Outcomes[Resource, None]:
-        """Replace all settings of resources (AlterConfigs): what is not named becomes default."""
-        return await self._run(self._core.alter_configs(configs, validate_only=validate_only))
-
-    async def list_config_resources(self, types: Iterable[ResourceType] = ()) -> list[Resource]:
-        """Return what has settings of its own, of some types or of all (KIP-1142)."""
-        return await self._run(self._core.list_config_resources(types))
+    describe_configs = _asks(AdminCore.describe_configs)
+    incremental_alter_configs = _asks(AdminCore.incremental_alter_configs)
+    alter_configs = _asks(AdminCore.alter_configs)
+    list_config_resources = _asks(AdminCore.list_config_resources)
 
     # --- cluster ---------------------------------------------------------------------------------
 
-    async def describe_cluster(self, *, include_fenced: bool = False) -> ClusterDescription:
-        """Return the cluster's id, its controller and its brokers."""
-        return await self._run(self._core.describe_cluster(include_fenced=include_fenced))
-
-    async def describe_features(self, broker_id: int | None = None) -> Features:
-        """Return the features and the APIs of a broker, or of any."""
-        return await self._run(self._core.describe_features(broker_id))
-
-    async def update_features(
-        self,
-        levels: Mapping[str, int],
-        *,
-        upgrade_type: UpgradeType = UpgradeType.UPGRADE,
-        validate_only: bool = False,
-    ) -> Outcomes[str, None]:
-        """Change finalized features to these levels; 0 takes one back."""
-        return await self._run(
-            self._core.update_features(
-                levels, upgrade_type=upgrade_type, validate_only=validate_only
-            )
-        )
-
-    async def describe_quorum(self) -> Quorum:
-        """Return who keeps the metadata of a KRaft cluster."""
-        return await self._run(self._core.describe_quorum())
-
-    async def unregister_broker(self, broker_id: int) -> None:
-        """Make the cluster forget a broker that is gone."""
-        return await self._run(self._core.unregister_broker(broker_id))
+    describe_cluster = _asks(AdminCore.describe_cluster)
+    describe_features = _asks(AdminCore.describe_features)
+    update_features = _asks(AdminCore.update_features)
+    describe_quorum = _asks(AdminCore.describe_quorum)
+    unregister_broker = _asks(AdminCore.unregister_broker)
 
     # --- groups ----------------------------------------------------------------------------------
 
-    async def list_groups(
-        self, *, states: Sequence[str] = (), types: Sequence[str] = ()
-    ) -> list[ListedGroup]:
-        """Return the groups of all brokers, by name; filters as the brokers know them."""
-        return await self._run(self._core.list_groups(states=states, types=types))
-
-    async def describe_groups(self, groups: Iterable[str]) -> Outcomes[str, GroupDescription]:
-        """Return state and members of groups; GROUP_ID_NOT_FOUND for one that does not exist."""
-        return await self._run(self._core.describe_groups(groups))
-
-    async def delete_groups(self, groups: Iterable[str]) -> Outcomes[str, None]:
-        """Delete groups without members."""
-        return await self._run(self._core.delete_groups(groups))
-
-    async def remove_members(
-        self, group: str, instance_ids: Iterable[str], *, reason: str | None = None
-    ) -> Outcomes[str, None]:
-        """Take static members out of a group by their ``group.instance.id`` (KIP-345)."""
-        return await self._run(self._core.remove_members(group, instance_ids, reason=reason))
-
-    async def list_group_offsets(
-        self, groups: Iterable[str]
-    ) -> Outcomes[str, dict[TopicPartition, Committed]]:
-        """Return every committed offset of groups; nothing for one that does not exist."""
-        return await self._run(self._core.list_group_offsets(groups))
-
-    async def alter_group_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, Offset | Committed]
-    ) -> Outcomes[TopicPartition, None]:
-        """Set offsets of a group without members; UNKNOWN_MEMBER_ID when it has some."""
-        return await self._run(self._core.alter_group_offsets(group, offsets))
-
-    async def delete_group_offsets(
-        self, group: str, places: Iterable[TopicPartition]
-    ) -> Outcomes[TopicPartition, None]:
-        """Forget the group's offsets of partitions."""
-        return await self._run(self._core.delete_group_offsets(group, places))
+    list_groups = _asks(AdminCore.list_groups)
+    describe_groups = _asks(AdminCore.describe_groups)
+    delete_groups = _asks(AdminCore.delete_groups)
+    remove_members = _asks(AdminCore.remove_members)
+    list_group_offsets = _asks(AdminCore.list_group_offsets)
+    alter_group_offsets = _asks(AdminCore.alter_group_offsets)
+    delete_group_offsets = _asks(AdminCore.delete_group_offsets)
 
     # --- offsets ---------------------------------------------------------------------------------
 
-    async def list_offsets(
-        self, timestamps: Mapping[TopicPartition, int], *, read_committed: bool = False
-    ) -> Outcomes[TopicPartition, FoundOffset | None]:
-        """Return for each partition the first offset at or after a timestamp, None for none.
-
-        Instead of a timestamp (ms) may stand EARLIEST, LATEST or MAX_TIMESTAMP.
-        """
-        return await self._run(self._core.list_offsets(timestamps, read_committed=read_committed))
+    list_offsets = _asks(AdminCore.list_offsets)
 
     # --- replicas --------------------------------------------------------------------------------
 
-    async def describe_log_dirs(
-        self,
-        brokers: Iterable[int] | None = None,
-        *,
-        places: Iterable[TopicPartition] | None = None,
-    ) -> Outcomes[int, list[LogDirectory]]:
-        """Return the log directories of brokers (None: all) with all replicas, or with some."""
-        return await self._run(self._core.describe_log_dirs(brokers, places=places))
-
-    async def alter_replica_log_dirs(
-        self, moves: Mapping[tuple[TopicPartition, int], str]
-    ) -> Outcomes[tuple[TopicPartition, int], None]:
-        """Move replicas, given as (partition, broker id), to other directories of their broker."""
-        return await self._run(self._core.alter_replica_log_dirs(moves))
-
-    async def elect_leaders(
-        self,
-        places: Iterable[TopicPartition] | None = None,
-        *,
-        election_type: ElectionType = ElectionType.PREFERRED,
-    ) -> Outcomes[TopicPartition, None]:
-        """Elect leaders of partitions, or with None of all that need it (KIP-460)."""
-        return await self._run(self._core.elect_leaders(places, election_type=election_type))
-
-    async def alter_partition_reassignments(
-        self, assignments: Mapping[TopicPartition, Sequence[int] | None]
-    ) -> Outcomes[TopicPartition, None]:
-        """Move partitions to these brokers, the preferred leader first; None cancels a move."""
-        return await self._run(self._core.alter_partition_reassignments(assignments))
-
-    async def list_partition_reassignments(
-        self, places: Iterable[TopicPartition] | None = None
-    ) -> dict[TopicPartition, Reassignment]:
-        """Return the reassignments under way, of all partitions or of some."""
-        return await self._run(self._core.list_partition_reassignments(places))
+    describe_log_dirs = _asks(AdminCore.describe_log_dirs)
+    alter_replica_log_dirs = _asks(AdminCore.alter_replica_log_dirs)
+    elect_leaders = _asks(AdminCore.elect_leaders)
+    alter_partition_reassignments = _asks(AdminCore.alter_partition_reassignments)
+    list_partition_reassignments = _asks(AdminCore.list_partition_reassignments)
 
     # --- producers -------------------------------------------------------------------------------
 
-    async def describe_producers(
-        self, places: Iterable[TopicPartition]
-    ) -> Outcomes[TopicPartition, list[ActiveProducer]]:
-        """Return who produces to partitions, idempotently or in transactions (KIP-664)."""
-        return await self._run(self._core.describe_producers(places))
-
-    async def list_transactions(
-        self, *, states: Sequence[str] = (), producer_ids: Sequence[int] = ()
-    ) -> list[ListedTransaction]:
-        """Return the transactions of all coordinators, by id."""
-        return await self._run(
-            self._core.list_transactions(states=states, producer_ids=producer_ids)
-        )
-
-    async def describe_transactions(
-        self, transactional_ids: Iterable[str]
-    ) -> Outcomes[str, TransactionDescription]:
-        """Return the state of transactions."""
-        return await self._run(self._core.describe_transactions(transactional_ids))
+    describe_producers = _asks(AdminCore.describe_producers)
+    list_transactions = _asks(AdminCore.list_transactions)
+    describe_transactions = _asks(AdminCore.describe_transactions)
 
     # --- access ----------------------------------------------------------------------------------
 
-    async def describe_acls(self, matching: AclFilter) -> list[Acl]:
-        """Return the rules that a filter matches."""
-        return await self._run(self._core.describe_acls(matching))
-
-    async def create_acls(self, acls: Iterable[Acl]) -> Outcomes[Acl, None]:
-        """Add rules."""
-        return await self._run(self._core.create_acls(acls))
-
-    async def delete_acls(self, filters: Iterable[AclFilter]) -> Outcomes[AclFilter, list[Acl]]:
-        """Delete the rules that filters match; return those that are gone."""
-        return await self._run(self._core.delete_acls(filters))
-
-    async def describe_client_quotas(
-        self, entities: Mapping[str, str | None] | None = None, *, strict: bool = False
-    ) -> dict[QuotaEntity, dict[str, float]]:
-        """Return quotas: of all entities, or of those with these parts.
-
-        A name of ``"*"`` is any name and the default, None the default alone. ``strict`` leaves
-        out entities with other parts beside.
-        """
-        return await self._run(self._core.describe_client_quotas(entities, strict=strict))
-
-    async def alter_client_quotas(
-        self,
-        changes: Mapping[QuotaEntity, Mapping[str, float | None]],
-        *,
-        validate_only: bool = False,
-    ) -> Outcomes[QuotaEntity, None]:
-        """Set quotas of entities, as ``{"producer_byte_rate": 1e6}``; None takes one away."""
-        return await self._run(self._core.alter_client_quotas(changes, validate_only=validate_only))
-
-    async def describe_user_scram_credentials(
-        self, users: Sequence[str] | None = None
-    ) -> Outcomes[str, list[ScramCredential]]:
-        """Return the mechanisms of users, or of all that have some."""
-        return await self._run(self._core.describe_user_scram_credentials(users))
-
-    async def alter_user_scram_credentials(
-        self,
-        passwords: Mapping[str, str | None],
-        *,
-        mechanism: ScramMechanism = ScramMechanism.SCRAM_SHA_512,
-        iterations: int = 8192,
-    ) -> Outcomes[str, None]:
-        """Set users' passwords for a mechanism; None takes the credential away.
-
-        The password itself does not leave this process: brokers get salt and salted password.
-        """
-        return await self._run(
-            self._core.alter_user_scram_credentials(
-                passwords, mechanism=mechanism, iterations=iterations
-            )
-        )
+    describe_acls = _asks(AdminCore.describe_acls)
+    create_acls = _asks(AdminCore.create_acls)
+    delete_acls = _asks(AdminCore.delete_acls)
+    describe_client_quotas = _asks(AdminCore.describe_client_quotas)
+    alter_client_quotas = _asks(AdminCore.alter_client_quotas)
+    describe_user_scram_credentials = _asks(AdminCore.describe_user_scram_credentials)
+    alter_user_scram_credentials = _asks(AdminCore.alter_user_scram_credentials)

@@ -128,7 +128,7 @@ class Consumer(Generic[K, V]):
         core, delivery = self._core, self._delivery
         limit = self.settings.max_poll_records if max_records is None else max_records
         deadline = self._loop.now_ms() + timeout * 1000
-        if not core.attention:
+        if not core.user.attention:
             core.note_poll()
         else:
             await self._visit(0)
@@ -177,7 +177,7 @@ class Consumer(Generic[K, V]):
                 break
             if reader.size >= max_bytes:
                 break
-            fetched = None if self._core.attention else self._delivery.take_fetched()
+            fetched = None if self._core.user.attention else self._delivery.take_fetched()
             left_ms = deadline - self._loop.now_ms()
             if fetched is None and not reader.rows and left_ms > 0:
                 fetched = await self.poll_fetched(left_ms / 1000)
@@ -194,7 +194,7 @@ class Consumer(Generic[K, V]):
 
     def wakeup(self) -> None:
         """Make the poll that waits, or the next one, raise WakeupError."""
-        self._core.wakeup()
+        self._core.user.wakeup()
 
     # --- positions -------------------------------------------------------------------------------
 
@@ -332,7 +332,7 @@ class Consumer(Generic[K, V]):
         try:
             call = await self._loop.future(cell)
         except asyncio.CancelledError:
-            self._core.abandon(cell)
+            self._core.user.abandon(cell)
             raise
         if call is not None:
             await self._serve(call)
@@ -372,7 +372,7 @@ class Consumer(Generic[K, V]):
         target = spawn(coroutine)
         failure: Exception | None = None
         while True:
-            call = await self._loop.future(self._core.serve(target))
+            call = await self._loop.future(self._core.user.serve(target))
             if call is None:
                 break
             try:

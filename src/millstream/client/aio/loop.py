@@ -19,7 +19,8 @@ from millstream.records.crc32c import Buffer
 
 T = TypeVar("T")
 
-_RECEIVE_BYTES: Final = 256 * 1024
+_RECEIVE_BYTES: Final = 32 * 1024
+"""What is read where no answer has begun; the rest of one goes where it belongs."""
 
 
 class AsyncioLoop:
@@ -114,7 +115,7 @@ class AsyncioLoop:
         await asyncio.gather(*attempts, *ends, return_exceptions=True)
 
 
-class AsyncioTransport(asyncio.Protocol):
+class AsyncioTransport(asyncio.BufferedProtocol):
     """One connection; what is written before it is there goes out first."""
 
     def __init__(self, loop: AsyncioLoop, events: TransportEvents) -> None:
@@ -123,6 +124,8 @@ class AsyncioTransport(asyncio.Protocol):
         self._loop = loop
         self._events: TransportEvents | None = events
         self._transport: asyncio.Transport | None = None
+        self._chunk = memoryview(bytearray(_RECEIVE_BYTES))
+        self._room: memoryview | None = None
 
     @property
     def is_open(self) -> bool:
@@ -138,10 +141,20 @@ class AsyncioTransport(asyncio.Protocol):
         else:
             self._events.connected()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where the next bytes go: into an answer that has begun, or into a chunk."""
+        self._room = None if self._events is None else self._events.room
+        return self._chunk if self._room is None else self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Hand bytes on."""
-        if self._events is not None:
-            self._events.received(data)
+        room, self._room = self._room, None
+        if self._events is None:
+            return
+        if room is None:
+            self._events.received(bytes(self._chunk[:nbytes]))
+        else:
+            self._events.filled(nbytes)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Tell the owner, unless it hung up itself."""

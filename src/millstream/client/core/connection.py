@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, cast
@@ -77,6 +77,14 @@ class _Attempt:
     def received(self, data: Buffer) -> None:
         if self.owner is not None:
             self.owner.on_received(data)
+
+    @property
+    def room(self) -> memoryview | None:
+        return None if self.owner is None else self.owner.room
+
+    def filled(self, count: int) -> None:
+        if self.owner is not None:
+            self.owner.on_filled(count)
 
     def closed(self, error: OSError | None) -> None:
         if self.owner is not None:
@@ -214,10 +222,22 @@ class NodeConnection:
         self.state = State.GREETING
         self._write(self._conversation.greet().join())
 
+    @property
+    def room(self) -> memoryview | None:
+        """Where the rest of an answer goes that has begun."""
+        return self._frames.room
+
+    def on_filled(self, count: int) -> None:
+        """See :attr:`room`."""
+        self._take_frames(self._frames.fill(count))
+
     def on_received(self, data: Buffer) -> None:
         """Take the whole answers out of what came."""
+        self._take_frames(self._frames.take(data))
+
+    def _take_frames(self, frames: Iterator[memoryview]) -> None:
         try:
-            for frame in self._frames.take(data):
+            for frame in frames:
                 if self.state is State.GREETING:
                     self._take_greeting(frame)
                 else:

@@ -1,7 +1,8 @@
 """Chunks as a socket gives them to frames, each in memory of its own.
 
 A frame that lies whole in one chunk is a view of that chunk; one that spans several is put
-together once. So an answer may be kept for as long as somebody looks at its records.
+together once, and a socket may write its rest right where it belongs. So an answer may be kept for
+as long as somebody looks at its records.
 """
 
 from __future__ import annotations
@@ -28,6 +29,20 @@ class FrameAssembler:
         self._partial: bytearray | None = None
         self._filled = 0
 
+    @property
+    def room(self) -> memoryview | None:
+        """Where the rest of the frame goes that has begun; None between frames."""
+        return None if self._partial is None else memoryview(self._partial)[self._filled :]
+
+    def fill(self, count: int) -> Iterator[memoryview]:
+        """Yield the frame that ``count`` bytes complete, which were written into :attr:`room`."""
+        partial = self._partial
+        assert partial is not None
+        self._filled += count
+        if self._filled == len(partial):
+            self._partial = None
+            yield memoryview(partial).toreadonly()
+
     def take(self, data: Buffer) -> Iterator[memoryview]:
         """Yield the frames that ``data`` completes; ProtocolError for an impossible size."""
         view = memoryview(data).toreadonly()
@@ -35,12 +50,10 @@ class FrameAssembler:
             partial = self._partial
             count = min(len(view), len(partial) - self._filled)
             partial[self._filled : self._filled + count] = view[:count]
-            self._filled += count
-            if self._filled < len(partial):
-                return
-            self._partial = None
-            yield memoryview(partial).toreadonly()
+            yield from self.fill(count)
             view = view[count:]
+            if self._partial is not None:
+                return
         if self._head:
             view = memoryview(self._head + bytes(view))
             self._head = b""

@@ -25,6 +25,13 @@ class TransportEvents(Protocol):
     def received(self, data: Buffer) -> None:
         """Bytes came. ``data`` belongs to the receiver: nobody writes into it afterwards."""
 
+    @property
+    def room(self) -> memoryview | None:
+        """Where the next bytes may be written instead of being handed over; None for nowhere."""
+
+    def filled(self, count: int) -> None:
+        """Bytes came and were written into :attr:`room`."""
+
     def closed(self, error: OSError | None) -> None:
         """The connection failed, could not be made, or the peer closed it (None).
 

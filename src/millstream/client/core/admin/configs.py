@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeVar
@@ -174,64 +174,69 @@ class Configs(Routing):
     ) -> Outcomes[Resource, None]:
         """Change settings of resources and leave the others as they are; all or none of each."""
 
-        async def ask(pending: list[Resource]) -> dict[Resource, Outcome[None]]:
-            found: dict[Resource, Outcome[None]] = {}
-            for broker_id, some in _by_broker(pending).items():
-                request = IncrementalAlterConfigsRequest(
-                    resources=[
-                        AlterConfigsResource(
-                            resource_type=each.type,
-                            resource_name=each.name,
-                            configs=[
-                                AlterableConfig(
-                                    name=change.name,
-                                    config_operation=change.operation,
-                                    value=change.value,
-                                )
-                                for change in changes[each]
-                            ],
-                        )
-                        for each in some
-                    ],
-                    validate_only=validate_only,
-                )
-                response = await self._ask(broker_id, request, IncrementalAlterConfigsResponse)
-                for row in response.responses:
-                    resource = Resource(ResourceType(row.resource_type), row.resource_name)
-                    found[resource] = done(row.error_code, row.error_message, str(resource))
-            return found
+        def request(some: list[Resource]) -> IncrementalAlterConfigsRequest:
+            return IncrementalAlterConfigsRequest(
+                resources=[
+                    AlterConfigsResource(
+                        resource_type=each.type,
+                        resource_name=each.name,
+                        configs=[
+                            AlterableConfig(
+                                name=change.name,
+                                config_operation=change.operation,
+                                value=change.value,
+                            )
+                            for change in changes[each]
+                        ],
+                    )
+                    for each in some
+                ],
+                validate_only=validate_only,
+            )
 
-        return await self.each(changes, ask)
+        return await self._alter(changes, request, IncrementalAlterConfigsResponse)
 
     async def alter_configs(
         self, configs: Mapping[Resource, Mapping[str, str | None]], *, validate_only: bool = False
     ) -> Outcomes[Resource, None]:
         """Replace all settings of resources (AlterConfigs): what is not named becomes default."""
 
+        def request(some: list[Resource]) -> AlterConfigsRequest:
+            return AlterConfigsRequest(
+                resources=[
+                    PlainResource(
+                        resource_type=each.type,
+                        resource_name=each.name,
+                        configs=[
+                            PlainConfig(name=name, value=value)
+                            for name, value in configs[each].items()
+                        ],
+                    )
+                    for each in some
+                ],
+                validate_only=validate_only,
+            )
+
+        return await self._alter(configs, request, AlterConfigsResponse)
+
+    async def _alter(
+        self,
+        resources: Iterable[Resource],
+        request_for: Callable[[list[Resource]], Request],
+        answer: type[IncrementalAlterConfigsResponse] | type[AlterConfigsResponse],
+    ) -> Outcomes[Resource, None]:
+        """Ask the brokers that are meant to change settings of their resources."""
+
         async def ask(pending: list[Resource]) -> dict[Resource, Outcome[None]]:
             found: dict[Resource, Outcome[None]] = {}
             for broker_id, some in _by_broker(pending).items():
-                request = AlterConfigsRequest(
-                    resources=[
-                        PlainResource(
-                            resource_type=each.type,
-                            resource_name=each.name,
-                            configs=[
-                                PlainConfig(name=name, value=value)
-                                for name, value in configs[each].items()
-                            ],
-                        )
-                        for each in some
-                    ],
-                    validate_only=validate_only,
-                )
-                response = await self._ask(broker_id, request, AlterConfigsResponse)
+                response = await self._ask(broker_id, request_for(some), answer)
                 for row in response.responses:
                     resource = Resource(ResourceType(row.resource_type), row.resource_name)
                     found[resource] = done(row.error_code, row.error_message, str(resource))
             return found
 
-        return await self.each(configs, ask)
+        return await self.each(resources, ask)
 
     async def list_config_resources(self, types: Iterable[ResourceType] = ()) -> list[Resource]:
         """Return what has settings of its own, of some types or of all (KIP-1142)."""

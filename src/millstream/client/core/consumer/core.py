@@ -1,26 +1,17 @@
 """The whole consumer on a client's loop: what both faces drive.
 
 A face hands records out by ``delivery``, where the user is, and comes here for the rest. Everything
-in this class runs on the loop, but for two attributes: ``attention`` tells the user's side that its
-next poll must come here, and ``note_poll`` may be called anywhere.
+in this class runs on the loop; ``user.attention`` is read elsewhere to know whether the next poll
+must come here, and ``note_poll`` may be called anywhere.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from millstream.client.core.consumer.commits import Commits
-from millstream.client.core.consumer.errors import (
-    LogTruncationError,
-    NoOffsetError,
-    OffsetsOutOfRangeError,
-    WakeupError,
-)
 from millstream.client.core.consumer.fetcher import Fetcher
 from millstream.client.core.consumer.group_assignment import GroupAssignment
 from millstream.client.core.consumer.group_commits import CommitCallback, GroupCommits
@@ -48,6 +39,7 @@ from millstream.client.core.consumer.subscription import (
     SubscriptionKind,
 )
 from millstream.client.core.consumer.user_calls import Listener, RebalanceListener, UserCall
+from millstream.client.core.consumer.user_side import UserSide
 from millstream.client.core.loop import ClientLoop
 from millstream.client.core.metadata import MetadataView
 from millstream.client.core.network import Network
@@ -77,8 +69,7 @@ class ConsumerCore:
             self.network, self.metadata, settings, self.subscription, self.fetch_metrics
         )
         self.lookup = OffsetLookup(self.network, self.metadata, settings)
-        self.attention = True
-        """True when the user's next poll must come to the core."""
+        self.user = UserSide(loop, lambda: len(self.fetcher.buffer) > 0)
         self._commits: Commits | None = None
         self._membership: Membership | None = None
         self._assignment: GroupAssignment | None = None
@@ -88,11 +79,6 @@ class ConsumerCore:
         self.positions = Positions(
             loop, self.metadata, settings, self.subscription, self.lookup, self._commits
         )
-        self._calls: deque[UserCall] = deque()
-        self._failures: deque[Exception] = deque()
-        self._waiter: Deferred[UserCall | None] | None = None
-        self._server: Deferred[UserCall | None] | None = None
-        self._woken = False
         self._closed = False
         self._connect_parts()
 
@@ -114,22 +100,22 @@ class ConsumerCore:
     def _connect_parts(self) -> None:
         self.metadata.on_change(self._on_metadata)
         self.metadata.on_recreated(self._on_recreated)
-        self.fetcher.on_data = self._on_data
-        self.fetcher.on_failure = self._fail
+        self.fetcher.on_data = self.user.data_came
+        self.fetcher.on_failure = self.user.fail
         self.fetcher.on_reset = self.positions.update
         self.positions.on_ready = self.fetcher.poke
-        self.positions.on_failure = self._fail
+        self.positions.on_failure = self.user.fail
         membership, assignment, commits = self._membership, self._assignment, self._group_commits
         if membership is not None and assignment is not None and commits is not None:
-            membership.on_attention = self._attend
-            membership.on_failure = self._fail
+            membership.on_attention = self.user.attend
+            membership.on_failure = self.user.fail
             assignment.on_assigned = self._on_assigned
             assignment.commit = commits.commit_by_itself
             assignment.at_poll = self._next_poll
-            assignment.run = self._call_user
+            assignment.run = self.user.run
             assignment.is_current = lambda number: membership.group.generation_id == number
-            commits.on_attention = self._attend
-            commits.run = self._call_user
+            commits.on_attention = self.user.attend
+            commits.run = self.user.run
 
     # --- what is read ----------------------------------------------------------------------------
 
@@ -189,7 +175,7 @@ class ConsumerCore:
             raise ValueError(f"offset {offset}")
         state = self.state(place)
         state.seek(offset, leader_epoch)
-        self._drop_failures()
+        self.user.drop_failures()
         self.positions.learn_leaders()
         self.fetcher.poke()
 
@@ -200,7 +186,7 @@ class ConsumerCore:
         )
         for state in states:
             state.await_reset(LATEST if to_end else EARLIEST)
-        self._drop_failures()
+        self.user.drop_failures()
         self.positions.update()
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
@@ -228,7 +214,7 @@ class ConsumerCore:
         there or the time is over; it fails with what the user must hear.
         """
         self._check_open()
-        self.attention = False
+        self.user.attention = False
         if self._membership is not None and self.subscription.uses_group:
             self._look_for_rejoin()
             self._membership.poll()
@@ -236,127 +222,12 @@ class ConsumerCore:
             self._group_commits.poll()
         self.positions.update()
         self.fetcher.poke()
-        cell: Deferred[UserCall | None] = Deferred()
-        if self._settle(cell) or timeout_ms <= 0:
-            if not cell.done:
-                cell.complete(None)
-            return cell
-        self._waiter = cell
-        timer = self.loop.call_at(self.loop.now_ms() + timeout_ms, partial(self._expire, cell))
-        cell.on_done(lambda _: timer.cancel())
-        return cell
-
-    def abandon(self, cell: Deferred[UserCall | None]) -> None:
-        """Nobody waits for this poll any more: what it was given for the user is kept."""
-        if self._waiter is cell:
-            self._waiter = None
-        if not cell.done:
-            cell.complete(None)
-            return
-        try:
-            call = cell.result()
-        except Exception as error:
-            self._failures.appendleft(error)
-            self.attention = True
-            return
-        if call is not None:
-            self._calls.appendleft(call)
-            self.attention = True
-
-    def _expire(self, cell: Deferred[UserCall | None]) -> None:
-        if self._waiter is cell:
-            self._waiter = None
-            cell.complete(None)
-
-    def _settle(self, cell: Deferred[UserCall | None]) -> bool:
-        """Fill the cell if there is anything for the user."""
-        if self._woken:
-            self._woken = False
-            cell.fail(WakeupError())
-        elif self._calls:
-            cell.complete(self._calls.popleft())
-        elif self._failures:
-            cell.fail(self._failures.popleft())
-        elif self._closed:
-            cell.fail(ClosedError("the consumer was closed"))
-        elif len(self.fetcher.buffer):
-            cell.complete(None)
-        if self._calls or self._failures or self._woken:
-            self.attention = True
-        return cell.done
-
-    def _attend(self) -> None:
-        """Have the user poll: at once if it waits."""
-        self.attention = True
-        waiter = self._waiter
-        if waiter is not None:
-            self._waiter = None
-            if not self._settle(waiter):
-                # Nothing to hand over, but a rebalance to begin: poll again.
-                waiter.complete(None)
-
-    def _on_data(self) -> None:
-        waiter = self._waiter
-        if waiter is not None:
-            self._waiter = None
-            if not self._settle(waiter):
-                waiter.complete(None)
-
-    def wakeup(self) -> None:
-        """Make the poll under way, or the next one, raise WakeupError."""
-        self._woken = True
-        self._attend()
-
-    def _call_user(self, function: Callable[[], object]) -> Deferred[None]:
-        done: Deferred[None] = Deferred()
-        if self._closed:
-            done.complete(None)
-            return done
-        call = UserCall(function, done)
-        server, self._server = self._server, None
-        if server is not None:
-            server.complete(call)
-        else:
-            self._calls.append(call)
-            self._attend()
-        return done
-
-    def serve(self, target: Deferred[Any]) -> Deferred[UserCall | None]:
-        """Return a cell for a function to run, or None once ``target`` is filled.
-
-        For whoever waits for something other than a poll that may need the user's functions.
-        """
-        cell: Deferred[UserCall | None] = Deferred()
-        if self._calls:
-            cell.complete(self._calls.popleft())
-        elif target.done:
-            cell.complete(None)
-        else:
-            self._server = cell
-            target.on_done(lambda _: self._end_service(cell))
-        return cell
-
-    def _end_service(self, cell: Deferred[UserCall | None]) -> None:
-        if self._server is cell:
-            self._server = None
-            cell.complete(None)
+        return self.user.wait(timeout_ms)
 
     async def _next_poll(self) -> None:
         assert self._membership is not None
-        self._attend()
+        self.user.attend()
         await self._membership.polled.wait()
-
-    def _fail(self, error: Exception) -> None:
-        self._failures.append(error)
-        self._attend()
-
-    def _drop_failures(self) -> None:
-        """A seek answers what was told about positions."""
-        self._failures = deque(
-            error
-            for error in self._failures
-            if not isinstance(error, NoOffsetError | OffsetsOutOfRangeError | LogTruncationError)
-        )
 
     # --- offsets ---------------------------------------------------------------------------------
 
@@ -373,8 +244,7 @@ class ConsumerCore:
         deadline = self.loop.now_ms() + timeout_ms
         while True:
             self._check_open()
-            if self._failures:
-                raise self._failures.popleft()
+            self.user.raise_failure()
             state = self.state(place)
             if state.has_position:
                 return state.position
@@ -460,7 +330,7 @@ class ConsumerCore:
         if reason is not None and not membership.is_rebalancing:
             membership.request_rejoin(reason)
         elif membership.rejoin_needed and not membership.is_rebalancing:
-            self.attention = True
+            self.user.attention = True
 
     def _on_assigned(self) -> None:
         self.metadata.want(self._topics())
@@ -543,10 +413,7 @@ class ConsumerCore:
         self.fetcher.close()
         self.metadata.close()
         self.network.close()
-        for call in self._calls:
-            call.done.complete(None)
-        self._calls.clear()
-        self._attend()
+        self.user.close()
 
     def _check_open(self) -> None:
         if self._closed:

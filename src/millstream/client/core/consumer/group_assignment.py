@@ -26,7 +26,6 @@ from millstream.client.core.consumer.group_protocol import (
     encode_subscription,
 )
 from millstream.client.core.consumer.group_requests import Joined
-from millstream.client.core.consumer.membership import Rebalance
 from millstream.client.core.consumer.settings import (
     ConsumerSettings,
     make_assignors,
@@ -47,7 +46,7 @@ _COOPERATIVE: Final = RebalanceProtocol.COOPERATIVE
 _log = logging.getLogger("millstream.client.consumer")
 
 
-class GroupAssignment(Rebalance):
+class GroupAssignment:
     """The partitions' side of a membership.
 
     ``commit`` commits the positions of some partitions if that is to be done by itself, ``at_poll``

@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from millstream.client.core.consumer.commits import COORDINATOR_MOVED
 from millstream.client.core.consumer.errors import FencedInstanceIdError
@@ -60,28 +60,23 @@ class MemberState(Enum):
     STABLE = auto()
 
 
-class Rebalance:
+class Rebalance(Protocol):
     """What a member does about partitions while it rebalances; see ``group_assignment``."""
 
     def stop_reading(self) -> None:
         """Hand out nothing more: what the member had is lost."""
-        raise NotImplementedError
 
     async def prepare(self, *, lost: bool) -> None:
         """Give up what must be given up before joining; ``lost``: it is gone already."""
-        raise NotImplementedError
 
     async def describe(self) -> list[tuple[str, bytes]]:
         """Return for each assignor its name and what this member says of itself."""
-        raise NotImplementedError
 
     async def divide(self, joined: Joined) -> dict[str, bytes]:
         """As the leader, return what every member gets."""
-        raise NotImplementedError
 
     async def take(self, assignor: str, assignment: bytes, generation: int) -> bool:
         """Take what the leader gave; return True when the group must rebalance once more."""
-        raise NotImplementedError
 
 
 class Membership:

@@ -379,13 +379,13 @@ def test_a_poll_that_nobody_waits_for_any_more_loses_nothing(cluster: ReaderClus
     for _ in range(40):
         waiting = member.core.poll(60_000)
         member.loop.advance(50)
-        member.core.abandon(waiting)
+        member.core.user.abandon(waiting)
         assert waiting.done
     assert member.events == []
     settle(member, for_ms=1_000)
     assert member.owned == frozenset(T)
     waiting = member.core.poll(60_000)
-    member.core.abandon(waiting)
+    member.core.user.abandon(waiting)
     member.loop.run(member.close())
     assert member.events[-1] == ("revoked", frozenset(T))
 

@@ -400,12 +400,12 @@ def test_a_refusal_that_does_not_pass_is_raised(cluster: ReaderCluster) -> None:
 def test_a_wakeup_ends_the_poll_that_waits_or_the_next(cluster: ReaderCluster) -> None:
     reader = member(cluster, auto_offset_reset="latest")
     reader.core.assign([T0])
-    cluster.loop.call_at(cluster.loop.now_ms() + 700, reader.core.wakeup)
+    cluster.loop.call_at(cluster.loop.now_ms() + 700, reader.core.user.wakeup)
     began = cluster.loop.now_ms()
     with pytest.raises(WakeupError):
         cluster.loop.run(reader.poll(60_000))
     assert cluster.loop.now_ms() - began < 1_000
-    reader.core.wakeup()
+    reader.core.user.wakeup()
     with pytest.raises(WakeupError):
         cluster.loop.run(reader.poll(0))
     assert cluster.loop.run(reader.poll(0)) == []

@@ -1,0 +1,19 @@
+"""The values that producers and consumers of both faces give and take."""
+
+from __future__ import annotations
+
+from millstream.client.core.consumer.record import (
+    ConsumerRecord,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+)
+from millstream.client.core.producer.batch import RecordMetadata
+from millstream.model.topic import TopicPartition
+
+__all__ = [
+    "ConsumerRecord",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "RecordMetadata",
+    "TopicPartition",
+]

@@ -1,0 +1,26 @@
+"""Names of a package that load when they are first used, so that a tool pays for what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Final
+
+_VALUES: Final = "millstream.client.core.values"
+
+
+def names_of(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+    """Return a package's ``__getattr__``: ``homes`` says in which of its modules a name is.
+
+    The values of ``core.values`` are names of every face.
+    """
+
+    def load(name: str) -> object:
+        home = homes.get(name)
+        found = import_module(_VALUES if home is None else f"{package}.{home}")
+        if home is None and name not in found.__all__:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value: object = getattr(found, name)
+        return value
+
+    return load
