@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import operator
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import islice
 from typing import ClassVar
@@ -31,7 +32,7 @@ from millstream.storage.files import Buffer, File, read_file
 from millstream.storage.read_ahead import FileRange
 
 
-class SegmentIndex:
+class SegmentIndex(ABC):
     """Entries of ``entry`` layout; the first field is the key by which they are sorted."""
 
     extension: ClassVar[str]
@@ -173,9 +174,9 @@ class SegmentIndex:
             data = self._data
         return data
 
+    @abstractmethod
     def check(self, data: Buffer) -> None:
         """Raise CorruptIndexError unless the entries can be an index's."""
-        raise NotImplementedError
 
     def release(self) -> None:
         """Let go of the open file or of the mapping; entries in memory stay."""
