@@ -6,7 +6,7 @@ not name is passed over. Without it numpy decodes to :class:`RecordColumns` and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -54,13 +54,12 @@ def decode_arrow(
     left out, and so are control batches. Raises CorruptLogError on damage, KeyError on a column of
     another name, ValueError when the keys or the values of all records take 2 GiB or more.
     """
-    start_offset, end_offset = selection.start_offset, selection.end_offset
     library = kernel.library()
     if library is None:
         columns = decode_columns(
             buffers,
-            start_offset=start_offset,
-            end_offset=end_offset,
+            start_offset=selection.start_offset,
+            end_offset=selection.end_offset,
             keep=selection.keep,
             check_crcs=selection.check_crcs,
             max_bytes=selection.max_bytes,
@@ -68,6 +67,49 @@ def decode_arrow(
         rows = columns.to_record_batch(schema, topic=topic, partition=partition)
         return DecodedBatch(rows, columns.next_offset)
     chosen = choose(library, buffers, selection)
+    written = _write(chosen, schema, selection)
+    return DecodedBatch(written.record_batch(topic, partition), chosen.next_offset)
+
+
+def decode_arrow_pieces(
+    buffers: Iterable[Buffer],
+    schema: pa.Schema,
+    *,
+    topic: str,
+    partition: int,
+    selection: Selection,
+    piece_bytes: int,
+) -> Iterator[pa.RecordBatch]:
+    """Yield what :func:`decode_arrow` returns in batches of about ``piece_bytes``, made one by one.
+
+    A piece is still in the processor's cache when it is used, and its memory serves the next one.
+    Empty ones are left out. ``buffers`` must stay as they are until the last one was taken.
+    """
+    library = kernel.library()
+    if library is None:
+        decoded = decode_arrow(
+            buffers, schema, topic=topic, partition=partition, selection=selection
+        )
+        if decoded.rows.num_rows:
+            yield from _slices(decoded.rows, piece_bytes)
+        return
+    for part in choose(library, buffers, selection).parts(piece_bytes):
+        rows = _write(part, schema, selection).record_batch(topic, partition)
+        if rows.num_rows:
+            yield from _slices(rows, piece_bytes)
+
+
+def _slices(rows: pa.RecordBatch, piece_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Cut a batch of many rows, one that grew when it was decompressed; nothing is copied."""
+    pieces = max(rows.nbytes // piece_bytes, 1)
+    size = -(-rows.num_rows // pieces)
+    for first in range(0, rows.num_rows, size):
+        yield rows.slice(first, size)
+
+
+def _write(chosen: Chosen, schema: pa.Schema, selection: Selection) -> _Writing:
+    """Let the kernel write the columns of the records that are selected."""
+    start_offset, end_offset = selection.start_offset, selection.end_offset
     sizes = chosen.bound()
     fits = sizes.value_bytes <= _MAX_CELLS_BYTES
     writing = _Writing(schema, sizes) if fits else None
@@ -76,7 +118,7 @@ def decode_arrow(
         writing = _Writing(schema, chosen.measure(start_offset, end_offset))
         if not writing.decode(chosen, start_offset, end_offset):
             raise CorruptLogError("records changed while they were decoded")
-    return DecodedBatch(writing.record_batch(topic, partition), chosen.next_offset)
+    return writing
 
 
 def repeated(value: str | int, kind: pa.DataType, rows: int) -> pa.Array:

@@ -6,7 +6,7 @@ Imports neither numpy nor pyarrow, because the client's records one by one come 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -142,6 +142,22 @@ class Chosen:
             for entry in self.entries:
                 if entry.attributes & CODEC_MASK:
                     self._decompress(entry, max_bytes)
+
+    def parts(self, size_bytes: int) -> Iterator[Chosen]:
+        """Yield neighbours whose records take about ``size_bytes`` together, or one batch more."""
+        first, size = 0, 0
+        for number, entry in enumerate(self.entries, 1):
+            size += entry.size
+            if size >= size_bytes or number == len(self.entries):
+                yield self._part(first, number)
+                first, size = number, 0
+
+    def _part(self, first: int, end: int) -> Chosen:
+        part = Chosen(self.library, self.next_offset)
+        at = first * ctypes.sizeof(BatchEntry)
+        part.entries = (BatchEntry * (end - first)).from_buffer(self.entries, at)
+        part.buffers, part._pins = self.buffers, self._pins
+        return part
 
     def _decompress(self, entry: BatchEntry, max_bytes: int) -> None:
         compressed = (ctypes.c_char * entry.size).from_address(entry.records)

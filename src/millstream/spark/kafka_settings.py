@@ -50,7 +50,7 @@ def parse_kafka_settings(
     isolation = settings.get("isolation.level", "read_uncommitted").strip()
     if isolation not in ("read_committed", "read_uncommitted"):
         _refuse("isolation.level", "read_committed or read_uncommitted", isolation)
-    per_partition = _count(settings, "max.partition.fetch.bytes", 4 * 1024 * 1024)
+    per_partition = _count(settings, "max.partition.fetch.bytes", 8 * 1024 * 1024)
     return KafkaSettings(
         bootstrap_servers=servers,
         client_id=settings.get("client.id", "millstream-spark").strip(),

@@ -17,7 +17,7 @@ from millstream.client.fetch import Fetched, Fetcher, FetchSettings
 from millstream.client.offsets import EARLIEST, end_offsets
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
-from millstream.records.arrow_decoder import decode_arrow
+from millstream.records.arrow_decoder import decode_arrow_pieces
 from millstream.records.batch import Batch
 from millstream.records.kernel_decoder import Selection
 from millstream.spark.kafka_settings import KafkaSettings
@@ -87,9 +87,7 @@ class RangeReader:
     def read(self, each: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range; see :func:`read_range`."""
         for fetched in self._batches(each):
-            rows = _decode(fetched, each, self._rules, schema)
-            if rows.num_rows:
-                yield from _in_pieces(rows)
+            yield from _decode(fetched, each, self._rules, schema)
 
     def _batches(self, each: OffsetRange) -> Iterator[Fetched]:
         rules = self._rules
@@ -206,7 +204,7 @@ def _report_loss(place: TopicPartition, lost: tuple[Offset, Offset], rules: Read
 
 def _decode(
     fetched: Fetched, each: OffsetRange, rules: ReadRules, schema: pa.Schema
-) -> pa.RecordBatch:
+) -> Iterator[pa.RecordBatch]:
     keep: Callable[[Batch], bool] | None = None
     if fetched.aborted_transactions:
         visible = {batch.base_offset for batch in fetched.batches()}
@@ -217,20 +215,11 @@ def _decode(
         keep=keep,
         check_crcs=rules.kafka.check_crcs,
     )
-    place = each.topic_partition
-    decoded = decode_arrow(
+    return decode_arrow_pieces(
         [fetched.data],
         schema,
-        topic=place.topic,
-        partition=place.partition,
+        topic=each.topic_partition.topic,
+        partition=each.topic_partition.partition,
         selection=selection,
+        piece_bytes=ARROW_BATCH_BYTES,
     )
-    return decoded.rows
-
-
-def _in_pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut a batch that grew when it was decompressed; nothing is copied."""
-    pieces = max(batch.nbytes // ARROW_BATCH_BYTES, 1)
-    rows = -(-batch.num_rows // pieces)
-    for first in range(0, batch.num_rows, rows):
-        yield batch.slice(first, rows)

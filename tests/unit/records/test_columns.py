@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from millstream.model.errors import CorruptLogError
-from millstream.records.arrow_decoder import decode_arrow
+from millstream.records.arrow_decoder import decode_arrow, decode_arrow_pieces
 from millstream.records.arrow_encoder import encode_columns
 from millstream.records.batch import iter_batches
 from millstream.records.builder import BatchOptions, encode_batch
@@ -304,3 +304,21 @@ def test_a_row_larger_than_a_batch_gets_its_own() -> None:
     values = pa.array([b"a", b"b" * 5000, b"c"])
     batches = encode_columns(timestamp_ms=np.zeros(3, np.int64), value=values, max_batch_bytes=1000)
     assert [next(iter_batches(data)).count for data in batches] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize("piece_bytes", [1, 700, 1 << 20])
+def test_pieces_hold_together_what_one_batch_holds(codec: Codec, piece_bytes: int) -> None:
+    records = some_records(600, 4, headers=True)
+    data = b"".join(
+        encode_batch(records[first : first + 50], BatchOptions(base_offset=first, codec=codec))
+        for first in range(0, 600, 50)
+    )
+    selection = Selection(start_offset=60, end_offset=577)
+    asked = {"topic": "t", "partition": 3, "selection": selection}
+    whole = decode_arrow([data], ARROW_SCHEMA, **asked).rows  # type: ignore[arg-type]
+    pieces = list(
+        decode_arrow_pieces([data], ARROW_SCHEMA, piece_bytes=piece_bytes, **asked)  # type: ignore[arg-type]
+    )
+    assert pa.Table.from_batches(pieces).equals(pa.Table.from_batches([whole]))
+    assert (len(pieces) > 8) == (piece_bytes < 1000)
