@@ -158,7 +158,7 @@ class CoordinatorWrites:
             return
         waited_ms = self._clock.monotonic_ms() - self._in_flight_since_ms
         if waited_ms < self._commit_timeout_ms:
-            self._watch(self._commit_timeout_ms - waited_ms)
+            self._watch(max(1.0, self._commit_timeout_ms - waited_ms))
             return
         self.is_stuck = True
         self._refuse_all(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "not committed in time"))

@@ -6,21 +6,38 @@ The brokers' own objects are looked at, from outside and without changing them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from millstream.controller import paths, payloads
 from millstream.controller.election import earned_epoch
-from millstream.model.broker import BrokerId
 from millstream.model.leadership import NO_LEADER, LeaderRecoveryState, PartitionState
 from millstream.model.metadata_store import Node
-from millstream.model.topic import TopicPartition
+from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId, TopicPartition
 from millstream.records.batch import Batch, iter_batches
 from millstream.records.record import iter_records
 from millstream.runtime.partition import Partition
 from millstream.sim.broker import BrokerLife
 from millstream.sim.history import Place, Value
+from millstream.sim.turnover import TURNED, place_of
 from millstream.storage.log import Log
+
+
+class Held(NamedTuple):
+    """One partition of one life of a topic."""
+
+    topic_id: TopicId
+    topic_partition: TopicPartition
+
+    @classmethod
+    def of(cls, partition: Partition) -> Held:
+        """Return what a replica is of."""
+        return cls(partition.topic_id, partition.topic_partition)
+
+    def __str__(self) -> str:
+        return str(self.topic_partition)
 
 
 class Entry(NamedTuple):
@@ -58,14 +75,16 @@ class Checkers:
 
     def __init__(self) -> None:
         self.problems: list[str] = []
-        self.committed: dict[TopicPartition, list[Entry]] = {}
+        self.committed: dict[Held, list[Entry]] = {}
         """What some leader has committed."""
-        self._leaders: dict[tuple[TopicPartition, int], int] = {}
-        self._newest: dict[TopicPartition, int] = {}
-        self._checked: dict[tuple[BrokerLife, TopicPartition, int], int] = {}
+        self._leaders: dict[tuple[Held, int], int] = {}
+        self._newest: dict[Held, int] = {}
+        self._checked: dict[tuple[BrokerLife, Held, int], int] = {}
         """Up to which committed entry a leadership has been compared."""
-        self._high_watermarks: dict[tuple[BrokerLife, TopicPartition, int], int] = {}
+        self._high_watermarks: dict[tuple[BrokerLife, Held, int], int] = {}
         self.elections = 0
+        self.seen: Counter[str] = Counter()
+        """Interesting states, and how often they were come upon."""
 
     def _wrong(self, sentence: str) -> None:
         if len(self.problems) < 20 and sentence not in self.problems:
@@ -96,6 +115,13 @@ class Checkers:
         if new.leader_recovery_state is LeaderRecoveryState.RECOVERING:
             self._wrong(f"{path}: {new.leader} was elected though it may lack records: {old}")
         self.elections += new.leader != old.leader
+        self.seen["no leader"] += new.leader == NO_LEADER
+        self.seen["an empty ISR"] += not new.isr
+        self.seen["an eligible leader replica outside the ISR"] += bool(new.elr)
+        self.seen["a last known eligible leader replica"] += bool(new.last_known_elr)
+        self.seen["an ISR of one"] += len(new.isr) == 1
+        self.seen["the ISR grew"] += len(new.isr) > len(old.isr)
+        self.seen["the ISR shrank"] += len(new.isr) < len(old.isr)
 
     # --- the brokers -------------------------------------------------------------------------
 
@@ -117,13 +143,12 @@ class Checkers:
         self, life: BrokerLife, partition: Partition, tree: Mapping[str, Node]
     ) -> None:
         """Whoever is stored as in sync, and has lost nothing since, may be elected."""
-        place = partition.topic_partition
-        node = tree.get(paths.state(place.topic, place.partition))
+        place = Held.of(partition)
+        state = self._stored(tree, place)
         committed = self.committed.get(place)
         continuity = life.member.registration.continuity
-        if node is None or not committed or continuity is None:
+        if state is None or not committed or continuity is None:
             return
-        state = _state("", node)
         if life.id not in state.isr or continuity > earned_epoch(state, life.id):
             return
         if partition.log.log_end_offset < committed[-1].next_offset:
@@ -133,14 +158,14 @@ class Checkers:
             )
 
     def _one_leader(self, life: BrokerLife, partition: Partition) -> None:
-        key = (partition.topic_partition, partition.leader_epoch)
+        key = (Held.of(partition), partition.leader_epoch)
         known = self._leaders.setdefault(key, life.number)
         if known != life.number:
             self._wrong(f"{key[0]}: brokers {known} and {life.number} lead in epoch {key[1]}")
 
     def _commits(self, life: BrokerLife, partition: Partition) -> None:
         """What is committed never changes, and the newest leader holds all of it."""
-        place, epoch = partition.topic_partition, partition.leader_epoch
+        place, epoch = Held.of(partition), partition.leader_epoch
         committed = self.committed.setdefault(place, [])
         log = partition.log
         key = (life, place, epoch)
@@ -185,13 +210,11 @@ class Checkers:
         self, life: BrokerLife, partition: Partition, tree: Mapping[str, Node]
     ) -> None:
         """While the high watermark may move, whoever may be elected is waited for."""
-        path = paths.state(partition.topic_partition.topic, partition.topic_partition.partition)
-        node = tree.get(path)
         assert partition.leading is not None
         machine = partition.leading.machine
-        if node is None or machine.is_under_min_isr:
+        stored = self._stored(tree, Held.of(partition))
+        if stored is None or machine.is_under_min_isr:
             return
-        stored = _state(path, node)
         if stored.leader_epoch != partition.leader_epoch:
             return
         missing = {*stored.isr, *stored.elr}.difference(machine.isr.maximal_isr)
@@ -201,6 +224,14 @@ class Checkers:
                 f"which may be elected: {stored}"
             )
 
+    def _stored(self, tree: Mapping[str, Node], held: Held) -> PartitionState | None:
+        """Return what the store says of a partition, None when its topic is there no more."""
+        topic, index = held.topic_partition.topic, held.topic_partition.partition
+        node, known = tree.get(paths.state(topic, index)), tree.get(paths.topic(topic))
+        if node is None or known is None or _topic(known.data).topic_id != held.topic_id:
+            return None
+        return _state("", node)
+
     # --- the end -----------------------------------------------------------------------------
 
     def unhealthy(
@@ -209,15 +240,40 @@ class Checkers:
         """Return what keeps the cluster from being whole."""
         found = [f"broker {number} is not up" for number, life in lives.items() if not life.is_up]
         for topic, count in topics.items():
+            known = tree.get(paths.topic(topic))
+            if known is None:
+                found.append(f"{topic} is not there")
+                continue
+            assignment = _topic(known.data)
+            if any(assignment.adding.values()) or any(assignment.removing.values()):
+                found.append(f"{topic} is still being reassigned")
             for index in range(count):
                 node = tree.get(paths.state(topic, index))
                 if node is None:
-                    found.append(f"{topic}-{index} is not there")
+                    found.append(f"{topic}-{index} has no state")
                     continue
-                replicas = payloads.read_topic("", tree[paths.topic(topic)].data).replicas[index]
                 state = _state("", node)
-                if state.leader == NO_LEADER or sorted(state.isr) != sorted(replicas):
+                if state.leader == NO_LEADER or sorted(state.isr) != sorted(
+                    assignment.replicas[index]
+                ):
                     found.append(f"{topic}-{index}: leader {state.leader}, ISR {state.isr}")
+        return found
+
+    def left_over(self, lives: Mapping[int, BrokerLife], tree: Mapping[str, Node]) -> list[str]:
+        """Return what is kept of topics, or of replicas, that are no more."""
+        found = [
+            f"the deletion of {path} does not end"
+            for path in tree
+            if path.startswith(paths.DELETED_TOPICS + "/")
+        ]
+        for life in lives.values():
+            for partition in life.partitions:
+                held = Held.of(partition)
+                topic, index = held.topic_partition.topic, held.topic_partition.partition
+                if self._stored(tree, held) is None:
+                    found.append(f"broker {life.number} keeps {held}, whose topic is deleted")
+                elif life.id not in _topic(tree[paths.topic(topic)].data).replicas[index]:
+                    found.append(f"broker {life.number} keeps {held} and is no replica of it")
         return found
 
     def finish(
@@ -239,8 +295,9 @@ class Checkers:
                 self._equal(kept)
                 leading = lives[leader].partitions.replica(topic, index)
                 assert leading is not None
-                final[topic, index] = _values(leading.log)
-                committed = self.committed.get(leading.topic_partition, [])
+                if topic != GROUP_METADATA_TOPIC:
+                    final[_place(leading)] = _values(leading.log)
+                committed = self.committed.get(Held.of(leading), [])
                 present = set(entries(leading.log, 0, leading.log.log_end_offset))
                 for entry in committed:
                     if entry not in present:
@@ -282,6 +339,13 @@ def _tail(committed: list[Entry], start: int) -> list[Entry]:
     return committed[low:]
 
 
+def _place(partition: Partition) -> Place:
+    """Return where the history has a partition."""
+    if partition.topic_partition.topic == TURNED:
+        return place_of(partition.topic_id)
+    return (partition.topic_partition.topic, partition.topic_partition.partition)
+
+
 def _values(log: Log) -> dict[int, Value]:
     return {
         record.offset: bytes(record.value or b"").decode()
@@ -291,10 +355,14 @@ def _values(log: Log) -> dict[int, Value]:
 
 
 def _state(path: str, node: Node) -> PartitionState:
-    return payloads.read_state(path, node.data, replicas=(), version=node.version)
+    return _parsed_state(path, node.data, node.version)
 
 
-def isr_of(tree: Mapping[str, Node], topic: str, index: int) -> tuple[BrokerId, ...]:
-    """Return the stored ISR."""
-    node = tree.get(paths.state(topic, index))
-    return () if node is None else _state("", node).isr
+@lru_cache(maxsize=512)
+def _parsed_state(path: str, data: bytes, version: int) -> PartitionState:
+    return payloads.read_state(path, data, replicas=(), version=version)
+
+
+@lru_cache(maxsize=64)
+def _topic(data: bytes) -> payloads.Assignment:
+    return payloads.read_topic("", data)

@@ -94,6 +94,12 @@ class Client:
         """Ask a broker; KafkaError when it does not answer."""
         return await self._channels.send(broker, request, REQUEST_MS, version=version, lane=lane)
 
+    def forget(self, broker: BrokerId, request: Request, version: int, lane: str) -> None:
+        """Send what nobody answers."""
+        channel = self._channels.channel(broker, lane)
+        sent = channel.send(request, timeout_ms=REQUEST_MS, version=version)
+        sent.on_done(lambda _: None)
+
     def any_broker(self) -> BrokerId:
         """Return a broker, alive or not."""
         return BrokerId(self.chance.choice(self._brokers))
@@ -155,7 +161,7 @@ class Producer:
 
     def start(self) -> None:
         """Send until the client is stopped."""
-        self.done = _run(self._client, self._send_all())
+        self.done = run_client(self._client, self._send_all())
 
     async def _send_all(self) -> None:
         client = self._client
@@ -186,6 +192,9 @@ class Producer:
         count = client.chance.choice((1, 1, 1, 3))
         sends = [self._new_send() for _ in range(count)]
         records = self._batch(sends)
+        if self.acks == 0:
+            await self._throw(records)
+            return
         never_sent = True
         while True:
             error, offset = await self._attempt(records)
@@ -235,19 +244,30 @@ class Producer:
             builder.append(self._client.clock.now_ms(), None, str(send.value).encode())
         return builder.build()
 
-    async def _attempt(self, records: bytes) -> tuple[ErrorCode, int]:
+    async def _throw(self, records: bytes) -> None:
+        """Send with acks=0: nobody answers, and the lane is given up after a while."""
         client = self._client
+        try:
+            leader = await client.leader_of(self._place)
+        except KafkaError:
+            await client.look_again(self._place)
+            return
+        client.forget(leader, self._request(records), PRODUCE_VERSION, lane=self.name)
+        if client.chance.random() < 0.1:
+            await client.look_again(self._place)
+
+    def _request(self, records: bytes) -> ProduceRequest:
         topic, index = self._place
-        request = ProduceRequest(
+        partition = PartitionProduceData(index=index, records=records)
+        return ProduceRequest(
             acks=self.acks,
             timeout_ms=REQUEST_MS // 2,
-            topic_data=[
-                TopicProduceData(
-                    name=topic,
-                    partition_data=[PartitionProduceData(index=index, records=records)],
-                )
-            ],
+            topic_data=[TopicProduceData(name=topic, partition_data=[partition])],
         )
+
+    async def _attempt(self, records: bytes) -> tuple[ErrorCode, int]:
+        client = self._client
+        request = self._request(records)
         try:
             leader = await client.leader_of(self._place)
         except KafkaError:
@@ -269,10 +289,11 @@ class Consumer:
         self._place = place
         self.name = name
         self.position = 0
+        self._log_start = 0
 
     def start(self) -> None:
         """Read until the client is stopped."""
-        _run(self._client, self._read_all())
+        run_client(self._client, self._read_all())
 
     async def _read_all(self) -> None:
         client = self._client
@@ -317,6 +338,12 @@ class Consumer:
             )
 
     def _take(self, data: PartitionData) -> None:
+        if data.log_start_offset < self._log_start:
+            self._client.problems.append(
+                f"{self.name} was told that {self._place} begins at {data.log_start_offset}, and "
+                f"before at {self._log_start}"
+            )
+        self._log_start = data.log_start_offset
         records = data.records
         if not records:
             return
@@ -337,7 +364,8 @@ class Consumer:
                 self.position = record.offset + 1
 
 
-def _run(client: Client, work: Coroutine[Deferred[Any], None, None]) -> Deferred[None]:
+def run_client(client: Client, work: Coroutine[Deferred[Any], None, None]) -> Deferred[None]:
+    """Drive what a client does; an error that it does not expect is a problem."""
     done = spawn(work)
 
     def ended(outcome: Deferred[None]) -> None:

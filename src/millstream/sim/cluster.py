@@ -4,45 +4,43 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from millstream.controller import paths, payloads
 from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred, spawn
-from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.errors import KafkaError
 from millstream.protocol.message import Request, Response
 from millstream.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from millstream.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
 from millstream.protocol.messages.elect_leaders import ElectLeadersRequest
-from millstream.runtime.careful_writes import pause
 from millstream.server.dispatch import Dispatcher
 from millstream.sim import history
 from millstream.sim.broker import BrokerLife
 from millstream.sim.checkers import Checkers
-from millstream.sim.clients import FIRST_CLIENT, Client, Consumer, Producer
 from millstream.sim.coordination import Ensemble
-from millstream.sim.disk import MemoryFileSystem, new_machine, set_boot_id
 from millstream.sim.faults import Swarm, Undo
+from millstream.sim.history import Place, Value
 from millstream.sim.loop import Loop, NodeClock
+from millstream.sim.machine import DIRECTORIES, Machine
 from millstream.sim.network import Network, Weather
+from millstream.sim.turnover import TURNED
+from millstream.sim.workload import TOPIC, Workload
 
-TOPIC: Final = "sim"
 LOOK_MS: Final = 200.0
 HEAL_MS: Final = 60_000
 """How long a cluster may take to be whole again once nothing is wrong any more."""
-CLIENTS: Final = 2
+REST_MS: Final = 3_000
+RESTING_REQUESTS: Final = 200
+"""What one broker asks another of one kind at most in that time: far more than long polls and
+pushes do, far less than a circle.
+"""
 
 SETTINGS: Final = {
     "replica.lag.time.max.ms": "4000",
@@ -51,19 +49,10 @@ SETTINGS: Final = {
     "auto.leader.rebalance.enable": "true",
     "leader.imbalance.check.interval.seconds": "20",
     "auto.create.topics.enable": "false",
+    "offsets.topic.num.partitions": "2",
+    "offsets.topic.replication.factor": "3",
+    "offsets.topic.segment.bytes": "1048576",
 }
-
-
-@dataclass
-class Machine:
-    """What outlives a broker's process."""
-
-    files: MemoryFileSystem
-    rate: float
-    wall_offset_ms: int
-    boot: int = 1
-    flushes_fail: bool = False
-    flush_failed: bool = False
 
 
 @dataclass
@@ -89,10 +78,12 @@ class SimCluster:
         self.ensemble = Ensemble(self.loop)
         self.ensemble.jitter_ms = chance.choice((0.5, 5.0, 60.0))
         self.numbers = list(range(1, 1 + chance.choice((3, 3, 3, 4))))
-        self.client_numbers = list(range(FIRST_CLIENT, FIRST_CLIENT + CLIENTS))
         self.min_isr = chance.choice((2, 2, 2, 1))
-        self.partition_count = chance.choice((1, 1, 2, 4))
+        self.work = Workload(chance, min_isr=self.min_isr)
+        self.directories = DIRECTORIES[: chance.choice((1, 1, 2))]
         self.settings = dict(SETTINGS)
+        self.settings["log.dirs"] = ",".join(self.directories)
+        self.settings["min.insync.replicas"] = str(self.min_isr)
         if chance.random() < 0.5:  # catching up takes many fetches
             self.settings["replica.fetch.max.bytes"] = "400"
         self.swarm = swarm or Swarm.draw(chance)
@@ -100,9 +91,6 @@ class SimCluster:
         self.lives: dict[int, BrokerLife] = {}
         self.checkers = Checkers()
         self.ensemble.tree.on_change = self.checkers.tree_changed
-        self.history = history.History()
-        self.clients: list[Client] = []
-        self.producers: list[Producer] = []
         self.sometimes: Counter[str] = Counter()
         self._undo: dict[Undo, None] = {}
         self._striking = False
@@ -111,7 +99,7 @@ class SimCluster:
         chance = self.loop.chance
         rate = chance.choice((1.0, 1.0, 0.97, 1.03))
         offset_ms = chance.choice((0, 0, -600_000, 60_000))
-        return Machine(new_machine(number * 1_000), rate, offset_ms)
+        return Machine(number, self.directories, rate, offset_ms)
 
     # --- brokers -------------------------------------------------------------------------------
 
@@ -141,48 +129,26 @@ class SimCluster:
         """End a machine: what was not flushed is gone, or a part of it."""
         self.kill(number, "power loss")
         self.lives[number].host.is_off = self.loop.chance.random() < 0.5
-        machine = self.machines[number]
-        machine.files = machine.files.crashed(self.loop.chance)
-        machine.boot += 1
-        set_boot_id(machine.files, number * 1_000 + machine.boot)
-
-    def fail_flushes(self, number: int) -> None:
-        """Let the next flush of a disk fail, and lose what it should have kept."""
-        machine = self.machines[number]
-        machine.flushes_fail = True
-
-        def hook(step: str, path: str) -> None:
-            if step.startswith("sync"):
-                machine.flush_failed = True
-                raise OSError(5, "Input/output error", path)
-
-        machine.files.hook = hook
+        self.machines[number].power_loss(self.loop.chance)
 
     def repair_disk(self, number: int) -> None:
-        """Put a disk right, and start its broker if it has stopped."""
+        """Put disks right. Where one has failed the broker is started anew, to use it again."""
         machine = self.machines[number]
-        machine.files.hook = _no_hook
-        machine.flushes_fail = machine.flush_failed = False
-        machine.files.room = None
+        if machine.has_failed or machine.files.has_been_full:
+            self.kill(number, "repair")
+        machine.repair(self.loop.chance)
         self.start_broker(number)
 
     def _gone(self, life: BrokerLife, why: str) -> None:
         """A broker has stopped by itself: it is started again after a while."""
         self.sometimes[f"a broker stopped: {why.split(':', maxsplit=1)[0]}"] += 1
-        machine = self.machines[life.number]
-        if machine.flush_failed:
-            # The kernel has dropped the pages that it could not write.
-            machine.files.drop_pages(self.loop.chance)
-            machine.files.hook = _no_hook
-            machine.flushes_fail = machine.flush_failed = False
         self.kill(life.number, why)
         delay_ms = 500 + 1_500 * self.loop.chance.random()
         self.loop.call_later(delay_ms, lambda: self._restart(life))
 
     def _restart(self, life: BrokerLife) -> None:
         if self.lives[life.number] is life:
-            self.machines[life.number].files.room = None
-            self.start_broker(life.number)
+            self.repair_disk(life.number)
 
     # --- what faults ask -----------------------------------------------------------------------
 
@@ -192,7 +158,7 @@ class SimCluster:
 
     def some_leader(self) -> int:
         """Return a broker that leads, as the store says."""
-        index = self.loop.chance.randrange(self.partition_count)
+        index = self.loop.chance.randrange(self.work.partition_count)
         node = self.ensemble.tree.nodes.get(paths.state(TOPIC, index))
         if node is None:
             return self.some_broker()
@@ -206,15 +172,21 @@ class SimCluster:
 
     def may_lose_data(self) -> bool:
         """Tell whether one machine may lose its newest writes: everybody else has everything."""
-        if self.unhealthy() or any(each.flushes_fail for each in self.machines.values()):
+        if self.unhealthy() or any(each.bad_directory for each in self.machines.values()):
             return False
         return self.min_isr > 1
 
+    @property
+    def topics(self) -> dict[str, int]:
+        """Every topic that is there or has to be, and how many partitions it has."""
+        topics = self.work.topics
+        if paths.topic(TURNED) in self.ensemble.tree.nodes:
+            topics[TURNED] = 1
+        return topics
+
     def unhealthy(self) -> list[str]:
         """Return what is not whole."""
-        return self.checkers.unhealthy(
-            self.lives, self.ensemble.tree.nodes, {TOPIC: self.partition_count}
-        )
+        return self.checkers.unhealthy(self.lives, self.ensemble.tree.nodes, self.topics)
 
     def undo_later(self, delay_ms: float, undo: Undo) -> None:
         """End a fault in its time, or when all are healed."""
@@ -235,7 +207,7 @@ class SimCluster:
         """Have a partition moved to other brokers, or its replicas put into another order."""
         chance = self.loop.chance
         partition = ReassignablePartition(
-            partition_index=chance.randrange(self.partition_count),
+            partition_index=chance.randrange(self.work.partition_count),
             replicas=chance.sample(self.numbers, 3),
         )
         request = AlterPartitionReassignmentsRequest(
@@ -246,7 +218,7 @@ class SimCluster:
     def _ask_controller(self, request: Request) -> None:
         controller = self.controller_number()
         if controller is not None:
-            asking = spawn(self.clients[0].ask(BrokerId(controller), request, lane="admin"))
+            asking = spawn(self.work.clients[0].ask(BrokerId(controller), request, lane="admin"))
             _ignore(asking)
 
     # --- a run ---------------------------------------------------------------------------------
@@ -257,7 +229,7 @@ class SimCluster:
             problems = self._run(seconds)
         problems += errors
         problems += self.checkers.problems
-        for client in self.clients:
+        for client in self.work.clients:
             problems += client.problems
         self._count()
         return Report(
@@ -273,14 +245,16 @@ class SimCluster:
         self._look()
         for number in self.numbers:
             self.start_broker(number)
-        self._make_clients()
+        self.work.connect(self.network, self.numbers)
         if not self._until(lambda: all(each.is_up for each in self.lives.values()), 30_000):
             return ["the brokers did not start"]
-        creation = spawn(self._create_topic())
-        if not self._until(lambda: creation.done and not self.unhealthy(), 30_000):
-            return [f"the topic was not made: {self.unhealthy()}"]
+        creation = self.work.create_topic()
+        if not self._until(lambda: creation.done, 30_000):
+            return ["the topic was not made"]
         creation.result()
-        self._start_clients()
+        self.work.start()
+        if not self._until(lambda: not self.unhealthy(), 30_000):
+            return [f"the cluster did not become whole: {self.unhealthy()}"]
         self._striking = True
         self._strike_later()
         self._pass(seconds * 1_000)
@@ -292,18 +266,32 @@ class SimCluster:
         if not self._until(lambda: not self.unhealthy(), HEAL_MS):
             return [f"not whole again: {'; '.join(self.unhealthy())}"]
         healed_ms = self.loop.now_ms
-        if not self._until(lambda: self._all_acknowledged_since(healed_ms), HEAL_MS):
-            return ["a producer with acks=all is not answered after everything has healed"]
-        for client in self.clients:
-            client.stopped = True
+        if not self._until(lambda: not self.work.waits_since(healed_ms), HEAL_MS):
+            return [f"after all has healed, not answered: {self.work.waits_since(healed_ms)}"]
+        self.work.stop()
         self._pass(8_000)
+        nodes = self.ensemble.tree.nodes
         if not self._until(lambda: not self.unhealthy(), HEAL_MS):
             return [f"not whole in the end: {'; '.join(self.unhealthy())}"]
-        self._pass(2_000)
-        final = self.checkers.finish(
-            self.lives, self.ensemble.tree.nodes, {TOPIC: self.partition_count}
-        )
-        return history.check(self.history, final)
+        if not self._until(lambda: not self.checkers.left_over(self.lives, nodes), HEAL_MS):
+            return self.checkers.left_over(self.lives, nodes)
+        problems = self._rest()
+        final = self.checkers.finish(self.lives, self.ensemble.tree.nodes, self.topics)
+        return problems + history.check(_without_the_deleted(self.work.history, final), final)
+
+    def _rest(self) -> list[str]:
+        """Let nothing happen for a while: followers wait at their leaders, and ask in no circle."""
+        before = self.network.requests.copy()
+        self._pass(REST_MS)
+        problems = []
+        for key, count in (self.network.requests - before).items():
+            if count > RESTING_REQUESTS:
+                source, target, api = key
+                problems.append(
+                    f"broker {source} asks broker {target} {count} times for API {api} in "
+                    f"{REST_MS} ms, though nothing happens"
+                )
+        return problems
 
     def heal(self) -> None:
         """End every fault."""
@@ -338,73 +326,23 @@ class SimCluster:
             self._pass(100)
         return condition()
 
-    # --- the workload ----------------------------------------------------------------------------
-
-    def _make_clients(self) -> None:
-        self.clients = [
-            Client(number, self.network, self.numbers, self.history)
-            for number in self.client_numbers
-        ]
-
-    async def _create_topic(self) -> None:
-        chance = self.loop.chance
-        topic = CreatableTopic(
-            name=TOPIC,
-            num_partitions=self.partition_count,
-            replication_factor=3,
-            assignments=[],
-            configs=[
-                CreatableTopicConfig(name="min.insync.replicas", value=str(self.min_isr)),
-                CreatableTopicConfig(
-                    name="flush.policy", value=chance.choice(("os", "os", "os", "ack"))
-                ),
-                CreatableTopicConfig(name="segment.index.bytes", value="4096"),
-                CreatableTopicConfig(name="segment.ms", value=chance.choice(("600000", "1500"))),
-            ],
-        )
-        client = self.clients[0]
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=5_000)
-        while True:
-            response = await client.ask(client.any_broker(), request, lane="admin")
-            assert isinstance(response, CreateTopicsResponse)
-            if response.topics[0].error_code in (0, ErrorCode.TOPIC_ALREADY_EXISTS.code):
-                return
-            await pause(client.clock, 100)
-
-    def _start_clients(self) -> None:
-        chance = self.loop.chance
-        for index in range(self.partition_count):
-            place = (TOPIC, index)
-            for number, (acks, once) in enumerate(((-1, True), (-1, False), (1, False))):
-                self.producers.append(
-                    Producer(
-                        chance.choice(self.clients),
-                        place,
-                        f"p{index}-{number}",
-                        acks=acks,
-                        once=once,
-                        pause_ms=chance.choice((80.0, 300.0, 1_000.0)),
-                    )
-                )
-            for number in range(2):
-                Consumer(chance.choice(self.clients), place, f"c{index}-{number}").start()
-        for producer in self.producers:
-            producer.start()
-
-    def _all_acknowledged_since(self, moment_ms: float) -> bool:
-        return all(
-            producer.last_acknowledged_ms > moment_ms
-            for producer in self.producers
-            if producer.acks == -1
-        )
-
     def _count(self) -> None:
         """Say what happened, so that nobody believes in faults that never were."""
-        outcomes = Counter(each.outcome.value for each in self.history.sends.values())
+        outcomes = Counter(each.outcome.value for each in self.work.history.sends.values())
         for name, count in outcomes.items():
             self.sometimes[f"sent and {name}"] += count
-        self.sometimes["read"] += len(self.history.polls)
+        self.sometimes["read"] += len(self.work.history.polls)
+        steps = Counter(each.step.value for each in self.work.history.group_offsets)
+        for name, count in steps.items():
+            self.sometimes[f"group offset {name}"] += count
+        if self.work.turnover is not None:
+            self.sometimes["topic deleted"] += self.work.turnover.deletions
+        if self.work.throws:
+            self.sometimes["seeds with acks=0"] += 1
+        if len(self.directories) > 1:
+            self.sometimes["seeds with two log directories"] += 1
         self.sometimes["leaders changed"] += self.checkers.elections
+        self.sometimes.update(self.checkers.seen)
         node = self.ensemble.tree.nodes.get(paths.CONTROLLER_EPOCH)
         self.sometimes["controllers"] += int(node.data) if node is not None else 0
         for name, count in self.swarm.struck.items():
@@ -430,8 +368,15 @@ def _server_errors() -> Iterator[list[str]]:
         watched.setLevel(level)
 
 
-def _no_hook(step: str, path: str) -> None:
-    """Nothing is wrong with this disk."""
+def _without_the_deleted(
+    seen: history.History, final: Mapping[Place, Mapping[int, Value]]
+) -> history.History:
+    """Return what was seen of topics that are there still."""
+    return replace(
+        seen,
+        sends={value: send for value, send in seen.sends.items() if send.place in final},
+        polls=[poll for poll in seen.polls if poll.place in final],
+    )
 
 
 def _ignore(done: Deferred[Response]) -> None:

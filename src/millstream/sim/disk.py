@@ -154,6 +154,7 @@ class MemoryFile:
             if room < len(data):
                 self._contents.change(position, bytes(data[:room]))
                 self._owner.room = 0
+                self._owner.has_been_full = True
                 raise OSError(errno.ENOSPC, "No space left on device", self._path)
             self._owner.room = room - len(data)
         self._contents.change(position, bytes(data))
@@ -190,6 +191,7 @@ class MemoryFileSystem:
         self._root = root or Folder()
         self.hook: Callable[[str, str], None] = lambda step, path: None
         self.room: int | None = None
+        self.has_been_full = False
         self.steps = 0
 
     def step(self, name: str, path: str) -> None:
@@ -201,9 +203,17 @@ class MemoryFileSystem:
         """Return a file system as a power loss now may leave it."""
         return MemoryFileSystem(self._root.crashed(chance, {}))
 
-    def drop_pages(self, chance: random.Random) -> None:
-        """Lose of each file what a flush that failed may have lost; names stay as they are."""
-        _drop_pages(self._root, chance)
+    def drop_pages(self, directory: str, chance: random.Random) -> None:
+        """Lose of each file in a directory what a flush that failed may have lost; names stay as
+        they are.
+        """
+        _drop_pages(self._find(directory), chance)
+
+    def contents(self, path: str) -> Contents:
+        """Return what is in a file, to look at or to spoil."""
+        node = self._find(path)
+        assert isinstance(node, Contents)
+        return node
 
     def _find(self, path: str) -> Node:
         node: Node = self._root

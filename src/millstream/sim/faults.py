@@ -76,8 +76,44 @@ def _failed_flush(cluster: SimCluster) -> Undo | None:
     if not cluster.may_lose_data():
         return None
     number = cluster.some_broker()
-    cluster.fail_flushes(number)
+    directory = cluster.loop.chance.choice(cluster.directories)
+    cluster.machines[number].go_bad(directory, flushes_alone=True)
     return lambda: cluster.repair_disk(number)
+
+
+def _failed_directory(cluster: SimCluster) -> Undo | None:
+    if len(cluster.directories) < 2 or not cluster.may_lose_data():
+        return None
+    number = cluster.some_broker()
+    directory = cluster.loop.chance.choice(cluster.directories)
+    cluster.machines[number].go_bad(directory, flushes_alone=False)
+    return lambda: cluster.repair_disk(number)
+
+
+def _new_disk(cluster: SimCluster) -> Undo | None:
+    if not cluster.may_lose_data():
+        return None
+    number = cluster.some_broker()
+    cluster.kill(number, "new disk")
+    cluster.machines[number].replace_disk(cluster.loop.chance.choice(cluster.directories))
+    return lambda: cluster.start_broker(number)
+
+
+def _bit_flip(cluster: SimCluster) -> Undo | None:
+    if not cluster.may_lose_data():
+        return None
+    number = cluster.some_broker()
+    cluster.kill(number, "bit flip")
+    if cluster.machines[number].flip_bit("sim", cluster.loop.chance):
+        cluster.sometimes["a bit was flipped"] += 1
+    return lambda: cluster.start_broker(number)
+
+
+def _turn_clock(cluster: SimCluster) -> Undo | None:
+    chance = cluster.loop.chance
+    by_ms = chance.choice((-3_600_000, -5_000, 5_000, 3_600_000))
+    cluster.lives[cluster.some_broker()].clock.turn(by_ms)
+    return None
 
 
 def _full_disk(cluster: SimCluster) -> Undo | None:
@@ -144,7 +180,7 @@ def _cut(cluster: SimCluster, links: list[tuple[int, int]]) -> Undo:
 
 
 def _reset(cluster: SimCluster) -> Undo | None:
-    one, other = cluster.loop.chance.sample([*cluster.numbers, *cluster.client_numbers], 2)
+    one, other = cluster.loop.chance.sample([*cluster.numbers, *cluster.work.numbers], 2)
     cluster.network.reset(one, other)
     return None
 
@@ -184,7 +220,7 @@ _SLOW: Final = (
 
 def _slow_messages(cluster: SimCluster) -> Undo | None:
     chance = cluster.loop.chance
-    everybody = [*cluster.numbers, *cluster.client_numbers]
+    everybody = [*cluster.numbers, *cluster.work.numbers]
     source, target = chance.sample(everybody, 2)
     key = (source, target, int(chance.choice(_SLOW)))
     cluster.network.weather.slow[key] = chance.choice((50.0, 1_000.0, 6_000.0))
@@ -222,6 +258,10 @@ FAULTS: Final = (
     Fault(
         "failed flush", "as a power loss: the kernel drops what it could not write", _failed_flush
     ),
+    Fault("failed directory", "as a failed flush; the other directory goes on", _failed_directory),
+    Fault("new disk", "as a power loss: an empty directory earns no trust", _new_disk),
+    Fault("bit flip", "damage in the middle never leads, and what it lacks is fetched", _bit_flip),
+    Fault("turn clock", "only monotonic time decides anything about replicas", _turn_clock),
     Fault("full disk", "what does not fit is not acknowledged, and recovery cuts it", _full_disk),
     Fault("slow disk", "what is not written is not acknowledged", _slow_disk),
     Fault("pause", _EPOCHS, _pause, (50, 3 * SESSION_TIMEOUT_MS)),

@@ -14,6 +14,8 @@ from typing import Final
 
 WALL_START_MS: Final = 1_700_000_000_000
 """What the clocks on the wall show when a simulation begins."""
+RESOLUTION_MS: Final = 0.001
+"""The shortest time that a timer of a process lasts."""
 
 
 class Timer:
@@ -88,6 +90,10 @@ class NodeClock:
         """What the clock on the wall shows."""
         return self._wall_ms + int(self._loop.now_ms * self._rate)
 
+    def turn(self, by_ms: int) -> None:
+        """Turn the clock on the wall forward, or back; the monotonic one knows nothing of it."""
+        self._wall_ms += by_ms
+
     def monotonic_ms(self) -> float:
         """A time that never goes back, at this machine's own rate."""
         return self._loop.now_ms * self._rate
@@ -95,6 +101,8 @@ class NodeClock:
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
         """Run ``callback`` when this clock has gone on by ``delay_ms``."""
         timer = Timer(callback)
+        if delay_ms > 0:  # time goes on, or whoever waits for a fraction of nothing waits for ever
+            delay_ms = max(delay_ms, RESOLUTION_MS)
         self._loop.call_later(delay_ms / self._rate, lambda: self._fire(timer))
         return timer
 

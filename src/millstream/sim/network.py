@@ -14,7 +14,7 @@ slow        a class of messages (one API between two processes) takes much longe
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -71,6 +71,8 @@ class Network:
         self.hosts: dict[int, Host] = {}
         self.cuts: set[tuple[int, int]] = set()
         self.frames = 0
+        self.requests: Counter[tuple[int, int, int]] = Counter()
+        """How many were sent, by (source, target, API key)."""
         self._stalled: list[Flow] = []
         self._chance: Random = loop.chance
 
@@ -225,7 +227,9 @@ class Connection:
         """Send a request."""
         if self._to is not None:
             frame = joined(outgoing)
-            self._to.send(frame, frame[0] << 8 | frame[1])
+            api_key = frame[0] << 8 | frame[1]
+            self._network.requests[self._source.number, self._target, api_key] += 1
+            self._to.send(frame, api_key)
 
     def close(self) -> None:
         """Hang up and tell nobody; what is under way still arrives."""

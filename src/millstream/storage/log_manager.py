@@ -34,6 +34,7 @@ from millstream.storage.future_logs import FutureLogs, same_replica
 from millstream.storage.log import Log
 from millstream.storage.log_directory import LogDirectory
 from millstream.storage.recovery_report import RecoveryCounter
+from millstream.storage.trust import distrust
 
 _Offsets: TypeAlias = dict[TopicPartition, Offset]
 
@@ -448,6 +449,10 @@ class LogManager:
             del self._logs[log.topic_partition]
             log.abandon()
         failed.fail(lost_writes=lost_writes)
+        if lost_writes:
+            # A disk that does not take this now may come back: the others say it for all.
+            for each in self._directories:
+                distrust(self._environment.file_system, each)
         return [log.topic_partition for log in gone]
 
     # Stop

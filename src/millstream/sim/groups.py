@@ -1,0 +1,121 @@
+"""Members of groups in a simulation: they commit offsets that only grow, and ask for them.
+
+Offsets live in ``__consumer_offsets``, which is replicated like every topic: the coordinator moves
+with the leader of a group's partition, and what it was told and has answered must be there still.
+"""
+
+from __future__ import annotations
+
+from millstream.model.broker import BrokerId
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from millstream.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from millstream.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from millstream.runtime.careful_writes import pause
+from millstream.sim.clients import Client, run_client
+from millstream.sim.history import GroupOffset, Place, Step
+
+COMMIT_VERSION = 9
+OFFSET_FETCH_VERSION = 8
+
+
+class Committer:
+    """Commits the offsets 1, 2, 3, … of one group for one partition."""
+
+    def __init__(self, client: Client, group: str, place: Place, *, pause_ms: float) -> None:
+        self._client = client
+        self.group = group
+        self._place = place
+        self._pause_ms = pause_ms
+        self._coordinator: BrokerId | None = None
+        self._offset = 0
+        self.last_answered_ms = -1.0
+        """When a commit was last acknowledged."""
+
+    def start(self) -> None:
+        """Commit until the client is stopped."""
+        run_client(self._client, self._run())
+
+    async def _run(self) -> None:
+        client = self._client
+        while not client.stopped:
+            await pause(client.clock, client.chance.expovariate(1 / self._pause_ms))
+            try:
+                if client.chance.random() < 0.5:
+                    await self._commit()
+                else:
+                    await self._ask()
+            except KafkaError:
+                self._coordinator = None
+
+    async def _find(self) -> BrokerId:
+        if self._coordinator is None:
+            request = FindCoordinatorRequest(coordinator_keys=[self.group])
+            response = await self._client.ask(self._client.any_broker(), request, lane=self.group)
+            assert isinstance(response, FindCoordinatorResponse)
+            found = response.coordinators[0]
+            _check(found.error_code)
+            self._coordinator = BrokerId(found.node_id)
+        return self._coordinator
+
+    async def _commit(self) -> None:
+        client = self._client
+        coordinator = await self._find()
+        self._offset += 1
+        self._note(self._offset, Step.SENT)
+        topic, index = self._place
+        partition = OffsetCommitRequestPartition(
+            partition_index=index, committed_offset=self._offset, committed_metadata=""
+        )
+        request = OffsetCommitRequest(
+            group_id=self.group,
+            member_id="",
+            topics=[OffsetCommitRequestTopic(name=topic, partitions=[partition])],
+        )
+        offset = self._offset
+        response = await client.ask(coordinator, request, COMMIT_VERSION, lane=self.group)
+        assert isinstance(response, OffsetCommitResponse)
+        _check(response.topics[0].partitions[0].error_code)
+        self._note(offset, Step.ACKNOWLEDGED)
+        self.last_answered_ms = client.clock.monotonic_ms()
+
+    async def _ask(self) -> None:
+        client = self._client
+        coordinator = await self._find()
+        known = len(client.history.group_offsets)
+        topic, index = self._place
+        wanted = OffsetFetchRequestTopics(name=topic, partition_indexes=[index])
+        request = OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id=self.group, topics=[wanted])],
+            require_stable=True,
+        )
+        response = await client.ask(coordinator, request, OFFSET_FETCH_VERSION, lane=self.group)
+        assert isinstance(response, OffsetFetchResponse)
+        group = response.groups[0]
+        _check(group.error_code)
+        answer = group.topics[0].partitions[0]
+        _check(answer.error_code)
+        self._note(max(0, answer.committed_offset), Step.SEEN, asked=known)
+
+    def _note(self, offset: int, step: Step, asked: int = 0) -> None:
+        self._client.history.group_offsets.append(
+            GroupOffset(self.group, self._place, offset, step, asked)
+        )
+
+
+def _check(error_code: int) -> None:
+    if error_code:
+        raise KafkaError(ErrorCode.of(error_code))

@@ -1,0 +1,137 @@
+"""What clients do in a simulation: producers of every kind, consumers, groups, a topic that is
+deleted and made again.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from millstream.model.deferred import Deferred, spawn
+from millstream.model.errors import ErrorCode
+from millstream.model.topic import GROUP_METADATA_TOPIC
+from millstream.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from millstream.runtime.careful_writes import pause
+from millstream.sim.clients import FIRST_CLIENT, Client, Consumer, Producer
+from millstream.sim.groups import Committer
+from millstream.sim.history import History
+from millstream.sim.network import Network
+from millstream.sim.turnover import Turnover
+
+TOPIC: Final = "sim"
+CLIENTS: Final = 2
+
+
+class Workload:
+    """The clients of one seed, and what they have to be told in the end."""
+
+    def __init__(self, chance: Random, *, min_isr: int) -> None:
+        self._chance = chance
+        self.min_isr = min_isr
+        self.partition_count = chance.choice((1, 1, 2, 4))
+        self.group_count = chance.choice((0, 1, 2))
+        self.turns_over = chance.random() < 0.3
+        self.throws = chance.random() < 0.4
+        """True when some producers send with acks=0."""
+        self.history = History()
+        self.numbers = list(range(FIRST_CLIENT, FIRST_CLIENT + CLIENTS))
+        self.clients: list[Client] = []
+        self.producers: list[Producer] = []
+        self.committers: list[Committer] = []
+        self.turnover: Turnover | None = None
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """How many partitions the topics have that are there in any case."""
+        topics = {TOPIC: self.partition_count}
+        if self.group_count:
+            topics[GROUP_METADATA_TOPIC] = 2
+        return topics
+
+    def connect(self, network: Network, brokers: list[int]) -> None:
+        """Make the clients."""
+        self.clients = [Client(each, network, brokers, self.history) for each in self.numbers]
+
+    def create_topic(self) -> Deferred[None]:
+        """Make the topic that all write to."""
+        return spawn(self._create_topic())
+
+    async def _create_topic(self) -> None:
+        chance = self._chance
+        topic = CreatableTopic(
+            name=TOPIC,
+            num_partitions=self.partition_count,
+            replication_factor=3,
+            assignments=[],
+            configs=[
+                CreatableTopicConfig(name="min.insync.replicas", value=str(self.min_isr)),
+                CreatableTopicConfig(
+                    name="flush.policy", value=chance.choice(("os", "os", "os", "ack"))
+                ),
+                CreatableTopicConfig(name="segment.index.bytes", value="4096"),
+                CreatableTopicConfig(name="segment.ms", value=chance.choice(("600000", "1500"))),
+            ],
+        )
+        client = self.clients[0]
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=5_000)
+        while True:
+            response = await client.ask(client.any_broker(), request, lane="admin")
+            assert isinstance(response, CreateTopicsResponse)
+            if response.topics[0].error_code in (0, ErrorCode.TOPIC_ALREADY_EXISTS.code):
+                return
+            await pause(client.clock, 100)
+
+    def start(self) -> None:
+        """Begin to write, read and commit."""
+        chance = self._chance
+        kinds = [(-1, True), (-1, False), (1, False)]
+        if self.throws:
+            kinds.append((0, False))
+        for index in range(self.partition_count):
+            place = (TOPIC, index)
+            for number, (acks, once) in enumerate(kinds):
+                self.producers.append(
+                    Producer(
+                        chance.choice(self.clients),
+                        place,
+                        f"p{index}-{number}",
+                        acks=acks,
+                        once=once,
+                        pause_ms=chance.choice((80.0, 300.0, 1_000.0)),
+                    )
+                )
+            for number in range(2):
+                Consumer(chance.choice(self.clients), place, f"c{index}-{number}").start()
+        for number in range(self.group_count):
+            pause_ms = chance.choice((50.0, 300.0, 1_000.0))
+            client = chance.choice(self.clients)
+            self.committers.append(Committer(client, f"g{number}", (TOPIC, 0), pause_ms=pause_ms))
+        for producer in self.producers:
+            producer.start()
+        for committer in self.committers:
+            committer.start()
+        if self.turns_over:
+            self.turnover = Turnover(
+                self.clients[0], min_isr=self.min_isr, pause_ms=chance.choice((100.0, 500.0))
+            )
+            self.turnover.start()
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        for client in self.clients:
+            client.stopped = True
+
+    def waits_since(self, moment_ms: float) -> list[str]:
+        """Return who has not been answered since a moment, though answers are owed."""
+        waiting = [
+            each.name
+            for each in self.producers
+            if each.acks == -1 and each.last_acknowledged_ms <= moment_ms
+        ]
+        waiting += [each.group for each in self.committers if each.last_answered_ms <= moment_ms]
+        return waiting
