@@ -1,4 +1,4 @@
-/* Checks many batches in a row and notes what recovery has to know of them. See scan.h. */
+/* Checks many batches in a row and notes what recovery and followers have to know of them. See scan.h. */
 #include "scan.h"
 #include "numbers.h"
 
@@ -55,12 +55,14 @@ MS_INLINE int64_t end_of_batch(const ms_scan *scan, const uint8_t *data, int64_t
     const uint8_t *header = data + at;
     int64_t base_offset = (int64_t)get_u64(header);
     int64_t length = (int32_t)get_u32(header + 8);
+    int64_t epoch = (int32_t)get_u32(header + 12);
     int64_t delta = (int32_t)get_u32(header + 23);
     int32_t count = (int32_t)get_u32(header + 57);
     if (header[16] != MAGIC || length < HEADER_SIZE - LENGTH_OVERHEAD) return 0;
     if (length + LENGTH_OVERHEAD > size - at) return 0;
     if (base_offset < 0 || (uint64_t)base_offset < scan->next_offset) return 0;
     if (delta < 0 || count < 0 || base_offset > scan->max_offset - delta) return 0;
+    if (scan->epochs_grow && epoch >= 0 && epoch < scan->latest_epoch) return 0;
     int64_t covered = length + LENGTH_OVERHEAD - ATTRIBUTES;
     if (ms_crc32c(0, header + ATTRIBUTES, covered) != get_u32(header + 17)) return 0;
     return at + length + LENGTH_OVERHEAD;

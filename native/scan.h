@@ -1,4 +1,4 @@
-/* Checks many batches in a row and notes what recovery has to know of them.
+/* Checks many batches in a row and notes what recovery and followers have to know of them.
  *
  * What millstream.records.scan does in Python, which decides what is right; mirrored by
  * millstream.records.scan_kernel. Input is never trusted; nothing is allocated or kept between
@@ -9,7 +9,7 @@
 #include "kernel.h"
 
 /* Raised with every change below; the loader refuses another number. */
-#define MS_SCAN_ABI 1
+#define MS_SCAN_ABI 2
 
 MS_API int32_t ms_scan_abi(void);
 
@@ -49,6 +49,7 @@ typedef struct {
     int64_t max_offset;
     int64_t interval_bytes;
     int64_t producers_from; /* producers' batches before this offset do not count */
+    int64_t epochs_grow;    /* 1: a batch of an older leader epoch than the latest is not accepted */
     /* Where findings go. */
     ms_index_entry *entries;
     ms_epoch_start *epochs;

@@ -1,7 +1,8 @@
-"""Checks many batches in a row and notes what recovery has to know of them. Pure.
+"""Checks many batches in a row and notes what recovery and followers have to know of them. Pure.
 
-Recovery reads every batch after the recovery point: header, CRC, offsets. Of most batches nothing
-else is needed, so :class:`BatchScanner` walks a whole buffer in one loop and keeps
+Recovery reads every batch after the recovery point, and a follower every batch that its leader
+sends: header, CRC, offsets. Of most batches nothing else is needed, so :class:`BatchScanner` walks
+a whole buffer in one loop and keeps
 
 * the entries that both indexes get (``storage.segment_indexes`` has the rule),
 * the batches with which a leader epoch begins,
@@ -87,6 +88,7 @@ class BatchScanner:
     """Walks over the batches of one segment, buffer by buffer."""
 
     __slots__ = (
+        "_epochs_grow",
         "_interval_bytes",
         "_max_offset",
         "_producers_from",
@@ -107,10 +109,13 @@ class BatchScanner:
         max_offset: Offset,
         interval_bytes: int,
         producers_from: Offset = 0,
+        epochs_grow: bool = False,
     ) -> None:
         """``base_offset`` is the segment's, ``max_offset`` the last that it can hold. Batches of
-        producers that begin before ``producers_from`` are not noted.
+        producers that begin before ``producers_from`` are not noted. With ``epochs_grow`` a batch
+        of an older leader epoch than the latest is not accepted.
         """
+        self._epochs_grow = epochs_grow
         self._producers_from = producers_from
         self._max_offset = min(max_offset, _MAX_OFFSET)
         self._interval_bytes = interval_bytes
@@ -128,6 +133,15 @@ class BatchScanner:
         self.producer_batches: list[Batch] = []
         """Batches of producers in the order of the log, as above; views of the buffer."""
 
+    def begin(self, next_offset: Offset, *, max_offset: Offset, interval_bytes: int) -> None:
+        """Go on in another log, with other bounds; nothing found before is kept."""
+        self.next_offset = next_offset
+        self._max_offset = min(max_offset, _MAX_OFFSET)
+        self._interval_bytes = interval_bytes
+        self.index_entries.clear()
+        self.epochs.clear()
+        self.producer_batches.clear()
+
     def scan(self, view: memoryview, position: int) -> int:
         """Accept whole, sound batches from the start of ``view``, which lies at ``position`` of the
         segment; return how many bytes of them there are.
@@ -135,6 +149,7 @@ class BatchScanner:
         at, end, next_offset = 0, len(view) - HEADER_SIZE, self.next_offset
         unpack, max_offset, total = HEADER.unpack_from, self._max_offset, len(view)
         producers = _ProducerPlaces()
+        epochs_grow = self._epochs_grow
         while at <= end:
             (base_offset, length, epoch, magic, crc, attributes, delta, _, timestamp, producer_id,
              _, _, count) = unpack(view, at)  # fmt: skip
@@ -146,6 +161,7 @@ class BatchScanner:
                 or base_offset < next_offset
                 or (delta | count) < 0
                 or base_offset + delta > max_offset
+                or (epochs_grow and 0 <= epoch < self.latest_epoch)
                 or checksum(view[at + ATTRIBUTES_POSITION : stop]) != crc
             ):
                 break

@@ -15,7 +15,7 @@ from millstream.records.batch import HEADER_SIZE
 from millstream.records.kernel import Address, Pinned
 from millstream.records.scan import BATCHES_KEPT, BatchScanner, IndexedBatch
 
-ABI: Final = 1
+ABI: Final = 2
 """The version of ``native/scan.h`` that this module describes."""
 
 MAX_CAPACITY: Final = 4096
@@ -43,6 +43,7 @@ class ScanState(ctypes.Structure):
                 "max_offset",
                 "interval_bytes",
                 "producers_from",
+                "epochs_grow",
             )
         ),
         *((name, c_void_p) for name in ("entries", "epochs", "marks", "producers", "slots")),
@@ -67,6 +68,7 @@ class ScanState(ctypes.Structure):
     max_offset: int
     interval_bytes: int
     producers_from: int
+    epochs_grow: int
     entries: int
     epochs: int
     marks: int
@@ -117,9 +119,18 @@ def _load(path: Path) -> ScanLibrary | None:
 
 
 def new_batch_scanner(
-    base_offset: Offset, *, max_offset: Offset, interval_bytes: int, producers_from: Offset = 0
+    base_offset: Offset,
+    *,
+    max_offset: Offset,
+    interval_bytes: int,
+    producers_from: Offset = 0,
+    epochs_grow: bool = False,
+    capacity: int = MAX_CAPACITY,
 ) -> BatchScanner:
-    """Return a scanner for one segment: the kernel's where it is there, Python's elsewhere."""
+    """Return a scanner for one segment: the kernel's where it is there, Python's elsewhere.
+
+    ``capacity`` bounds its memory: 120 bytes for each finding of a kind that a call has room for.
+    """
     library = scan_library()
     if library is None:
         return BatchScanner(
@@ -127,6 +138,7 @@ def new_batch_scanner(
             max_offset=max_offset,
             interval_bytes=interval_bytes,
             producers_from=producers_from,
+            epochs_grow=epochs_grow,
         )
     return KernelBatchScanner(
         library,
@@ -134,6 +146,8 @@ def new_batch_scanner(
         max_offset=max_offset,
         interval_bytes=interval_bytes,
         producers_from=producers_from,
+        epochs_grow=epochs_grow,
+        capacity=capacity,
     )
 
 
@@ -150,6 +164,7 @@ class KernelBatchScanner(BatchScanner):
         max_offset: Offset,
         interval_bytes: int,
         producers_from: Offset = 0,
+        epochs_grow: bool = False,
         capacity: int = MAX_CAPACITY,
     ) -> None:
         """As its base; ``capacity`` is how many findings of a kind a call has room for at most."""
@@ -158,13 +173,13 @@ class KernelBatchScanner(BatchScanner):
             max_offset=max_offset,
             interval_bytes=interval_bytes,
             producers_from=producers_from,
+            epochs_grow=epochs_grow,
         )
         self._library = library
         self._capacity = capacity
         self._state = ScanState(
-            max_offset=self._max_offset,
-            interval_bytes=interval_bytes,
             producers_from=producers_from,
+            epochs_grow=epochs_grow,
         )
         self._memory = memoryview(b"")
         self._starts = [0] * 4
@@ -178,6 +193,8 @@ class KernelBatchScanner(BatchScanner):
         state.largest_timestamp = self.largest_timestamp
         state.offset_of_largest = self.offset_of_largest
         state.latest_epoch = self.latest_epoch
+        state.max_offset = self._max_offset
+        state.interval_bytes = self._interval_bytes
         done, is_full = 0, True
         while is_full:
             address, size = data.address + done, data.size - done

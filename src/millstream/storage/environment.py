@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from millstream.storage.deletion import PendingRemovals
 from millstream.storage.files import FileSystem, LocalFileSystem, raise_open_file_limit
 from millstream.storage.open_files import OpenFiles
+from millstream.storage.scanner_pool import ScannerPool
 
 
 def no_jitter(limit_ms: int) -> int:
@@ -43,6 +44,7 @@ class LogEnvironment:
     roll_jitter_ms: Callable[[int], int] = no_jitter
     new_id: Callable[[], bytes] = random_id
     producer_id_expiration_ms: int = 86_400_000
+    scanners: ScannerPool = field(default_factory=ScannerPool)
 
 
 def broker_environment(*, producer_id_expiration_ms: int) -> LogEnvironment:

@@ -18,6 +18,7 @@ from millstream.model.topic import TopicId
 from millstream.records.batch import LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, Batch, iter_batches
 from millstream.records.control import parse_marker
 from millstream.records.crc32c import Buffer
+from millstream.records.scan import BatchScanner
 from millstream.storage import lookup
 from millstream.storage.directory import PartitionDirectory
 from millstream.storage.environment import LogEnvironment
@@ -207,8 +208,41 @@ class Log(LogCore):
         Raises CorruptLogError for a batch that is damaged or of an older epoch than the one before
         it, and KafkaError(OFFSET_OUT_OF_RANGE) when the batches do not follow on the log end, both
         before anything is written; StorageError.
+
+        Most batches are sound and go into the active segment, so they are checked and written many
+        at a time. Where a check stops, or a segment ends among them, they are looked at one by one.
         """
         view = memoryview(buffer)
+        scanners = self._local.environment.scanners
+        scanner = scanners.take()
+        try:
+            result = self._append_scanned(view, scanner)
+        except OSError as error:
+            raise self._failed(error) from error
+        finally:
+            scanners.give_back(scanner)
+        return self._append_one_by_one(view, now_ms) if result is None else result
+
+    def _append_scanned(self, view: memoryview, scanner: BatchScanner) -> AppendResult | None:
+        """Append all whole batches at once; None, with nothing written, where that cannot be."""
+        segment = self._local.active
+        segment.prepare_append()
+        offsets, epochs = self._offsets, self._epochs
+        first_offset = offsets.log_end_offset
+        scanner.latest_epoch = epochs.latest_epoch
+        size = segment.scan(scanner, view, first_offset)
+        if size == 0:
+            return None
+        if size < len(view) and next(iter_batches(view, size), None) is not None:
+            return None
+        for epoch, offset in scanner.epochs:
+            self._begin_epoch(epoch, offset)
+        segment.append_scanned(view[:size], scanner)
+        offsets.advance_log_end(scanner.next_offset)
+        self._replay(segment, scanner.producer_batches)
+        return AppendResult(first_offset, scanner.next_offset - 1, -1, offsets.log_start_offset)
+
+    def _append_one_by_one(self, view: memoryview, now_ms: int) -> AppendResult:
         batches = list(iter_batches(view))
         first_offset = next_offset = self._offsets.log_end_offset
         epoch = self._epochs.latest_epoch
@@ -263,7 +297,11 @@ class Log(LogCore):
             return
         segment.append_run(data, run)
         self._offsets.advance_log_end(run[-1].next_offset)
-        for batch in run:
+        self._replay(segment, run)
+
+    def _replay(self, segment: Segment, batches: list[Batch]) -> None:
+        """Take note of what producers wrote in batches that are in the log."""
+        for batch in batches:
             aborted = replay_batch(self._producers, batch)
             if aborted is not None:
                 segment.transaction_index.append(aborted)

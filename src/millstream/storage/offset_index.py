@@ -86,9 +86,10 @@ class OffsetIndex(SegmentIndex):
     def extend(self, entries: Iterable[tuple[Offset, int]]) -> None:
         """Add entries of (last offset, position) with one write."""
         base_offset = self.base_offset
-        self._push(
-            b"".join([_ENTRY.pack(offset - base_offset, position) for offset, position in entries])
-        )
+        relatives = [(offset - base_offset, position) for offset, position in entries]
+        first_fence = -self.count % _FENCE_ENTRIES
+        self._push(b"".join([_ENTRY.pack(*each) for each in relatives]))
+        self._fences.extend([relative for relative, _ in relatives[first_fence::_FENCE_ENTRIES]])
 
     def position(self, offset: Offset) -> int:
         """Return a position at or before the batch that holds ``offset``."""

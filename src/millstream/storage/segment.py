@@ -15,13 +15,15 @@ A segment is named by its base offset, the log end offset at the moment it was m
 from __future__ import annotations
 
 import contextlib
+import struct
 from collections.abc import Sequence
 from typing import Final
 
 from millstream.config.topic import TopicConfig
 from millstream.model.errors import CorruptIndexError, CorruptLogError
 from millstream.model.offsets import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, Offset
-from millstream.records.batch import Batch
+from millstream.records.batch import MAX_TIMESTAMP_POSITION, Batch
+from millstream.records.scan import BatchScanner
 from millstream.storage.directory import LOG, SEGMENT_EXTENSIONS, SegmentLocation
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.file_records import SCAN_BYTES, BatchPosition, FileRecords
@@ -31,6 +33,7 @@ from millstream.storage.transaction_index import TransactionIndex
 _NEVER: Final = 2**63
 _ALWAYS: Final = -(2**63)
 _MAX_HINTS: Final = 16
+_INT64: Final = struct.Struct(">q")
 
 
 class Segment:
@@ -170,15 +173,51 @@ class Segment:
             raise
         self._set_roll_limits()
 
+    def scan(self, scanner: BatchScanner, view: memoryview, next_offset: Offset) -> int:
+        """Look at the batches in ``view`` as if they stood at the end, changing nothing; return how
+        many bytes of them are sound and may be passed to :meth:`append_scanned`, 0 where one of
+        them may have to go to the next segment.
+        """
+        indexes, position = self.indexes, self.records.size
+        indexes.lead(scanner, next_offset, max_offset=self.roll_offset)
+        size = scanner.scan(view, position)
+        roll_timestamp = self.roll_timestamp
+        if position == 0 and size:
+            roll_timestamp = self._limit_after(_first_timestamp(view))
+        fits = (
+            position + size <= self.roll_size
+            and scanner.largest_timestamp <= roll_timestamp
+            and indexes.have_room_for(len(scanner.index_entries))
+        )
+        return size if fits else 0
+
+    def append_scanned(self, data: memoryview, scanner: BatchScanner) -> None:
+        """Append what :meth:`scan` has accepted: one write to the log and one to each index."""
+        records = self.records
+        position = records.size
+        records.append(data, len(data))
+        if position == 0:
+            self._first_timestamp = _first_timestamp(data)
+        try:
+            self.indexes.extend(scanner)
+        except OSError:
+            records.truncate(position)
+            raise
+        if position == 0 or self.indexes.is_full:
+            self._set_roll_limits()
+
     def _set_roll_limits(self) -> None:
-        config = self._config
-        self.roll_size = -1 if self.indexes.is_full else config.roll_bytes
+        self.roll_size = -1 if self.indexes.is_full else self._config.roll_bytes
         if self.records.size == 0:
             self.roll_timestamp = _NEVER
-        elif self._first_timestamp < 0:
-            self.roll_timestamp = _ALWAYS
         else:
-            self.roll_timestamp = self._first_timestamp + config.roll_ms - self._roll_jitter_ms
+            self.roll_timestamp = self._limit_after(self._first_timestamp)
+
+    def _limit_after(self, first_timestamp: int) -> int:
+        """Return the largest timestamp that a segment takes whose first batch has this one."""
+        if first_timestamp < 0:
+            return _ALWAYS
+        return first_timestamp + self._config.roll_ms - self._roll_jitter_ms
 
     def become_inactive(self) -> None:
         """Finish the segment: no append follows."""
@@ -316,3 +355,8 @@ class Segment:
 
     def __repr__(self) -> str:
         return f"Segment({self.location.path(LOG)}, size={self.records.size})"
+
+
+def _first_timestamp(data: memoryview) -> int:
+    """Return the largest timestamp of the first batch in ``data``."""
+    return int(_INT64.unpack_from(data, MAX_TIMESTAMP_POSITION)[0])

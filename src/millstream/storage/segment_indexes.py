@@ -105,6 +105,20 @@ class SegmentIndexes:
         self._unindexed_bytes += size
         return False
 
+    def lead(self, scanner: BatchScanner, next_offset: Offset, *, max_offset: Offset) -> None:
+        """Have a scanner go on where the log ends, ready to append."""
+        scanner.begin(next_offset, max_offset=max_offset, interval_bytes=self.interval_bytes)
+        scanner.unindexed_bytes = self._unindexed_bytes
+        scanner.largest_timestamp = self._largest_timestamp
+        scanner.offset_of_largest = self._offset_of_largest
+
+    def have_room_for(self, entries: int) -> bool:
+        """Tell whether so many batches with entries go into this segment."""
+        offsets, times = self.offset_index, self.time_index
+        return entries <= min(
+            offsets.max_entries - offsets.count, times.max_entries - 1 - times.count
+        )
+
     def extend(self, scanner: BatchScanner) -> None:
         """Take over the entries that a scan has found, and how far it has come."""
         entries = scanner.index_entries

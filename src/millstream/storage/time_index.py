@@ -82,7 +82,8 @@ class TimeIndex(SegmentIndex):
             if timestamp > largest:
                 largest = timestamp
                 packed.append(_ENTRY.pack(timestamp, offset - base_offset))
-        self._push(b"".join(packed))
+        if packed:
+            self._push(b"".join(packed))
 
     def lookup(self, timestamp: int) -> TimestampEntry:
         """Return the last entry at or before ``timestamp``; -1 and the base offset if none is."""

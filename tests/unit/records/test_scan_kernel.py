@@ -92,6 +92,7 @@ def reseal(data: bytes, place: int, value: int, batches: list[Batch]) -> bytes:
     rules=st.tuples(
         st.sampled_from([2**31, 2**63, 30]), st.integers(0, 600), st.sampled_from([0, 25])
     ),
+    epochs_grow=st.booleans(),
     pieces=st.integers(1, 4),
 )
 def test_both_find_the_same(
@@ -101,6 +102,7 @@ def test_both_find_the_same(
     value: int,
     capacity: int,
     rules: tuple[int, int, int],
+    epochs_grow: bool,
     pieces: int,
 ) -> None:
     data, batches = log_of(seed)
@@ -122,6 +124,7 @@ def test_both_find_the_same(
             max_offset=max_offset,
             interval_bytes=interval_bytes,
             producers_from=producers_from,
+            epochs_grow=epochs_grow,
         ),
         KernelBatchScanner(
             library,
@@ -129,6 +132,7 @@ def test_both_find_the_same(
             max_offset=max_offset,
             interval_bytes=interval_bytes,
             producers_from=producers_from,
+            epochs_grow=epochs_grow,
             capacity=capacity,
         ),
     )
