@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from itertools import pairwise
 
 import pytest
 from tests.client_twin import TwinBroker, TwinCluster, TwinLoop
@@ -171,6 +172,34 @@ def test_what_passes_is_tried_again_in_order(error: ErrorCode) -> None:
     world.flush()
     assert world.values() == [b"%d" % number for number in range(8)]
     assert all(metadata for metadata, _ in world.outcomes)
+
+
+def test_what_is_sent_again_goes_one_by_one() -> None:
+    """A batch with a number that overtook another one would be refused, or found out of order."""
+    world = World(batch_size=0)
+    world.send(b"0")
+    world.flush()
+    arrived: list[tuple[int, float]] = []
+
+    def note(_: TwinBroker, request: Request) -> None:
+        if isinstance(request, ProduceRequest):
+            (row,) = request.topic_data[0].partition_data
+            assert row.records is not None
+            sequence = header_at(memoryview(row.records)).base_sequence
+            arrived.append((sequence, world.loop.now_ms()))
+
+    world.cluster.hooks += [note, refusing(ErrorCode.NOT_ENOUGH_REPLICAS, 5)]
+    world.cluster.after = lambda *_: 100
+    for number in range(1, 9):
+        world.send(b"%d" % number)
+    world.flush()
+    assert world.values() == [b"%d" % number for number in range(9)]
+    first, again, new = arrived[:5], arrived[5:10], arrived[10:]
+    assert [each for each, _ in first] == [each for each, _ in again] == [1, 2, 3, 4, 5]
+    assert first[-1][1] == first[0][1], "five requests were in flight"
+    times = [at for _, at in again]
+    assert all(after - before >= 100 for before, after in pairwise(times)), times
+    assert [each for each, _ in new] == [6, 7, 8]
 
 
 def test_what_does_not_pass_fails_and_the_rest_goes_on_in_a_new_epoch() -> None:
