@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -26,18 +27,22 @@ from millstream.client.replicas import (
     PREFERRED,
     UNCLEAN,
     ClusterView,
+    Moving,
     Replicas,
     elect_leaders,
     list_moves,
     view_cluster,
 )
-from millstream.model.errors import ErrorCode
+from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
 
 app = typer.Typer(
     help="Clusters: start, describe, elect-leaders, reassign, doctor.", no_args_is_help=True
 )
 app.command()(reassign)
+
+_CONTROLLER_TIMEOUT: Final = "5s"
+"""How long the doctor waits for one to become the controller."""
 
 _SIGNS = {Severity.BROKEN: "broken", Severity.RISK: "at risk", Severity.NOTE: "note"}
 
@@ -68,14 +73,9 @@ def start(
     with site:
         print(f"millstream cluster listening on {site.bootstrap}, data in {directory}", flush=True)
         print(f"another broker joins with: {_joining(site.zookeeper.connect, brokers)}", flush=True)
-        missing: set[int] = set()
         while not stopped.wait(0.5):
-            fallen = {each.broker_id for each in site.brokers if not each.running} - missing
-            for broker_id in sorted(fallen):
-                complain(f"broker {broker_id} has ended; the others go on")
-            missing |= fallen
-            if len(missing) == brokers:
-                raise CommandFailedError("no broker is left")
+            for happened in site.look_after():
+                complain(happened)
 
 
 def _joining(connect_string: str, brokers: int) -> str:
@@ -97,13 +97,15 @@ def describe(
         return
     short = [each for each in view.partitions if len(each.isr) < len(each.replicas)]
     controller = view.controller_id if view.controller_id in view.brokers else "none"
+    known = {each for partition in view.partitions for each in partition.replicas}
+    everybody = {**dict.fromkeys(known), **view.brokers}
     print(f"cluster {view.cluster_id}  controller {controller}  {len(view.brokers)} brokers")
     print_rows(
         [
             {
                 "broker": broker_id,
-                "address": str(broker.address),
-                "rack": broker.rack,
+                "address": "down" if broker is None else str(broker.address),
+                "rack": None if broker is None else broker.rack,
                 "leads": sum(each.leader == broker_id for each in view.partitions),
                 "keeps": sum(broker_id in each.replicas for each in view.partitions),
                 "in_sync": sum(broker_id in each.isr for each in view.partitions),
@@ -111,7 +113,7 @@ def describe(
                     sum(each.size_bytes for each in view.partitions if broker_id in each.replicas)
                 ),
             }
-            for broker_id, broker in sorted(view.brokers.items())
+            for broker_id, broker in sorted(everybody.items())
         ],
         {
             "broker": "broker",
@@ -139,7 +141,11 @@ _COLUMNS = {
 
 
 def _row(partition: Replicas) -> dict[str, str | int | list[int] | None]:
-    lag = ", ".join(f"{broker}: {count:,}" for broker, count in sorted(partition.lag.items()))
+    lag = ", ".join(
+        f"{broker}: {count:,}"
+        for broker, count in sorted(partition.lag.items())
+        if count or broker not in partition.isr
+    )
     return {
         "partition": str(partition.place),
         "leader": partition.leader if partition.leader >= 0 else None,
@@ -194,6 +200,7 @@ def elect(
             "be lost.",
         ),
     ] = False,
+    as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
@@ -203,17 +210,37 @@ def elect(
     with connect(bootstrap, timeout) as cluster:
         wanted = _places(cluster, places) if places else None
         outcomes = elect_leaders(cluster, UNCLEAN if unclean else PREFERRED, wanted)
-    failed = False
+    refused = {
+        place: error
+        for place, error in outcomes.items()
+        if error is not None and error.error is not ErrorCode.ELECTION_NOT_NEEDED
+    }
+    if as_json:
+        print_json([_election(place, error) for place, error in sorted(outcomes.items())])
+    else:
+        _tell_elections(outcomes)
+    for place, error in sorted(refused.items()):
+        complain(f"{place}: {sentence(error)}")
+    if refused:
+        raise typer.Exit(FAILED)
+
+
+def _tell_elections(outcomes: Mapping[TopicPartition, KafkaError | None]) -> None:
     for place, error in sorted(outcomes.items()):
         if error is None:
             print(f"elected a leader of {place}")
-        elif error.error is not ErrorCode.ELECTION_NOT_NEEDED:
-            failed = True
-            complain(f"{place}: {sentence(error)}")
+        elif error.error is ErrorCode.ELECTION_NOT_NEEDED:
+            print(f"{place} needs no election")
     if not outcomes:
         print("every partition that can be is led by its preferred replica")
-    if failed:
-        raise typer.Exit(FAILED)
+
+
+def _election(place: TopicPartition, error: KafkaError | None) -> dict[str, object]:
+    return {
+        "topic": place.topic,
+        "partition": place.partition,
+        "error": None if error is None else error.error.name,
+    }
 
 
 def _places(cluster: Cluster, words: list[str]) -> list[TopicPartition]:
@@ -240,7 +267,8 @@ def doctor(
     """
     with connect(bootstrap, timeout) as cluster:
         view = view_cluster(cluster)
-        moves = list_moves(cluster) if view.controller_id in view.brokers else []
+    with connect(bootstrap, timeout or _CONTROLLER_TIMEOUT) as cluster:
+        moves = _moves(cluster)
     findings = diagnose(view, moves)
     if as_json:
         print_json([{"severity": _SIGNS[e.severity], "sentence": e.sentence} for e in findings])
@@ -254,3 +282,13 @@ def doctor(
             )
     if any(each.severity is Severity.BROKEN for each in findings):
         raise typer.Exit(FAILED)
+
+
+def _moves(cluster: Cluster) -> list[Moving] | None:
+    """Return what moves; None where no controller says so."""
+    try:
+        return list_moves(cluster)
+    except KafkaError as error:
+        if error.error is ErrorCode.NOT_CONTROLLER:
+            return None
+        raise

@@ -15,6 +15,8 @@ from millstream.cli.zookeeper import java_program
 from millstream.zookeeper.embedded import ZooKeeperEnsemble, die_with_parent
 
 STOP_TIMEOUT_S: Final = 30.0
+MOST_REVIVALS: Final = 3
+"""How often a ZooKeeper that ends is started again: without it nothing is elected or created."""
 
 _LISTENING = re.compile(r"listening on (\S+:\d+)")
 
@@ -63,7 +65,7 @@ class BrokerSite:
         line = output.readline()
         found = _LISTENING.search(line)
         if found is None:
-            raise CommandFailedError(f"broker {self.broker_id} did not start: {self._last_words()}")
+            raise CommandFailedError(f"broker {self.broker_id} did not start: {self.last_words()}")
         self.address = found[1]
         threading.Thread(target=output.read, daemon=True).start()
 
@@ -89,7 +91,8 @@ class BrokerSite:
         assert self._process.stdout is not None
         return self._process.stdout
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
+        """Return the last line of its log."""
         lines = self.log_path.read_text(errors="replace").splitlines()
         return lines[-1] if lines else "it said nothing"
 
@@ -115,6 +118,8 @@ class ClusterSite:
             BrokerSite(number, directory / f"broker-{number}", {**common, "broker.id": str(number)})
             for number in range(1, size + 1)
         ]
+        self._fallen: set[int] = set()
+        self._revivals = 0
 
     @property
     def bootstrap(self) -> str:
@@ -132,6 +137,31 @@ class ClusterSite:
         except BaseException:
             self.stop()
             raise
+
+    def look_after(self) -> list[str]:
+        """Start a ZooKeeper that has ended again; return a sentence for each process that ended.
+
+        Raises CommandFailedError when no broker is left, or ZooKeeper ends again and again.
+        """
+        told = []
+        for server in self.zookeeper.servers:
+            if not server.running:
+                if self._revivals == MOST_REVIVALS:
+                    raise CommandFailedError(f"ZooKeeper ends again and again: {server.printed()}")
+                self._revivals += 1
+                server.start()
+                server.wait()
+                told.append("ZooKeeper had ended and was started again")
+        for broker in self.brokers:
+            if not broker.running and broker.broker_id not in self._fallen:
+                self._fallen.add(broker.broker_id)
+                told.append(
+                    f"broker {broker.broker_id} has ended, the others go on; its last words in "
+                    f"{broker.log_path}: {broker.last_words()}"
+                )
+        if len(self._fallen) == len(self.brokers):
+            raise CommandFailedError(f"no broker is left; {told[-1] if told else ''}")
+        return told
 
     def stop(self) -> None:
         """Stop the brokers one after the other, each giving its leaderships away, then ZooKeeper.

@@ -26,6 +26,7 @@ _EXPLANATIONS: Final = {
     ErrorCode.MESSAGE_TOO_LARGE: "too large for the topic (max.message.bytes)",
     ErrorCode.RECORD_LIST_TOO_LARGE: "too large for the topic (segment.bytes)",
     ErrorCode.BROKER_NOT_AVAILABLE: "no such broker",
+    ErrorCode.NOT_CONTROLLER: "no broker acts as controller; look whether ZooKeeper answers",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "not allowed on this topic",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "not allowed on this group",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "not allowed on this cluster",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 from millstream.client.replicas import ClusterView, Moving, Replicas
 
@@ -29,22 +30,28 @@ class Finding:
     sentence: str
 
 
-def diagnose(view: ClusterView, moves: Iterable[Moving] = ()) -> list[Finding]:
-    """Return what is wrong, the worst first; nothing when all is well."""
-    found = [*_cluster(view), *_leaderless(view), *_in_sync(view), *_placing(view)]
-    moving = [str(each.place) for each in moves]
+_NO_CONTROLLER: Final = Finding(
+    Severity.BROKEN,
+    "There is no controller: topics cannot be changed and leaders cannot be elected. Look whether "
+    "ZooKeeper answers.",
+)
+
+
+def diagnose(view: ClusterView, moves: Iterable[Moving] | None = ()) -> list[Finding]:
+    """Return what is wrong, the worst first; nothing when all is well.
+
+    ``moves`` is None where no controller says what moves.
+    """
+    found = [*_brokers_down(view), *_leaderless(view), *_in_sync(view), *_placing(view)]
+    if moves is None or view.controller_id not in view.brokers:
+        found.insert(0, _NO_CONTROLLER)
+    moving = [str(each.place) for each in moves or ()]
     if moving:
         found.append(Finding(Severity.NOTE, f"{_names(moving)}: on the way to other brokers."))
     return sorted(found, key=lambda each: -each.severity)
 
 
-def _cluster(view: ClusterView) -> Iterator[Finding]:
-    if view.controller_id not in view.brokers:
-        yield Finding(
-            Severity.BROKEN,
-            "There is no controller: topics cannot be changed and leaders cannot be elected. "
-            "Look whether ZooKeeper answers.",
-        )
+def _brokers_down(view: ClusterView) -> Iterator[Finding]:
     known = {each for partition in view.partitions for each in partition.replicas}
     for broker_id in sorted(known - view.brokers.keys()):
         kept = [each for each in view.partitions if broker_id in each.replicas]

@@ -6,12 +6,16 @@ server has a directory of its own::
     <directory>/zoo.cfg     what it was started with
     <directory>/data/       its snapshots, its log and, in an ensemble, `myid`
     <directory>/server.log  what it printed
+    <directory>/.lock       held while the server runs: two over one directory would ruin it
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import fcntl
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -44,6 +48,8 @@ _FLAGS: Final = (
 _STANDALONE: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
 _QUORUM: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _PR_SET_PDEATHSIG: Final = 1
+_NO_LOCK: Final = -1
+_CLIENT_PORT: Final = re.compile(r"^clientPort=(\d+)$", re.MULTILINE)
 
 
 class ZooKeeperFailedError(MillstreamError):
@@ -97,8 +103,18 @@ class ZooKeeperServer:
         self.directory = directory
         self._member = member
         self._ensemble = tuple(ensemble)
-        self.port = member.client_port if member is not None else port or free_port()
+        self.port = member.client_port if member is not None else port or self._last_port()
+        self._lock = _NO_LOCK
         self._process: subprocess.Popen[bytes] | None = None
+
+    def _last_port(self) -> int:
+        """Return the port of the last start, which brokers may have been told, if it is free."""
+        with contextlib.suppress(OSError):
+            text = (self.directory / "zoo.cfg").read_text(encoding="utf-8")
+            found = _CLIENT_PORT.search(text)
+            if found is not None and is_free(int(found[1])):
+                return int(found[1])
+        return free_port()
 
     @property
     def address(self) -> str:
@@ -117,10 +133,15 @@ class ZooKeeperServer:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the process; :meth:`wait` says when it serves."""
+        """Start the process; :meth:`wait` says when it serves.
+
+        ZooKeeperFailedError when another process uses the directory.
+        """
         assert not self.running, "the server runs already"
+        self._unlock()  # what is left of a process that has ended by itself
         data = self.directory / "data"
         data.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(self.directory)
         configuration = self.directory / "zoo.cfg"
         configuration.write_text(self._configuration(data), encoding="utf-8")
         if self._member is not None:
@@ -134,6 +155,7 @@ class ZooKeeperServer:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,  # Ctrl-C is for us to pass on, after the brokers' end
+                pass_fds=(self._lock,),  # it holds the lock too, should we be killed before it ends
                 preexec_fn=die_with_parent,  # noqa: PLW1509 - it calls the system once and no Python
             )
 
@@ -168,9 +190,10 @@ class ZooKeeperServer:
             if "Mode:" in ask(self.port, "srvr"):
                 return
             time.sleep(0.05)
-        raise ZooKeeperFailedError(f"ZooKeeper does not serve at {self.address}: {self._printed()}")
+        raise ZooKeeperFailedError(f"ZooKeeper does not serve at {self.address}: {self.printed()}")
 
-    def _printed(self) -> str:
+    def printed(self) -> str:
+        """Return the end of what the server printed."""
         try:
             text = (self.directory / "server.log").read_text(errors="replace")
         except OSError:
@@ -189,6 +212,7 @@ class ZooKeeperServer:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        self._unlock()
 
     def kill(self) -> None:
         """End the process with SIGKILL."""
@@ -196,6 +220,12 @@ class ZooKeeperServer:
         if process is not None:
             process.kill()
             process.wait()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock != _NO_LOCK:
+            os.close(self._lock)
+            self._lock = _NO_LOCK
 
 
 class ZooKeeperEnsemble:
@@ -264,6 +294,30 @@ def ask(port: int, words: str) -> str:
     except OSError:
         return ""
     return b"".join(pieces).decode(errors="replace")
+
+
+def _locked(directory: Path) -> int:
+    """Lock a server's directory; return what holds the lock until it is closed."""
+    held = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(held)
+        raise ZooKeeperFailedError(
+            f"{directory}: another process is using this directory"
+        ) from error
+    return held
+
+
+def is_free(port: int) -> bool:
+    """Tell whether nobody listens on a port now."""
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java does
+        try:
+            tried.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
 
 
 def free_port() -> int:

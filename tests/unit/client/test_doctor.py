@@ -103,3 +103,9 @@ def test_racks_and_moves_and_a_missing_controller() -> None:
     assert note.sentence == "t-0: on the way to other brokers."
     (none,) = diagnose(replace(view(), controller_id=-1))
     assert "There is no controller" in none.sentence
+
+
+def test_a_controller_that_does_not_answer_is_none() -> None:
+    findings = diagnose(view(), None)
+    assert [each.severity for each in findings] == [Severity.BROKEN]
+    assert "no controller" in findings[0].sentence

@@ -1,0 +1,163 @@
+"""`millstream cluster start` as somebody uses it who tries things out: a path with a space, a
+second start beside the first, processes that die, a restart.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from millstream.client import Consumer, Producer
+from millstream.client.cluster import Cluster
+from millstream.client.errors import ClientError
+from millstream.client.topics import NewTopic, create_topics
+from millstream.model.errors import KafkaError
+from millstream.model.topic import TopicPartition
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(240)]
+
+MILLSTREAM = (sys.executable, "-m", "millstream.cli.main")
+TIMEOUT_S = 60.0
+
+
+class Started:
+    """One `cluster start` and what it prints."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self._errors = (directory.parent / f"{directory.name}.err").open("w+")
+        self.process = subprocess.Popen(
+            [*MILLSTREAM, "cluster", "start", "--dir", str(directory), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+        output = self.process.stdout
+        assert output is not None
+        found = re.search(r"listening on (\S+), data in", output.readline())
+        assert found is not None, self.said
+        self.bootstrap = found[1]
+        joining = re.search(r"zookeeper\.connect=(\S+)", output.readline())
+        assert joining is not None
+        self.zookeeper = joining[1]
+
+    @property
+    def said(self) -> str:
+        """What it printed on standard error."""
+        return Path(self._errors.name).read_text()
+
+    def child(self, words: str) -> psutil.Process:
+        """Return the child process whose command line has these words."""
+        for each in psutil.Process(self.process.pid).children():
+            if words in " ".join(each.cmdline()):
+                return each
+        raise AssertionError(f"no child runs {words}")
+
+    def stop(self, number: int) -> None:
+        """Send a signal; nothing may be left behind."""
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.send_signal(number)
+        assert self.process.wait(TIMEOUT_S) == 0, self.said
+        assert not [each for each in children if each.is_running()]
+
+    def __enter__(self) -> Started:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self._errors.close()
+
+
+def until(look: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline:
+        try:
+            if look():
+                return
+        except (KafkaError, ClientError, OSError):
+            pass
+        time.sleep(0.1)
+    raise AssertionError(f"waited in vain: {what}")
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*MILLSTREAM, *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+
+
+def create(bootstrap: str, name: str) -> bool:
+    with Cluster.at(bootstrap) as client:
+        return create_topics(client, [NewTopic(name, 1, 2)]) == {name: None}
+
+
+def test_a_life_of_a_cluster(tmp_path: Path) -> None:
+    directory = tmp_path / "a place with spaces"
+    with Started(directory, "--brokers", "2", "--port", "0") as cluster:
+        assert create(cluster.bootstrap, "t")
+        with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+            producer.send("t", b"kept").result(TIMEOUT_S)
+
+        second = run("cluster", "start", "--dir", str(directory), "--port", "0")
+        assert second.returncode == 1
+        assert "another process is using this directory" in second.stderr
+
+        os.kill(cluster.child("ZooKeeperServerMain").pid, signal.SIGKILL)
+        until(lambda: "ZooKeeper had ended and was started again" in cluster.said, "ZooKeeper")
+        until(lambda: create(cluster.bootstrap, "afterwards"), "a controller that can write")
+
+        os.kill(cluster.child("broker-2").pid, signal.SIGKILL)
+        until(lambda: "broker 2 has ended" in cluster.said, "a word about the broker")
+        first = cluster.bootstrap.split(",")[0]
+
+        def noticed() -> bool:
+            shown = run("cluster", "describe", "-b", first, "--json")
+            return [each["id"] for each in json.loads(shown.stdout)["brokers"]] == [1]
+
+        until(noticed, "the broker's end in the view of the other")
+        assert "2\tdown\t" in run("cluster", "describe", "-b", first).stdout
+        assert "Broker 2 is down" in run("cluster", "doctor", "-b", first).stdout
+        cluster.stop(signal.SIGTERM)
+        zookeeper = cluster.zookeeper
+
+    with Started(directory, "--brokers", "2", "--port", "0") as cluster:
+        assert cluster.zookeeper == zookeeper, "whoever joined finds it again"
+        with Consumer(
+            bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest"
+        ) as consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            values: list[bytes | None] = []
+
+            def read() -> bool:
+                values.extend(each.value for each in consumer.poll(1.0))
+                return bool(values)
+
+            until(read, "the record")
+        assert values == [b"kept"]
+        cluster.stop(signal.SIGINT)
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refused = run("cluster", "start", "--dir", str(tmp_path / "x"), "--port", port)
+    assert refused.returncode == 1
+    assert "Address already in use" in refused.stderr
+    children = [
+        each for each in psutil.process_iter(["cmdline"]) if str(tmp_path) in str(each.info)
+    ]
+    assert not children
