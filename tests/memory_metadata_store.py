@@ -8,6 +8,7 @@ after it is carried out.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -86,6 +87,10 @@ class MemoryMetadataStore:
     @property
     def session_id(self) -> int:
         return self._session
+
+    @property
+    def lease_ms(self) -> float:
+        return math.inf
 
     def watch_session(self, callback: Callable[[SessionEvent], None]) -> None:
         self._session_watchers.append(callback)

@@ -136,6 +136,12 @@ class MetadataStore(Protocol):
     def session_id(self) -> int:
         """The session that owns what is created ephemeral from now on; 0 while there is none."""
 
+    @property
+    def lease_ms(self) -> float:
+        """How long the session surely lives on, in milliseconds: 0 or less when nobody knows, and
+        infinite where it cannot expire.
+        """
+
     def watch_session(self, callback: Callable[[SessionEvent], None]) -> None:
         """Tell ``callback`` what becomes of the session from now on."""
 

@@ -7,6 +7,7 @@ and the clock.
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
@@ -49,6 +50,10 @@ UNKNOWN_SIZE: Final = 1 << 40
 """What was written before an election becomes readable at once; this is more than anybody asks."""
 
 
+def _endless() -> float:
+    return math.inf
+
+
 @dataclass(slots=True)
 class ReplicationContext:
     """What the replicas of one broker share."""
@@ -61,8 +66,10 @@ class ReplicationContext:
     states: StateReader
     on_state_read: Callable[[TopicPartition, PartitionState], None]
     """Told what the metadata store says of a partition that was asked for."""
-    holds_lease: bool = True
-    """False while this broker's session with the metadata store may have expired."""
+    lease_ms: Callable[[], float] = _endless
+    """How long this broker's session with the metadata store surely lives on; asked when it
+    matters, for a process that was paused acts before any timer of it runs.
+    """
     sessions_lost: int = 0
     """How many sessions have expired: a leadership from before one may be another broker's."""
     committed_cuts: int = 0
@@ -86,7 +93,6 @@ class ReplicationContext:
 
     def session_changed(self, event: SessionEvent) -> None:
         """Take note of what became of this broker's session."""
-        self.holds_lease = event is SessionEvent.CONNECTED
         self.sessions_lost += event is SessionEvent.EXPIRED
 
     def read_state(self, topic_partition: TopicPartition) -> None:
@@ -208,9 +214,9 @@ class LeaderRole:
     def check_lease(self) -> None:
         """Refuse a write where ``leader.lease`` asks for it and another broker may lead by now."""
         context = self._context
-        if context.holds_lease and self._session == context.sessions_lost:
+        if not context.config.current.leader_lease:
             return
-        if context.config.current.leader_lease:
+        if self._session != context.sessions_lost or context.lease_ms() <= 0:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker's session may have expired"
             )

@@ -58,6 +58,7 @@ class Membership:
             proposer=self.member.proposals,
             states=self.member,
             on_state_read=self.member.state_read,
+            lease_ms=lambda: store.lease_ms,
         )
         store.watch_session(context.session_changed)
         core.partitions.replicas = ReplicaManager(context, self.member.channels)

@@ -133,6 +133,13 @@ class SimMetadataStore:
         """The session; 0 while there is none."""
         return self._session
 
+    @property
+    def lease_ms(self) -> float:
+        """How long the session surely lives on."""
+        if not self._session:
+            return 0.0
+        return self._confirmed_ms + self._timeout_ms - self._clock.monotonic_ms()
+
     def open(self) -> None:
         """Connect; SessionEvent.CONNECTED says when that is done."""
         self._ensemble.stores[self] = None

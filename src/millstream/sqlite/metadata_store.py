@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
@@ -52,6 +53,11 @@ class SqliteMetadataStore:
     def session_id(self) -> int:
         """How often the file was opened; 0 until it is open."""
         return 0 if self._database is None else self._database.session
+
+    @property
+    def lease_ms(self) -> float:
+        """The session never expires."""
+        return math.inf
 
     def watch_session(self, callback: Callable[[SessionEvent], None]) -> None:
         """Accept a listener that never hears anything: a file's session ends with its broker."""
