@@ -35,7 +35,7 @@ FATAL: Final = (ConfigError, DataLossError, RecreatedTopicError, UnreadableRecor
 """What trying again does not mend."""
 
 _FIRST_PAUSE_S: Final = 1.0
-_LONGEST_PAUSE_S: Final = 60.0
+_LONGEST_PAUSE_S: Final = 20.0
 _ATTEMPTS_WITHOUT_PROGRESS: Final = 5
 
 
@@ -108,27 +108,19 @@ def run_load(
     A table named with ``{topic}`` is a table for each topic, all loaded by one job. Without
     ``make_session`` everything runs in this process; ``give_back`` gets a session that is not
     needed any more or is dead. Raises what is FATAL at once, and the last error when there is no
-    progress in five attempts.
+    progress in five attempts; with ``follow``, only before the load has begun: brokers that are
+    away for an hour do not end it.
     """
     runner = None if make_session is None else SparkRunner(make_session, give_back)
-    failures = 0
-
-    def progressed(report: BatchReport) -> None:
-        nonlocal failures
-        failures = 0
-        on_batch(report)
-
+    attempts = _Attempts(settings, on_batch, should_stop)
     try:
         while True:
             try:
-                _loader(settings, runner, progressed).run(should_stop)
+                _loader(settings, runner, attempts.progressed).run(attempts.has_to_stop)
             except FATAL:
                 raise
             except Exception as error:  # Spark, its gateway and the network each have their own
-                failures += 1
-                if failures >= _ATTEMPTS_WITHOUT_PROGRESS or should_stop() or _is_fatal(error):
-                    raise
-                pause = min(_FIRST_PAUSE_S * 2 ** (failures - 1), _LONGEST_PAUSE_S)
+                pause = attempts.failed(error)
                 log.warning("the load starts over in %.0f s: %s", pause, _first_line(error))
                 if runner is not None:
                     runner.reset()
@@ -138,6 +130,41 @@ def run_load(
     finally:
         if runner is not None:
             runner.close()
+
+
+class _Attempts:
+    """How often a load may start over."""
+
+    def __init__(
+        self,
+        settings: LoadSettings,
+        on_batch: Callable[[BatchReport], None],
+        should_stop: Callable[[], bool],
+    ) -> None:
+        self._follows = settings.follow
+        self._on_batch = on_batch
+        self._should_stop = should_stop
+        self._failures = 0
+        self._has_begun = False
+
+    def progressed(self, report: BatchReport) -> None:
+        self._failures = 0
+        self._on_batch(report)
+
+    def has_to_stop(self) -> bool:
+        """Tell a load whether to end; it asks once its table is there."""
+        self._has_begun = True
+        return self._should_stop()
+
+    def failed(self, error: Exception) -> float:
+        """Return the seconds until the next attempt; raise the error when it was enough."""
+        self._failures += 1
+        is_patient = self._follows and self._has_begun
+        is_enough = not is_patient and self._failures >= _ATTEMPTS_WITHOUT_PROGRESS
+        if is_enough or self._should_stop() or _is_fatal(error):
+            raise error
+        doublings = min(self._failures - 1, 10)
+        return min(_FIRST_PAUSE_S * float(2**doublings), _LONGEST_PAUSE_S)
 
 
 def _loader(

@@ -1,0 +1,38 @@
+"""Loads into each kind of table from Apache Kafka, which is killed in the middle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.interop.kafka_cluster import small_kafka_node
+from tests.system.lakehouse.follow_through import PARTITIONS, FollowThrough
+
+from millstream.client.cluster import Cluster
+from millstream.client.groups import committed_offsets
+from millstream.client.topics import NewTopic, create_topics
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.java,
+    pytest.mark.slow,
+    pytest.mark.timeout(400),
+]
+
+
+def test_past_and_tail_of_apache_kafka(tmp_path: Path) -> None:
+    settings = {"offsets.topic.replication.factor": "1"}
+    with small_kafka_node(tmp_path / "kafka", settings) as node:
+        with Cluster.at(node.bootstrap) as client:
+            assert create_topics(client, [NewTopic("clicks", PARTITIONS)]) == {"clicks": None}
+        with FollowThrough(node.bootstrap, "clicks", tmp_path) as loads:
+            loads.write(20_000)
+            loads.until(lambda rows: rows > 0)
+            node.kill()
+            node.spawn()  # on the same port
+            node.wait_until_ready()
+            loads.write(5_000)
+            loads.finish()
+        with Cluster.at(node.bootstrap) as client:
+            committed = committed_offsets(client, "loads-delta")
+        assert sum(each.offset for each in committed.values()) == 25_000
