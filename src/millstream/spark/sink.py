@@ -2,7 +2,8 @@
 
 Every task has an idempotent producer of its own, so a broker that answers too late doubles nothing.
 A batch write is at least once, as with the stock connector: Spark may run a task twice. In a
-streaming query a micro-batch that is replayed writes nothing twice, see `sink_journal`.
+streaming query a micro-batch that is replayed writes nothing twice, see `sink_journal`, and one
+attempt at a time writes a task of it, see `sink_claims`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -28,14 +29,14 @@ from millstream.client.settings import ClientSettings, parse_bootstrap_servers
 from millstream.model.errors import ConfigError, MillstreamError
 from millstream.spark.kafka_settings import KafkaSettings, parse_kafka_settings
 from millstream.spark.lakehouse.formats.raw import HEADERS
+from millstream.spark.sink_claims import Claim
 from millstream.spark.sink_journal import MARK, Journal, digest, mark_of, written_since
 from millstream.spark.sink_options import SinkOptions
 
-if TYPE_CHECKING:
-    pass
-
 _LINGER_MS: Final = "20"
 _BATCH_BYTES: Final = str(256 * 1024)
+_DELIVERY_TIMEOUT_MS: Final = "120000"
+_MARGIN_S: Final = 5.0
 
 
 @dataclass
@@ -77,9 +78,13 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
             )
         directory = self._options.state_directory
         assert directory is not None
-        task = context.partitionId()
-        journal = Journal(directory, int(batch), task)
-        return _write(iterator, self._options, _Once(journal, mark_of(query, int(batch), task)))
+        return write_once(
+            iterator,
+            self._options,
+            query=query,
+            batch=int(batch),
+            task=context.partitionId(),
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Forget what earlier micro-batches noted."""
@@ -93,6 +98,37 @@ class _Once:
 
     journal: Journal
     mark: bytes
+    claim: Claim
+
+
+def write_once(
+    iterator: Iterator[pa.RecordBatch],
+    options: SinkOptions,
+    *,
+    query: str,
+    batch: int,
+    task: int,
+) -> Written:
+    """Write the rows of one task of a micro-batch, but for those that an earlier attempt wrote.
+
+    Raises SupersededError when a later attempt takes over, as happens to an executor that outlives
+    its driver.
+    """
+    directory = options.state_directory
+    assert directory is not None
+    claim = Claim.take(directory / str(batch), task)
+    try:
+        claim.wait_for_others(_patience_s(options))
+        once = _Once(Journal(directory, batch, task), mark_of(query, batch, task), claim)
+        return _write(iterator, options, once)
+    finally:
+        claim.release()  # the producer is closed: nothing is under way
+
+
+def _patience_s(options: SinkOptions) -> float:
+    """Return after how many seconds nothing is under way of what a producer was given."""
+    given = options.producer.get("delivery.timeout.ms", _DELIVERY_TIMEOUT_MS)
+    return float(given) / 1000 + _MARGIN_S
 
 
 def _write(iterator: Iterator[pa.RecordBatch], options: SinkOptions, once: _Once | None) -> Written:
@@ -102,7 +138,10 @@ def _write(iterator: Iterator[pa.RecordBatch], options: SinkOptions, once: _Once
         for batch in iterator:
             sender.send(batch)
         producer.flush()
-        return sender.result()
+        written = sender.result()
+    if once is not None:
+        once.claim.check()
+    return written
 
 
 class _Sender:
@@ -118,7 +157,9 @@ class _Sender:
         self._replayed = 0
 
     def send(self, batch: pa.RecordBatch) -> None:
-        """Send the rows of one record batch."""
+        """Send the rows of one record batch. SupersededError when that is another's business."""
+        if self._once is not None:
+            self._once.claim.check()
         if self._options.topic is not None:
             self._send(self._options.topic, batch)
             return

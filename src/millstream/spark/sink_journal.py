@@ -8,6 +8,10 @@ first time, notes where the topic ended::
 A task that finds its note there is a replay: its records, if any, lie behind those offsets. It
 reads them, counts them by content, and writes what is left. Spark gives a replayed batch the same
 input; rows may come in another order, so it is content that is compared and not positions.
+
+What an earlier attempt wrote last may be in its leader's log and not yet be shown to consumers,
+because a replica lacks it. So a replay asks the leaders where their logs end, and waits until
+consumers may read up to there. That nobody else writes meanwhile is the business of `sink_claims`.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,9 +29,16 @@ from typing import Final
 import pyarrow as pa
 
 from millstream.client.cluster import Cluster
+from millstream.client.errors import TimedOutError, raise_for
 from millstream.client.offsets import LATEST, end_offsets
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
+from millstream.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from millstream.spark.kafka_settings import KafkaSettings
 from millstream.spark.lakehouse.formats.raw import HEADERS
 from millstream.spark.ranges import OffsetRange
@@ -39,6 +51,7 @@ _WRITTEN: Final = pa.schema(
     [("key", pa.binary()), ("value", pa.binary()), ("partition", pa.int32()), ("headers", HEADERS)]
 )
 _POLL_TIMEOUT_MS: Final = 60_000
+_CONSUMER: Final = -1
 
 
 def mark_of(query: str, batch: int, task: int) -> bytes:
@@ -103,7 +116,7 @@ def written_since(
     topic = next(iter(noted)).topic
     cluster.forget()
     places = [each.topic_partition for each in cluster.topic(topic).partitions]
-    ends = end_offsets(cluster, places, which=LATEST)
+    ends = _settled_ends(cluster, places)
     rules = ReadRules(settings, False, _POLL_TIMEOUT_MS)
     for place, end in ends.items():
         start = noted.get(place, 0)
@@ -114,4 +127,67 @@ def written_since(
                 headers = [(each["key"], each["value"]) for each in row["headers"] or ()]
                 if (MARK, mark) in headers:
                     found[digest(row["key"], row["value"], headers)] += 1
+    return found
+
+
+def _settled_ends(
+    cluster: Cluster, places: Sequence[TopicPartition]
+) -> dict[TopicPartition, Offset]:
+    """Return where consumers may read to, once that is as far as the leaders' logs reach now.
+
+    TimedOutError when replicas do not follow.
+    """
+    goals = log_ends(cluster, places)
+    deadline = time.monotonic() + _POLL_TIMEOUT_MS / 1000
+    while True:
+        ends = end_offsets(cluster, places, which=LATEST)
+        if all(ends[place] >= goal for place, goal in goals.items()):
+            return ends
+        if time.monotonic() > deadline:
+            raise TimedOutError(f"replicas do not follow: {ends} is readable, the logs end {goals}")
+        time.sleep(0.1)
+
+
+def log_ends(cluster: Cluster, places: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
+    """Return where the leaders' logs end, replicated or not: the end of the current epoch.
+
+    KafkaError names the partition that cannot be asked.
+    """
+    found: dict[TopicPartition, Offset] = {}
+
+    def ask() -> None:
+        missing = [place for place in places if place not in found]
+        for leader, asked in cluster.by_leader(missing):
+            found.update(_ask_leader(cluster, leader, asked))
+
+    cluster.retrying(ask)
+    return found
+
+
+def _ask_leader(
+    cluster: Cluster, leader: int, places: Sequence[TopicPartition]
+) -> dict[TopicPartition, Offset]:
+    topics = [
+        OffsetForLeaderTopic(
+            topic=each.topic_partition.topic,
+            partitions=[
+                OffsetForLeaderPartition(
+                    partition=each.topic_partition.partition,
+                    current_leader_epoch=each.leader_epoch,
+                    leader_epoch=each.leader_epoch,
+                )
+            ],
+        )
+        for topic in sorted({place.topic for place in places})
+        for each in cluster.topic(topic).partitions
+        if each.topic_partition in places
+    ]
+    request = OffsetForLeaderEpochRequest(replica_id=_CONSUMER, topics=topics)
+    response = cluster.connection_to(leader).call(request, OffsetForLeaderEpochResponse)
+    found = {}
+    for topic in response.topics:
+        for row in topic.partitions:
+            place = TopicPartition(topic.topic, row.partition)
+            raise_for(row.error_code, f"the log end of {place}")
+            found[place] = row.end_offset
     return found

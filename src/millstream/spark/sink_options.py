@@ -67,6 +67,11 @@ def parse_sink_options(
     if exactly_once not in ("true", "false"):
         raise ConfigError(f"option exactlyOnce takes true or false, not {exactly_once!r}")
     once = streaming and exactly_once == "true"
+    if once and producer.get("acks", "all").strip() not in ("all", "-1"):
+        raise ConfigError(
+            f"option kafka.acks={producer['acks']} cannot be exactly once: it takes all "
+            "(option exactlyOnce=false does without)"
+        )
     return SinkOptions(
         producer=producer,
         topic=topic,
