@@ -225,8 +225,22 @@ class SimCluster:
 
     def run(self, seconds: float) -> Report:
         """Start, let faults happen for ``seconds`` of virtual time, heal, and compare."""
+
+        def strike() -> list[str]:
+            self._striking = True
+            self._strike_later()
+            self.go_on(seconds * 1_000)
+            self._striking = False
+            return []
+
+        return self.play(strike)
+
+    def play(self, script: Callable[[], list[str]]) -> Report:
+        """The same with faults in an order that somebody wrote down: ``script`` strikes, lets time
+        go on, and returns what it finds wrong.
+        """
         with _server_errors() as errors:
-            problems = self._run(seconds)
+            problems = self._run(script)
         problems += errors
         problems += self.checkers.problems
         for client in self.work.clients:
@@ -241,39 +255,35 @@ class SimCluster:
             self.sometimes,
         )
 
-    def _run(self, seconds: float) -> list[str]:
+    def _run(self, script: Callable[[], list[str]]) -> list[str]:
         self._look()
         for number in self.numbers:
             self.start_broker(number)
         self.work.connect(self.network, self.numbers)
-        if not self._until(lambda: all(each.is_up for each in self.lives.values()), 30_000):
+        if not self.until(lambda: all(each.is_up for each in self.lives.values()), 30_000):
             return ["the brokers did not start"]
         creation = self.work.create_topic()
-        if not self._until(lambda: creation.done, 30_000):
+        if not self.until(lambda: creation.done, 30_000):
             return ["the topic was not made"]
         creation.result()
         self.work.start()
-        if not self._until(lambda: not self.unhealthy(), 30_000):
+        if not self.until(lambda: not self.unhealthy(), 30_000):
             return [f"the cluster did not become whole: {self.unhealthy()}"]
-        self._striking = True
-        self._strike_later()
-        self._pass(seconds * 1_000)
-        self._striking = False
-        return self._end()
+        return script() + self._end()
 
     def _end(self) -> list[str]:
         self.heal()
-        if not self._until(lambda: not self.unhealthy(), HEAL_MS):
+        if not self.until(lambda: not self.unhealthy(), HEAL_MS):
             return [f"not whole again: {'; '.join(self.unhealthy())}"]
         healed_ms = self.loop.now_ms
-        if not self._until(lambda: not self.work.waits_since(healed_ms), HEAL_MS):
+        if not self.until(lambda: not self.work.waits_since(healed_ms), HEAL_MS):
             return [f"after all has healed, not answered: {self.work.waits_since(healed_ms)}"]
         self.work.stop()
-        self._pass(8_000)
+        self.go_on(8_000)
         nodes = self.ensemble.tree.nodes
-        if not self._until(lambda: not self.unhealthy(), HEAL_MS):
+        if not self.until(lambda: not self.unhealthy(), HEAL_MS):
             return [f"not whole in the end: {'; '.join(self.unhealthy())}"]
-        if not self._until(lambda: not self.checkers.left_over(self.lives, nodes), HEAL_MS):
+        if not self.until(lambda: not self.checkers.left_over(self.lives, nodes), HEAL_MS):
             return self.checkers.left_over(self.lives, nodes)
         problems = self._rest()
         final = self.checkers.finish(self.lives, self.ensemble.tree.nodes, self.topics)
@@ -282,7 +292,7 @@ class SimCluster:
     def _rest(self) -> list[str]:
         """Let nothing happen for a while: followers wait at their leaders, and ask in no circle."""
         before = self.network.requests.copy()
-        self._pass(REST_MS)
+        self.go_on(REST_MS)
         problems = []
         for key, count in (self.network.requests - before).items():
             if count > RESTING_REQUESTS:
@@ -315,15 +325,17 @@ class SimCluster:
         self.checkers.look(alive, self.ensemble.tree.nodes)
         self.loop.call_later(LOOK_MS, self._look)
 
-    def _pass(self, milliseconds: float) -> None:
+    def go_on(self, milliseconds: float) -> None:
+        """Let virtual time pass."""
         self.loop.run_until(self.loop.now_ms + milliseconds)
 
-    def _until(self, condition: Callable[[], bool], limit_ms: float) -> bool:
+    def until(self, condition: Callable[[], bool], limit_ms: float) -> bool:
+        """Let time pass until something is so; False when the time was not enough."""
         end_ms = self.loop.now_ms + limit_ms
         while self.loop.now_ms < end_ms:
             if condition():
                 return True
-            self._pass(100)
+            self.go_on(100)
         return condition()
 
     def _count(self) -> None:

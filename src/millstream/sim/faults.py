@@ -110,9 +110,9 @@ def _bit_flip(cluster: SimCluster) -> Undo | None:
 
 
 def _turn_clock(cluster: SimCluster) -> Undo | None:
-    chance = cluster.loop.chance
-    by_ms = chance.choice((-3_600_000, -5_000, 5_000, 3_600_000))
-    cluster.lives[cluster.some_broker()].clock.turn(by_ms)
+    # A record of an hour ahead is refused, which is a rule and no fault.
+    offset_ms = cluster.loop.chance.choice((-1_800_000, -5_000, 5_000, 1_800_000))
+    cluster.lives[cluster.some_broker()].clock.turn_wall(offset_ms)
     return None
 
 

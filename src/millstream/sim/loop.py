@@ -90,9 +90,9 @@ class NodeClock:
         """What the clock on the wall shows."""
         return self._wall_ms + int(self._loop.now_ms * self._rate)
 
-    def turn(self, by_ms: int) -> None:
-        """Turn the clock on the wall forward, or back; the monotonic one knows nothing of it."""
-        self._wall_ms += by_ms
+    def turn_wall(self, offset_ms: int) -> None:
+        """Let the clock on the wall be off by so much; the monotonic one knows nothing of it."""
+        self._wall_ms = WALL_START_MS + offset_ms
 
     def monotonic_ms(self) -> float:
         """A time that never goes back, at this machine's own rate."""
