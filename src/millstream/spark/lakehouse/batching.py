@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -77,9 +78,14 @@ def next_batch(
 def deal(
     ranges: Sequence[OffsetRange], sizes: SizeEstimate, limits: BatchLimits
 ) -> list[list[OffsetRange]]:
-    """Return tasks of about the same size; small ranges share one, large ranges are cut."""
+    """Return tasks of about the same size; small ranges share one, large ranges are cut.
+
+    So many that those which run at the same time end at the same time.
+    """
     total = sum(sizes.size(each) for each in ranges)
-    wanted = min(limits.task_bytes, max(total / limits.parallelism, limits.least_task_bytes))
+    rounds = max(math.ceil(total / (limits.task_bytes * limits.parallelism)), 1)
+    wanted = max(total / (rounds * limits.parallelism), limits.least_task_bytes)
+    wanted = min(wanted, limits.task_bytes)
     tasks: list[list[OffsetRange]] = []
     room = 0.0
     for each in ranges:
@@ -89,10 +95,8 @@ def deal(
                 tasks.append([])
                 room = wanted
             per_offset = sizes.of(each.topic_partition.topic)
-            end = min(each.end, start + max(int(room / per_offset), 1))
+            end = min(each.end, start + math.ceil(room / per_offset))
             tasks[-1].append(OffsetRange(each.topic_partition, start, end))
             room -= (end - start) * per_offset
-            if room < wanted / 16:
-                room = 0.0
             start = end
     return tasks

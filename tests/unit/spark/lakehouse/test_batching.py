@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,3 +76,15 @@ def test_small_ranges_share_a_task_and_large_ones_are_cut() -> None:
     small = [OffsetRange(TopicPartition("t", index), 0, 1) for index in range(6)]
     assert len(deal(small, sizes, LIMITS)) == 1
     assert len(deal([OffsetRange(ZERO, 0, 200)], sizes, LIMITS)) == 4
+
+
+@pytest.mark.parametrize("offsets", [77, 1000, 4321])
+def test_tasks_end_together(offsets: int) -> None:
+    sizes = SizeEstimate()
+    sizes.learn("t", offsets=1, size_bytes=100)
+    limits = BatchLimits(batch_bytes=1 << 40, task_bytes=100_000, parallelism=3, least_task_bytes=1)
+    ranges = [OffsetRange(TopicPartition("t", index), 0, offsets) for index in range(7)]
+    loads = [sum(each.size for each in task) for task in deal(ranges, sizes, limits)]
+    assert len(loads) % 3 == 0
+    assert max(loads) - min(loads) <= len(loads)
+    assert max(loads) <= 1001
