@@ -6,6 +6,7 @@ not name is passed over. Without it numpy decodes to :class:`RecordColumns` and 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -123,14 +124,24 @@ def _write(chosen: Chosen, schema: pa.Schema, selection: Selection) -> _Writing:
 
 def repeated(value: str | int, kind: pa.DataType, rows: int) -> pa.Array:
     """Return a column of one value; short ones are slices of an array that is kept."""
-    if rows > _KEPT_ROWS:
-        return pa.repeat(pa.scalar(value, kind), rows)
-    return _repeated(value, kind)[:rows]
+    kept = _repeated(value, kind)
+    if rows <= _KEPT_ROWS:
+        return kept.slice(0, rows)
+    whole, rest = divmod(rows, _KEPT_ROWS)
+    return pa.concat_arrays([*[kept] * whole, kept.slice(0, rest)])
 
 
 @lru_cache(maxsize=64)
 def _repeated(value: str | int, kind: pa.DataType) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), _KEPT_ROWS)
+    # Not by pa.repeat or pa.array: they import pyarrow.compute, which takes as long as a hundred
+    # thousand rows.
+    rows = _KEPT_ROWS
+    if isinstance(value, int):
+        return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(array("i", [value]) * rows)])
+    text = value.encode()
+    ends = array("i", (index * len(text) for index in range(rows + 1)))
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(text * rows)]
+    return pa.Array.from_buffers(kind, rows, buffers)
 
 
 class _Writing:
