@@ -1,39 +1,44 @@
-"""B7: what stands still when a broker of three dies; how fast 1,000 partitions come and move."""
+"""B7: what stands still when a broker of three fails; how fast 1,000 partitions come and move."""
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka import KafkaError, Message, Producer
 
+from bench.failures import LONG_PAUSE_S, PARTITIONS, TOPIC, Failure, Seen, observe
 from bench.figures import Figure
 from bench.pairs import KAFKA, MILLSTREAM
+from bench.peers.cluster_view import ClusterView
 from bench.peers.subject import SubjectFailedError
-from bench.peers.trio import Trio, kafka_trio, millstream_trio
+from bench.peers.trio import Trio, addresses, bring_back, kafka_trio, millstream_trio
 from bench.session import Session
 from bench.solo import attempt
 from bench.tables import Section, figures_table
 
-PARTITIONS, QUICK_PARTITIONS = 1_000, 100
-WRITES_BEFORE_S, GAP_LIMIT_S = 1.0, 60.0
-EVERY_WRITE_S = 0.005
+MANY, QUICK_MANY = 1_000, 100
+WRITE_LIMIT_S = 60.0
 TARGET_S = 2.0
+LOOPS = 2
+"""Failures of each kind in a round."""
+KILLS = (Failure.LEADER, Failure.CONTROLLER, Failure.BOTH)
 
 CONDITIONS = (
     "three brokers, RF 3, min.insync.replicas=2, acks=all; Millstream with one ZooKeeper, Apache "
     "Kafka as three combined KRaft nodes with heaps of 512 MB; default settings",
-    "partitions: from CreateTopics until one write to each was acknowledged; from kill -9 of a "
-    "broker until one write to each was acknowledged again; C client",
-    "gap: one write every 5 ms to one partition; the longest time between two acknowledgements "
-    "around kill -9 of its leader; every acknowledged value is read back afterwards",
+    "partitions: led and in sync as Metadata tells; written to: one acknowledged write to each; "
+    "killed: a broker that leads a third of them and is not the controller; C client",
+    "failures: one write every 5 ms to one partition, one in five to another, or one commit after "
+    "the other, by the C client with its defaults; until the first answer to what was asked after "
+    "the failure, and the longest time between two answers, of the one partition; median, and the "
+    "largest in parentheses",
+    f"sessions are 9 s by default on both sides, so only the pause of {LONG_PAUSE_S:g} s may "
+    "elect; every acknowledged value is read back afterwards",
 )
 
 Start = Callable[[Path], AbstractContextManager[Trio]]
@@ -41,93 +46,162 @@ Start = Callable[[Path], AbstractContextManager[Trio]]
 
 def run(session: Session) -> list[Section]:
     """Run B7 on clusters of its own."""
-    count = QUICK_PARTITIONS if session.options.quick else PARTITIONS
-    bound = None if session.options.quick else TARGET_S
-    figures = [
-        Figure(f"{count} partitions: created until all are written to", "s", 2, at_most=bound),
-        Figure(
-            f"{count} partitions: a broker killed until all are written to", "s", 2, at_most=bound
-        ),
-        Figure("longest gap after kill -9 of the leader", "s", 2, at_most=TARGET_S),
-        Figure("acknowledged writes lost", "", 0, at_most=0),
-    ]
     starts: dict[str, Start] = {}
     if session.stage.install is not None:
         starts[KAFKA] = partial(kafka_trio, session.stage.install)
     starts[MILLSTREAM] = millstream_trio
-    rounds = 1 if session.options.quick else session.options.pairs
-    for number in range(rounds):
-        for subject, start in starts.items():
-            directory = session.stage.directory / f"trio {subject} {number}"
-            attempt(figures, subject, partial(_round, subject, start, directory, count, figures))
-            shutil.rmtree(directory, ignore_errors=True)
-    session.say_figures("b7", figures)
-    return [figures_table("B7 · a broker of three dies", figures)]
+    many = Many(session)
+    failures = Failures(session)
+    for number in range(1 if session.options.quick else session.options.pairs):
+        for part in (many, failures):
+            for subject, start in starts.items():
+                directory = session.stage.directory / f"trio {subject} {number}"
+                attempt(part.figures, subject, partial(part.measure, subject, start, directory))
+                shutil.rmtree(directory, ignore_errors=True)
+    sections = []
+    for name, part in (("1,000 partitions", many), ("a broker of three fails", failures)):
+        session.say_figures(f"b7: {name}", part.figures)
+        if part.figures:
+            sections.append(figures_table(f"B7 · {name}", part.figures))
+    return sections
 
 
-def _round(subject: str, start: Start, directory: Path, count: int, figures: list[Figure]) -> None:
-    created, moved, gap, lost = figures
-    with start(directory) as nodes:
-        everybody = ",".join(f"{node.host}:{node.port}" for node in nodes.values())
-        create(everybody, "warm", 1)
-        write_to_all(everybody, "warm", 1)
-        begun = time.perf_counter()
-        create(everybody, "many", count)
-        write_to_all(everybody, "many", count)
-        created.add(subject, time.perf_counter() - begun)
-        seconds, acknowledged = gap_around(everybody, "warm", nodes)
-        gap.add(subject, seconds)
-        lost.add(subject, len(acknowledged - read_back(everybody, "warm")))
-    shutil.rmtree(directory, ignore_errors=True)
-    with start(directory) as nodes:
-        everybody = ",".join(f"{node.host}:{node.port}" for node in nodes.values())
-        create(everybody, "many", count)
-        write_to_all(everybody, "many", count)
-        nodes[leader_of(everybody, "many")].kill()
-        begun = time.perf_counter()
-        write_to_all(everybody, "many", count)
-        moved.add(subject, time.perf_counter() - begun)
+class Many:
+    """A thousand partitions: created, failed over, restarted, deleted."""
 
+    def __init__(self, session: Session) -> None:
+        quick = session.options.quick
+        self.count = QUICK_MANY if quick else MANY
+        bound = None if quick else TARGET_S
 
-def create(bootstrap: str, topic: str, partitions: int) -> None:
-    """Create a topic; a cluster that has only now started may refuse for a while."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    deadline = time.monotonic() + GAP_LIMIT_S
-    wanted = NewTopic(topic, partitions, 3, config={"min.insync.replicas": "2"})
-    while True:
-        try:
-            admin.create_topics([wanted])[topic].result()
-        except Exception as error:
-            exists = "TOPIC_ALREADY_EXISTS" in str(error)
-            if not exists and time.monotonic() > deadline:
-                raise
-            if exists:
-                return
-            time.sleep(0.05)
-        else:
+        def figure(what: str, at_most: float | None = None) -> Figure:
+            return Figure(f"{self.count} partitions: {what}", "s", 2, at_most=at_most)
+
+        self._created = figure("created until led and in sync", bound)
+        self._written = figure("created until all are written to", bound)
+        self._elected = figure("a broker killed until all are led again", bound)
+        self._moved = figure("a broker killed until all are written to", bound)
+        self._back = figure("that broker back until all are in sync")
+        self._restarted = figure("all brokers stopped and started until all are in sync")
+        self._deleted = figure("deleted")
+        everything = (
+            self._created,
+            self._written,
+            self._elected,
+            self._moved,
+            self._back,
+            self._restarted,
+            self._deleted,
+        )
+        self.figures = _chosen(everything, session.options.only)
+
+    def measure(self, subject: str, start: Start, directory: Path) -> None:
+        """Go through it once on a fresh cluster."""
+        if not self.figures:
             return
+        with start(directory) as nodes:
+            view, bootstrap = ClusterView(nodes), addresses(nodes)
+            view.create("warm", 3)
+            view.wait_until(lambda: view.is_whole("warm"), "a first topic is in sync")
+            write_to_all(bootstrap, "warm", 3)
+            begun = time.perf_counter()
+            view.create("many", self.count)
+            view.wait_until(lambda: view.is_whole("many"), "all partitions are in sync")
+            self._created.add(subject, time.perf_counter() - begun)
+            write_to_all(bootstrap, "many", self.count)
+            self._written.add(subject, time.perf_counter() - begun)
+            self._lose_one(subject, view)
+            self._restart(subject, view)
+            begun = time.perf_counter()
+            view.delete("many")
+            self._deleted.add(subject, time.perf_counter() - begun)
+
+    def _lose_one(self, subject: str, view: ClusterView) -> None:
+        controller = view.controller()
+        victim = next(each for each in view.nodes if each != controller)
+        begun = time.perf_counter()
+        view.nodes[victim].kill()
+        view.wait_until(
+            lambda: not {-1, victim} & set(view.leaders("many").values()), "all are led again"
+        )
+        self._elected.add(subject, time.perf_counter() - begun)
+        write_to_all(addresses(view.nodes), "many", self.count)
+        self._moved.add(subject, time.perf_counter() - begun)
+        begun = time.perf_counter()
+        bring_back(view.nodes[victim])
+        view.wait_until(lambda: view.is_whole("many"), "all partitions are in sync again")
+        self._back.add(subject, time.perf_counter() - begun)
+
+    def _restart(self, subject: str, view: ClusterView) -> None:
+        begun = time.perf_counter()
+        for node in view.nodes.values():
+            node.stop()
+        bring_back(*view.nodes.values())
+        view.wait_until(lambda: view.is_whole("many"), "all partitions are in sync again")
+        self._restarted.add(subject, time.perf_counter() - begun)
 
 
-def producer(bootstrap: str) -> Producer:
-    """Return a producer with acks=all that gives up after a minute."""
-    return Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "acks": "all",
-            "linger.ms": 0,
-            "topic.metadata.refresh.fast.interval.ms": 20,
-            "retry.backoff.ms": 10,
-            "reconnect.backoff.ms": 10,
-            "reconnect.backoff.max.ms": 100,
-            "message.timeout.ms": int(GAP_LIMIT_S * 1000),
-            "log_level": 0,
-        }
-    )
+class Failures:
+    """Every way to fail, some loops of each in a round."""
+
+    def __init__(self, session: Session) -> None:
+        quick = session.options.quick
+        self._loops = 1 if quick else LOOPS
+        self._say = session.say
+        self._seen: dict[Failure, tuple[Figure, Figure]] = {}
+        for failure in Failure:
+            bound = TARGET_S if failure in KILLS else None
+            first = Figure(f"{failure.value}: first answer", "s", 2, worst=True)
+            gap = Figure(f"{failure.value}: longest gap", "s", 2, at_most=bound, worst=True)
+            self._seen[failure] = first, gap
+        self._elections = Figure(
+            f"elections while a {Failure.SHORT_PAUSE.value}", "", 0, at_most=0, worst=True
+        )
+        self._lost = Figure("acknowledged and lost, in all", "", 0, at_most=0, worst=True)
+        everything = [each for pair in self._seen.values() for each in pair]
+        self.figures = _chosen(everything, session.options.only)
+        if self.figures:
+            self.figures += [self._elections, self._lost]
+
+    def measure(self, subject: str, start: Start, directory: Path) -> None:
+        """Go through all failures on a fresh cluster."""
+        wanted = [each for each in Failure if self._seen[each][1] in self.figures]
+        if not wanted:
+            return
+        with start(directory) as nodes:
+            view = ClusterView(nodes)
+            view.create(TOPIC, PARTITIONS)
+            view.coordinator("warm")
+            for _ in range(self._loops):
+                for failure in wanted:
+                    self._take(subject, failure, observe(view, failure))
+
+    def _take(self, subject: str, failure: Failure, seen: Seen) -> None:
+        first, gap = self._seen[failure]
+        first.add(subject, seen.first_s)
+        gap.add(subject, seen.gap_s)
+        self._lost.add(subject, seen.lost)
+        if failure is Failure.SHORT_PAUSE:
+            self._elections.add(subject, seen.elections)
+        self._say(f"{subject}: {failure.value}: {seen.first_s:.2f} s, gap {seen.gap_s:.2f} s")
+
+
+def _chosen(figures: Iterable[Figure], only: str) -> list[Figure]:
+    """Return the figures whose names contain what the command line asks for."""
+    return [each for each in figures if only in each.name]
 
 
 def write_to_all(bootstrap: str, topic: str, partitions: int) -> None:
     """Return once one write to each partition was acknowledged."""
-    writer, failures = producer(bootstrap), []
+    writer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "message.timeout.ms": int(WRITE_LIMIT_S * 1000),
+            "log_level": 0,
+        }
+    )
+    failures: list[str] = []
 
     def told(error: KafkaError | None, _: Message) -> None:
         if error is not None:
@@ -135,72 +209,5 @@ def write_to_all(bootstrap: str, topic: str, partitions: int) -> None:
 
     for index in range(partitions):
         writer.produce(topic, b"x", partition=index, on_delivery=told)
-    if writer.flush(GAP_LIMIT_S) or failures:
+    if writer.flush(WRITE_LIMIT_S) or failures:
         raise SubjectFailedError(f"writes failed: {failures[:1]}")
-
-
-def leader_of(bootstrap: str, topic: str) -> int:
-    """Return who leads the first partition."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    return int(admin.list_topics(topic, timeout=30).topics[topic].partitions[0].leader)
-
-
-def gap_around(bootstrap: str, topic: str, nodes: Trio) -> tuple[float, set[bytes]]:
-    """Kill the leader under a trickle of writes; return the longest gap and what was acked."""
-    writer = producer(bootstrap)
-    times: list[float] = []
-    acknowledged: set[bytes] = set()
-
-    def told(error: KafkaError | None, message: Message) -> None:
-        value = message.value()
-        if error is None and value is not None:
-            times.append(time.perf_counter())
-            acknowledged.add(bytes(value))
-
-    def trickle(until: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + GAP_LIMIT_S
-        while not until():
-            if time.monotonic() > deadline:
-                raise SubjectFailedError(f"nothing was acknowledged for {GAP_LIMIT_S:g} s")
-            name = b"%d" % time.perf_counter_ns()
-            writer.produce(topic, name, partition=0, on_delivery=told)
-            writer.poll(EVERY_WRITE_S)
-
-    begun = time.perf_counter()
-    trickle(lambda: time.perf_counter() - begun > WRITES_BEFORE_S)
-    nodes[leader_of(bootstrap, topic)].kill()
-    killed = time.perf_counter()
-    trickle(lambda: bool(times) and times[-1] > killed + WRITES_BEFORE_S)
-    writer.flush(GAP_LIMIT_S)
-    around = [each for each in times if each > begun + WRITES_BEFORE_S / 2]
-    gaps = [later - earlier for earlier, later in pairwise(around)]
-    return max(gaps), acknowledged
-
-
-def read_back(bootstrap: str, topic: str) -> set[bytes]:
-    """Return every value in the first partition."""
-    reader = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "b7",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "log_level": 0,
-        }
-    )
-    place = TopicPartition(topic, 0, 0)
-    reader.assign([place])
-    found: set[bytes] = set()
-    try:
-        _, end = reader.get_watermark_offsets(place, timeout=30)
-        last, deadline = -1, time.monotonic() + GAP_LIMIT_S
-        while last < end - 1:
-            if time.monotonic() > deadline:
-                raise SubjectFailedError(f"read up to {last} of {end}")
-            for message in reader.consume(10_000, timeout=0.2):
-                if message.error() is None:
-                    found.add(bytes(message.value() or b""))
-                    last = max(last, message.offset() or 0)
-    finally:
-        reader.close()
-    return found

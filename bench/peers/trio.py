@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bench.peers.kafka import KafkaInstall, KafkaNode, free_port, new_cluster_id
 from bench.peers.millstream import millstream_node
+from bench.peers.server_process import ServerProcess
 from bench.peers.subject import Node, SubjectFailedError
 from millstream.spark.java import find_java
 from millstream.zookeeper.embedded import JavaProgram, ZooKeeperEnsemble, find_jars
@@ -22,6 +23,23 @@ SETTINGS = {
 SMALL_HEAP = ("-Xms512M", "-Xmx512M", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 
 Trio = dict[int, Node]
+
+
+def bring_back(*nodes: Node) -> None:
+    """Start nodes that were stopped or killed where they were; return once all answer."""
+    for node in nodes:
+        assert isinstance(node, KafkaNode | ServerProcess)
+        node.spawn()
+    for node in nodes:
+        if isinstance(node, KafkaNode):
+            node.wait_until_ready()
+        elif isinstance(node, ServerProcess):
+            node.wait_until_listening()
+
+
+def addresses(nodes: Trio) -> str:
+    """Return what a client is given to find the cluster."""
+    return ",".join(f"{node.host}:{node.port}" for node in nodes.values())
 
 
 @contextmanager
@@ -44,7 +62,9 @@ def millstream_trio(
                 "broker.id": str(each),
                 "zookeeper.connect": ensemble.servers[0].address,
             }
-            node = millstream_node(directory / f"broker-{each}", settings=of_node)
+            # A port of its own, so that a broker comes back where it was.
+            place = directory / f"broker-{each}"
+            node = millstream_node(place, settings=of_node, port=free_port())
             stack.callback(node.kill)
             nodes[each] = node.start()
         yield nodes
