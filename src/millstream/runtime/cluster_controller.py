@@ -12,7 +12,7 @@ from millstream.controller.election import LogEnd, new_partition
 from millstream.controller.loading import load_brokers, load_context
 from millstream.controller.topic_deletion import load_deletions
 from millstream.model.broker import BrokerId, BrokerNode
-from millstream.model.deferred import Deferred
+from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import KafkaError, MillstreamError
 from millstream.model.metadata_store import (
     Create,
@@ -91,13 +91,15 @@ class ClusterController:
         desk.local.cache.controller_id = self._broker_id
         desk.local.set_broker_configs(context.broker_configs)
         desk.local.set_brokers(each.node for each in context.brokers.values())
-        for node in gone:
-            await self._delete_registration(node)
+        # Deleted meanwhile: elections need not wait for it, nor for its fsync.
+        deleting = [spawn(self._delete_registration(node)) for node in gone]
         await self._finish_deletions()
         await self._finish_creations()
         self._show_everything()
         await self.replicas.reconcile()
         self.pushes.start()
+        for deleted in deleting:
+            await deleted
         self._let_go(self._broker_id, list(context.deletions))
         self.look_at_brokers()  # somebody may have come or gone since
 
@@ -159,7 +161,12 @@ class ClusterController:
         done.on_done(_log_failure)
 
     async def _remove_registration(self, node: BrokerNode) -> None:
-        await self._delete_registration(node)
+        known = self._desk.context.brokers
+        if node.broker_id in known and known[node.broker_id].node == node:
+            deleting = spawn(self._delete_registration(node))
+            others = [each for each in known.values() if each.node != node]
+            await self.replicas.take_brokers(others)
+            await deleting
         await self._look_at_brokers()
 
     async def _delete_registration(self, node: BrokerNode) -> None:

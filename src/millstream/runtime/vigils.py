@@ -34,7 +34,10 @@ RETRY_MS: Final = 250.0
 RENEW_MS: Final = 60_000.0
 ATTEMPT_TIMEOUT_MS: Final = 1_000.0
 SHORT_MS: Final = 1_000.0
-"""A connection that was closed earlier than this is not tried again at once."""
+"""A connection that is closed earlier than this is no reason to try again at once: a process that
+ends may take one in between, and one that has too many takes and closes them all."""
+SHORT_ONES: Final = 3
+"""So many short connections in a row are each followed by another one soon; others later."""
 
 
 class Vigils:
@@ -133,6 +136,7 @@ class Vigil:
         self._trying: _Line | None = None
         self._timer: TimerHandle | None = None
         self._refusals = 0
+        self._short_ones = 0
         self._stopped = False
 
     @property
@@ -182,11 +186,14 @@ class Vigil:
             self._held = None
             if self._trying is not None:
                 return
-            if self._clock.monotonic_ms() - line.since_ms < SHORT_MS:
-                self._later(RETRY_MS, self.start)
-                return
-            self._on_missing(True)
-            self.start()
+            is_short = self._clock.monotonic_ms() - line.since_ms < SHORT_MS
+            self._short_ones = self._short_ones + 1 if is_short else 0
+            self._on_missing(self._short_ones <= SHORT_ONES)
+            if is_short:
+                soon = self._short_ones <= SHORT_ONES
+                self._later(AGAIN_MS if soon else RETRY_MS, self.start)
+            else:
+                self.start()
 
     def _failed(self, line: _Line, reason: str) -> None:
         if line is not self._trying:

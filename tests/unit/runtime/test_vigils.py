@@ -8,7 +8,7 @@ from millstream.model.broker import BrokerId, BrokerNode, Endpoint
 from millstream.protocol.outgoing import Outgoing
 from millstream.runtime.broker_channels import TransportOwner
 from millstream.runtime.metadata_cache import MetadataCache
-from millstream.runtime.vigils import RENEW_MS, SHORT_MS, Vigils
+from millstream.runtime.vigils import RENEW_MS, SHORT_MS, SHORT_ONES, Vigils
 
 ME, OTHER = BrokerId(1), BrokerId(2)
 REFUSED, RESET = "connection refused", "connection reset by peer"
@@ -143,12 +143,26 @@ def test_a_new_connection_takes_the_place_of_the_one_before() -> None:
 def test_connections_that_are_closed_soon_are_not_tried_without_pause() -> None:
     site = Site()
     site.register()
-    for attempts in range(1, 6):
+    for attempts in range(1, 8):
         assert len(site.opened) == attempts
         site.hold(1).owner.closed(RESET)
         assert len(site.opened) == attempts
-        assert site.cache.is_reachable(OTHER)
-        site.clock.advance(300)
+        site.clock.advance(29)
+        assert len(site.opened) == attempts
+        assert site.cache.is_reachable(OTHER) is (attempts > SHORT_ONES)
+        site.clock.advance(1 if attempts <= SHORT_ONES else 221)
+
+
+def test_a_process_that_takes_a_connection_while_it_ends_is_gone_soon_all_the_same() -> None:
+    site = Site()
+    node = site.register()
+    site.hold().owner.closed(RESET)
+    site.hold(0).owner.closed(RESET)
+    assert not site.cache.is_reachable(OTHER)
+    for _ in range(2):
+        site.clock.advance(30)
+        site.refuse()
+    assert site.gone == [node]
 
 
 def test_another_life_of_a_broker_is_watched_anew() -> None:
