@@ -52,9 +52,10 @@ class ClusterProcesses:
         self.close()
 
     def _all_are_known(self) -> bool:
-        return all(len(self._known_to(each)) == self._count for each in self.living())
+        return all(len(self.known_to(each)) == self._count for each in self.living())
 
-    def _known_to(self, broker: BrokerProcess) -> Collection[int]:
+    def known_to(self, broker: BrokerProcess) -> Collection[int]:
+        """Return the brokers that one broker knows of; none while it does not answer."""
         try:
             with Cluster.at(broker.bootstrap) as client:
                 return client.metadata([]).brokers

@@ -1,7 +1,8 @@
-"""Stock clients (librdkafka) whose every send, poll and commit is written down for the checker.
+"""Stock clients whose every send, poll and commit is written down for the checker.
 
 ==============  ===========================================================================
-``Sender``      an idempotent producer with acks=all that writes unique values
+``Writer``      what every producer of unique values has; ``Reader`` the same of a group's member
+``Sender``      an idempotent producer with acks=all (librdkafka, as all that follow)
 ``Member``      a member of a group that commits what it has read, batch by batch
 ``Asker``       asks again and again what the group has committed
 ``read_all``    reads partitions from their beginning to their end
@@ -66,12 +67,13 @@ class Watched(ABC):
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.stopped.set()
-        self._thread.join(2 * PATIENCE_S)
-        assert not self._thread.is_alive(), f"{self} does not end"
-        if self.broken is not None:
-            raise self.broken
+        self._thread.join(10 if kind else 2 * PATIENCE_S)
+        if kind is None:
+            assert not self._thread.is_alive(), f"{self} does not end"
+            if self.broken is not None:
+                raise self.broken
 
     def _work(self) -> None:
         try:
@@ -93,60 +95,33 @@ class Watched(ABC):
             time.sleep(0.02)
 
 
-class Sender(Watched):
+class Writer(Watched):
     """Sends to each partition in turn; ``acknowledgements`` are (partition, sent, acknowledged)."""
 
-    def __init__(
-        self, bootstrap: str, topic: str, history: History, name: str, partitions: int = 1
-    ) -> None:
+    def __init__(self, topic: str, history: History, name: str, partitions: int = 1) -> None:
         super().__init__()
-        self._topic = topic
+        self.topic = topic
+        self.name = name
+        self.partitions = partitions
         self._history = history
-        self._name = name
-        self._partitions = partitions
         self.acknowledgements: list[tuple[int, float, float]] = []
-        self.failures: list[KafkaError] = []
-        self._producer = Producer(
-            {
-                **QUICK,
-                "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 2,
-                "retry.backoff.ms": 20,
-                "topic.metadata.refresh.fast.interval.ms": 50,
-                "message.timeout.ms": int(PATIENCE_S * 1000),
-                "request.timeout.ms": 5_000,
-            }
-        )
+        self.failures: list[object] = []
 
     @property
     def acknowledged(self) -> int:
         return len(self.acknowledgements)
 
-    def run(self) -> None:
-        for number in itertools.count():
-            if self.stopped.is_set():
-                break
-            partition = number % self._partitions
-            value = f"{self._name}:{number}"
-            send = self._history.send(
-                Send((self._topic, partition), value, self._name, durable=True, once=True)
-            )
-            self._produce(send, partition, value, time.monotonic())
-            self._producer.poll(0.002)
-        self._producer.flush(PATIENCE_S + 10)
+    def sending(self, number: int) -> Send:
+        """Note that the next value is about to be sent."""
+        place = (self.topic, number % self.partitions)
+        return self._history.send(
+            Send(place, f"{self.name}:{number}", self.name, durable=True, once=True)
+        )
 
-    def _produce(self, send: Send, partition: int, value: str, sent: float) -> None:
-        def told(error: KafkaError | None, message: Message) -> None:
-            if error is None:
-                send.outcome, send.offset = Outcome.ACKNOWLEDGED, message.offset() or 0
-                self.acknowledgements.append((partition, sent, time.monotonic()))
-            else:
-                self.failures.append(error)
-                if error.code() not in UNCERTAIN:
-                    send.outcome = Outcome.REFUSED
-
-        self._producer.produce(self._topic, value, partition=partition, on_delivery=told)
+    def told(self, send: Send, offset: int, sent: float) -> None:
+        """Note that a value was acknowledged."""
+        send.outcome, send.offset = Outcome.ACKNOWLEDGED, offset
+        self.acknowledgements.append((send.place[1], sent, time.monotonic()))
 
     def wait_for_more(self, count: int = 100) -> None:
         goal = self.acknowledged + count
@@ -160,7 +135,7 @@ class Sender(Watched):
             for partition, sent, acknowledged in tuple(self.acknowledgements):
                 if sent >= moment:
                     first.setdefault(partition, acknowledged - moment)
-            return len(first) == self._partitions
+            return len(first) == self.partitions
 
         self.until(everyone, "an acknowledged write to each partition")
         return max(first.values())
@@ -168,25 +143,109 @@ class Sender(Watched):
     def longest_gap(self, since: float) -> float:
         """Return the longest time in which some partition acknowledged nothing."""
         gaps = [0.0]
-        for partition in range(self._partitions):
+        for partition in range(self.partitions):
             times = sorted(end for index, _, end in self.acknowledgements if index == partition)
             around = [each for each in times if each >= since]
             gaps += [later - earlier for earlier, later in itertools.pairwise([since, *around])]
         return max(gaps)
 
 
-class Member(Watched):
-    """A member of a group; it commits what it has read, and waits for the answer."""
+class Reader(Watched):
+    """A member of a group that commits what it has read, and waits for the answer."""
 
-    def __init__(self, bootstrap: str, topic: str, history: History, group: str) -> None:
+    def __init__(self, topic: str, history: History, group: str) -> None:
         super().__init__()
-        self._topic = topic
+        self.topic = topic
+        self.group = group
+        self.name = f"{group}-{next(_ids)}"
         self._history = history
-        self._group = group
-        self._name = f"{group}-{next(_ids)}"
-        self._began: dict[int, int] = {}
+        self._began: dict[int, float] = {}
         self.read = 0
         self.commits = 0
+
+    def began(self, partition: int, at: float) -> None:
+        """Note that a partition was assigned: reading begins where the group has committed."""
+        self._began[partition] = at
+
+    def saw(self, partition: int, offset: int, value: str) -> None:
+        """Note one record."""
+        asked = self._began.pop(partition, None)
+        if asked is not None:
+            self._step(partition, offset, Step.SEEN, time.monotonic(), asked)
+        self._history.polls.append(
+            Poll((self.topic, partition), self.name, offset, value, fresh=asked is not None)
+        )
+        self.read += 1
+
+    def committing(self, partition: int, offset: int, at: float) -> None:
+        """Note that a commit is about to be sent."""
+        self._step(partition, offset, Step.SENT, at)
+
+    def committed(self, partition: int, offset: int, at: float) -> None:
+        """Note that a commit was acknowledged."""
+        self._step(partition, offset, Step.ACKNOWLEDGED, at)
+        self.commits += 1
+
+    def _step(self, partition: int, offset: int, step: Step, at: float, asked: float = 0.0) -> None:
+        place = (self.topic, partition)
+        self._history.group_offsets.append(GroupOffset(self.group, place, offset, step, at, asked))
+
+    def wait_for_more(self, count: int = 100) -> None:
+        goal = self.read + count
+        self.until(lambda: self.read >= goal, f"{count} more records read")
+
+    def wait_for_commits(self, count: int = 3) -> None:
+        goal = self.commits + count
+        self.until(lambda: self.commits >= goal, f"{count} more commits")
+
+
+class Sender(Writer):
+    """librdkafka, idempotent, acks=all."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, history: History, name: str, partitions: int = 1
+    ) -> None:
+        super().__init__(topic, history, name, partitions)
+        self._producer = Producer(
+            {
+                **QUICK,
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "retry.backoff.ms": 20,
+                "topic.metadata.refresh.fast.interval.ms": 50,
+                "message.timeout.ms": int(PATIENCE_S * 1000),
+                "request.timeout.ms": 5_000,
+            }
+        )
+
+    def run(self) -> None:
+        for number in itertools.count():
+            if self.stopped.is_set():
+                break
+            self._produce(self.sending(number), time.monotonic())
+            self._producer.poll(0.002)
+        self._producer.flush(PATIENCE_S + 10)
+
+    def _produce(self, send: Send, sent: float) -> None:
+        def tell(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                self.told(send, message.offset() or 0, sent)
+            else:
+                self.failures.append(error)
+                if error.code() not in UNCERTAIN:
+                    send.outcome = Outcome.REFUSED
+
+        self._producer.produce(
+            self.topic, str(send.value), partition=send.place[1], on_delivery=tell
+        )
+
+
+class Member(Reader):
+    """librdkafka with commits by hand."""
+
+    def __init__(self, bootstrap: str, topic: str, history: History, group: str) -> None:
+        super().__init__(topic, history, group)
         self._consumer = Consumer(
             {
                 **QUICK,
@@ -200,56 +259,33 @@ class Member(Watched):
         )
 
     def run(self) -> None:
-        self._consumer.subscribe([self._topic], on_assign=self._assigned)
+        self._consumer.subscribe([self.topic], on_assign=self._assigned)
         while not self.stopped.is_set():
             positions: dict[int, int] = {}
             for message in self._consumer.consume(500, 0.1):
                 if message.error() is None:
-                    self._note(message)
-                    positions[message.partition() or 0] = (message.offset() or 0) + 1
+                    partition, offset = message.partition() or 0, message.offset() or 0
+                    self.saw(partition, offset, (message.value() or b"").decode())
+                    positions[partition] = offset + 1
             if positions:
                 self._commit(positions)
         self._consumer.close()
 
     def _assigned(self, _: Consumer, partitions: Sequence[TopicPartition]) -> None:
         for each in partitions:
-            self._began[each.partition] = len(self._history.group_offsets)
-
-    def _note(self, message: Message) -> None:
-        partition, offset = message.partition() or 0, message.offset() or 0
-        place = (self._topic, partition)
-        asked = self._began.pop(partition, None)
-        if asked is not None:
-            self._history.group_offsets.append(
-                GroupOffset(self._group, place, offset, Step.SEEN, asked)
-            )
-        value = (message.value() or b"").decode()
-        self._history.polls.append(Poll(place, self._name, offset, value, fresh=asked is not None))
-        self.read += 1
+            self.began(each.partition, time.monotonic())
 
     def _commit(self, positions: dict[int, int]) -> None:
-        steps = self._history.group_offsets
-        places = {index: (self._topic, index) for index in positions}
-        for index, offset in positions.items():
-            steps.append(GroupOffset(self._group, places[index], offset, Step.SENT))
-        wanted = [TopicPartition(self._topic, *each) for each in positions.items()]
+        for each in positions.items():
+            self.committing(*each, time.monotonic())
+        wanted = [TopicPartition(self.topic, *each) for each in positions.items()]
         try:
             told = self._consumer.commit(offsets=wanted, asynchronous=False) or []
         except KafkaException:
             return
         for each in told:
             if each.error is None:
-                place = places[each.partition]
-                steps.append(GroupOffset(self._group, place, each.offset, Step.ACKNOWLEDGED))
-                self.commits += 1
-
-    def wait_for_more(self, count: int = 100) -> None:
-        goal = self.read + count
-        self.until(lambda: self.read >= goal, f"{count} more records read")
-
-    def wait_for_commits(self, count: int = 3) -> None:
-        goal = self.commits + count
-        self.until(lambda: self.commits >= goal, f"{count} more commits")
+                self.committed(each.partition, each.offset, time.monotonic())
 
 
 class Asker(Watched):
@@ -275,7 +311,7 @@ class Asker(Watched):
     def run(self) -> None:
         steps = self._history.group_offsets
         while not self.stopped.wait(0.05):
-            asked = len(steps)
+            asked = time.monotonic()
             try:
                 told = self._consumer.committed(self._places, timeout=5)
             except KafkaException:
@@ -284,13 +320,20 @@ class Asker(Watched):
                 if each.error is None:
                     place = (each.topic, each.partition)
                     offset = max(0, each.offset)
-                    steps.append(GroupOffset(self._group, place, offset, Step.SEEN, asked))
+                    steps.append(
+                        GroupOffset(self._group, place, offset, Step.SEEN, time.monotonic(), asked)
+                    )
                     self.answers += 1
         self._consumer.close()
 
 
 def read_all(
-    bootstrap: str, topic: str, history: History, process: str, partitions: int = 1
+    bootstrap: str,
+    topic: str,
+    history: History,
+    process: str,
+    partitions: int = 1,
+    isolation: str = "read_uncommitted",
 ) -> dict[tuple[str, int], dict[int, str]]:
     """Read partitions to their end, as a consumer that the history takes down."""
     consumer = Consumer(
@@ -301,6 +344,7 @@ def read_all(
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
+            "isolation.level": isolation,
         }
     )
     consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
@@ -326,7 +370,14 @@ def read_all(
     return found
 
 
-def anomalies(bootstrap: str, topic: str, history: History, partitions: int = 1) -> list[Anomaly]:
+def anomalies(
+    bootstrap: str,
+    topic: str,
+    history: History,
+    partitions: int = 1,
+    isolation: str = "read_uncommitted",
+) -> list[Anomaly]:
     """Read everything in the end and return what is wrong."""
-    final = read_all(bootstrap, topic, history, f"last-reader-of-{topic}", partitions)
+    reader = f"last-reader-of-{topic}"
+    final = read_all(bootstrap, topic, history, reader, partitions, isolation)
     return judge(history, {place: dict(values) for place, values in final.items()})
