@@ -1,4 +1,5 @@
-"""Requests to ZooKeeper as Deferreds on the broker's loop. The only user of kazoo.
+"""Requests to ZooKeeper as Deferreds on the broker's loop. The only user of kazoo, with
+`kazoo_internals`.
 
 kazoo works on threads of its own; answers and events are put into an inbox that the loop empties.
 What is known of kazoo and of ZooKeeper, and is relied on nowhere else:
@@ -47,6 +48,7 @@ from millstream.model.metadata_store import (
     SetData,
 )
 from millstream.zookeeper.connect_string import ConnectString
+from millstream.zookeeper.kazoo_internals import Multi, dispose, open_no_more_sessions, submit
 from millstream.zookeeper.session import SessionLease
 
 log = logging.getLogger(__name__)
@@ -112,7 +114,7 @@ class _Session:
     def end(self) -> None:
         """Let kazoo open no second session. Called on its own thread as it learns of the end."""
         self.over = True
-        self.kazoo._stopped.set()
+        open_no_more_sessions(self.kazoo)
 
 
 class ZooKeeperClient:
@@ -193,7 +195,7 @@ class ZooKeeperClient:
                 outcome.complete(None)
 
         def work() -> None:
-            _stop(session.kazoo)
+            dispose(session.kazoo)
             with contextlib.suppress(RuntimeError):  # the loop did not wait so long
                 self._call_on_loop(closed)
 
@@ -232,7 +234,7 @@ class ZooKeeperClient:
         self._silent = False
         self._lease.forget()
         self._abandon_requests()
-        threading.Thread(target=_stop, args=(session.kazoo,), daemon=True).start()
+        threading.Thread(target=dispose, args=(session.kazoo,), daemon=True).start()
         self._on_event(SessionEvent.EXPIRED)
         if not self._closing:
             self.start()
@@ -292,12 +294,11 @@ class ZooKeeperClient:
         """Carry out all operations or none."""
         requests = [self._wire_form(operation) for operation in operations]
 
-        def start(kazoo: Any) -> Any:
-            result = kazoo.handler.async_result()
-            kazoo._call(_Multi(requests), result)
-            return result
-
-        return self._request("", start, lambda results: _done(operations, results))
+        return self._request(
+            "",
+            lambda kazoo: submit(kazoo, Multi(requests)),
+            lambda answer: _done(operations, answer),
+        )
 
     def make_chroot(self) -> Deferred[None]:
         """Make the node below which everything lies, if it is not there."""
@@ -423,32 +424,6 @@ class _Watcher:
         return hash(self._callback)
 
 
-class _Multi(wire.Transaction):  # type: ignore[misc]
-    """kazoo's transaction, which does not tell the stat of a node that it made."""
-
-    @classmethod
-    def deserialize(cls, data: Any, offset: int) -> list[Any]:
-        """Return a stat for each create and set, None for what has none, or the errors."""
-        results: list[Any] = []
-        header, offset = wire.MultiHeader.deserialize(data, offset)
-        while not header.done:
-            result: Any = None
-            if header.type == wire.Create2.type:
-                _, offset = wire.read_string(data, offset)
-                result = wire.ZnodeStat._make(wire.stat_struct.unpack_from(data, offset))
-                offset += wire.stat_struct.size
-            elif header.type == wire.SetData.type:
-                result = wire.ZnodeStat._make(wire.stat_struct.unpack_from(data, offset))
-                offset += wire.stat_struct.size
-            elif header.type == -1:
-                code = wire.int_struct.unpack_from(data, offset)[0]
-                offset += wire.int_struct.size
-                result = kazoo_errors.EXCEPTIONS[code]()
-            results.append(result)
-            header, offset = wire.MultiHeader.deserialize(data, offset)
-        return results
-
-
 def _done(operations: Sequence[Operation], results: Sequence[Any]) -> tuple[Done, ...]:
     """Return what each operation left; raise the error of the one that could not be."""
     for operation, result in zip(operations, results, strict=True):
@@ -485,15 +460,3 @@ def _translated(error: BaseException, path: str) -> MetadataStoreError:
     failure = MetadataStoreError(path)
     failure.__cause__ = error
     return failure
-
-
-def _stop(kazoo: Any) -> None:
-    """Stop a kazoo client and its threads; it may take some seconds."""
-    try:
-        if kazoo._stopped.is_set():
-            kazoo._safe_close()  # its session is over; ``stop`` would leave its threads behind
-        else:
-            kazoo.stop()
-        kazoo.close()
-    except Exception:
-        log.debug("a kazoo client did not close", exc_info=True)

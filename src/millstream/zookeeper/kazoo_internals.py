@@ -1,0 +1,79 @@
+"""What is used of kazoo that it does not promise to keep. All of it stands here.
+
+====================  ============================================================================
+member                why it is needed
+====================  ============================================================================
+``_call``             ``transaction().commit_async`` sends a request that does not tell the stat of
+                      a node that was made: the creation id is a broker's epoch. Nothing public
+                      takes a request of one's own.
+``_stopped``          Set while kazoo's thread reports that a session is over, it keeps that thread
+                      from opening another session at once. ``stop`` waits for the thread, so it
+                      cannot be called there.
+``_safe_close``       What ``stop`` does beside setting ``_stopped``.
+====================  ============================================================================
+
+``tests/unit/zookeeper/test_kazoo_internals.py`` holds kazoo to it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.protocol import serialization as wire
+
+log = logging.getLogger(__name__)
+
+
+def submit(client: Any, request: Any) -> Any:
+    """Send a request; return kazoo's asynchronous result of it."""
+    result = client.handler.async_result()
+    client._call(request, result)
+    return result
+
+
+def open_no_more_sessions(client: Any) -> None:
+    """Let a client whose session is over stay without one. On any thread."""
+    client._stopped.set()
+
+
+def dispose(client: Any) -> None:
+    """Stop a client and its threads; it may take some seconds.
+
+    ``stop`` does nothing once the session is over, and would leave the threads behind.
+    """
+    try:
+        if client._stopped.is_set():
+            client._safe_close()
+        else:
+            client.stop()
+        client.close()
+    except Exception:
+        log.debug("a kazoo client did not close", exc_info=True)
+
+
+class Multi(wire.Transaction):  # type: ignore[misc]
+    """kazoo's transaction, which does not tell the stat of a node that it made."""
+
+    @classmethod
+    def deserialize(cls, data: Any, offset: int) -> list[Any]:
+        """Return a stat for each create and set, None for what has none, or the errors."""
+        results: list[Any] = []
+        header, offset = wire.MultiHeader.deserialize(data, offset)
+        while not header.done:
+            result: Any = None
+            if header.type == wire.Create2.type:
+                _, offset = wire.read_string(data, offset)
+                result = wire.ZnodeStat._make(wire.stat_struct.unpack_from(data, offset))
+                offset += wire.stat_struct.size
+            elif header.type == wire.SetData.type:
+                result = wire.ZnodeStat._make(wire.stat_struct.unpack_from(data, offset))
+                offset += wire.stat_struct.size
+            elif header.type == -1:
+                code = wire.int_struct.unpack_from(data, offset)[0]
+                offset += wire.int_struct.size
+                result = kazoo_errors.EXCEPTIONS[code]()
+            results.append(result)
+            header, offset = wire.MultiHeader.deserialize(data, offset)
+        return results
