@@ -80,7 +80,8 @@ class Fetched:
 class Fetcher:
     """Reads partitions from given offsets on; ``positions`` holds the next offset of each.
 
-    Positions may be changed, added and removed between ``receive`` and ``request``.
+    Positions may be changed, added and removed between ``receive`` and ``request``, and so may
+    ``max_partition_bytes``.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Fetcher:
         self.positions = dict(positions)
         self._cluster = cluster
         self._settings = settings or FetchSettings()
+        self.max_partition_bytes = self._settings.max_partition_bytes
         self._connections: dict[int, Connection] = {}
         self._in_flight: dict[int, dict[TopicPartition, Offset]] = {}
 
@@ -158,7 +160,7 @@ class Fetcher:
                 FetchPartition(
                     partition=place.partition,
                     fetch_offset=self.positions[place],
-                    partition_max_bytes=settings.max_partition_bytes,
+                    partition_max_bytes=self.max_partition_bytes,
                 )
             )
         have_ids = all(topic.topic_id != ZERO_TOPIC_ID for topic in topics.values())

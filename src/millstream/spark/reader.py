@@ -32,6 +32,10 @@ ARROW_BATCH_BYTES: Final = 1 << 20
 """Decoded bytes in one record batch. Smaller ones cost more per row in the JVM, larger ones more
 memory on both sides."""
 
+_SMALL_RANGE_OFFSETS: Final = 2_000
+_SMALL_ANSWER_BYTES: Final = 1 << 20
+"""What is asked for at once of a small range: a broker sends what lies behind its end too."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReadRules:
@@ -107,6 +111,9 @@ class RangeReader:
         cluster, fetcher = self._connected()
         fetcher.positions.clear()
         fetcher.positions[each.topic_partition] = each.start
+        most = self._rules.kafka.fetch_max_bytes
+        is_small = each.size <= _SMALL_RANGE_OFFSETS
+        fetcher.max_partition_bytes = min(most, _SMALL_ANSWER_BYTES) if is_small else most
         whole = False
         try:
             yield from _fetch(fetcher, each, self._rules, cluster)

@@ -12,7 +12,7 @@ from millstream.client.fetch import Fetched
 from millstream.model.errors import CorruptLogError
 from millstream.model.topic import TopicPartition
 from millstream.protocol.messages.api_versions import ApiVersionsRequest
-from millstream.protocol.messages.fetch import AbortedTransaction
+from millstream.protocol.messages.fetch import AbortedTransaction, FetchRequest
 from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.records.compression import Codec
 from millstream.records.control import ControlType, EndTransactionMarker, build_marker_batch
@@ -70,6 +70,21 @@ def test_ranges_are_read_over_one_connection(broker: ScriptedBroker) -> None:
     ]
     greetings = [each for each in broker.requests if isinstance(each, ApiVersionsRequest)]
     assert len(greetings) == 2, "one connection to ask, one to fetch"
+
+
+def test_little_is_asked_for_where_the_range_is_small(broker: ScriptedBroker) -> None:
+    for _ in range(300):
+        broker.append(batch(0, 10))
+    ranges = [OffsetRange(PLACE, 0, 5), OffsetRange(PLACE, 5, 3000), OffsetRange(PLACE, 7, 9)]
+    told = rules(broker.bootstrap, max_partition_fetch_bytes=str(8 << 20))
+    assert sum(each.num_rows for each in read_ranges(ranges, told, SCHEMA)) == 5 + 2995 + 2
+    asked = [
+        each.topics[0].partitions[0].partition_max_bytes
+        for each in broker.requests
+        if isinstance(each, FetchRequest)
+    ]
+    assert (asked[0], asked[-1]) == (1 << 20, 1 << 20)
+    assert 8 << 20 in asked
 
 
 def test_a_range_that_was_left_halfway_does_not_answer_the_next(broker: ScriptedBroker) -> None:
