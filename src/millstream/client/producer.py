@@ -316,7 +316,6 @@ class Producer:
         limit_s = self._settings.max_block_ms / 1000
         began = monotonic()
         while True:
-            free = threading.Event()
             with self._lock:
                 if accumulator.is_closed:
                     raise ClosedError("the producer is closed")
@@ -329,6 +328,7 @@ class Producer:
                     raise BufferFullError(
                         f"buffer.memory stayed full for {limit_s:.0f} s (max.block.ms)"
                     )
+                free = threading.Event()
                 accumulator.waiting += 1
                 accumulator.memory_waiters.append(free.set)
             self._wake()
