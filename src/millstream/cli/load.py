@@ -93,6 +93,20 @@ _DeadLetters: TypeAlias = Annotated[
     bool,
     typer.Option(help="Put records that cannot be read into TABLE_dead_letters, or fail."),
 ]
+_DeadLettersTopic: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TOPIC",
+        help="Send those records to this topic besides, with Kafka Connect's headers.",
+    ),
+]
+_MaintainEvery: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION",
+        help="With --follow: do what `millstream maintain` does so often, such as 1h.",
+    ),
+]
 
 
 def load(
@@ -117,6 +131,8 @@ def load(
     batch_size: Annotated[str, typer.Option(help="Bytes of log in one commit, at most.")] = "2G",
     driver_size: _DriverSize = "8MB",
     dead_letters: _DeadLetters = True,
+    dead_letters_topic: _DeadLettersTopic = None,
+    maintain_every: _MaintainEvery = None,
     engine: Annotated[Engine, typer.Option(help="Where tasks run.")] = Engine.SPARK,
     master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
     option: SourceOptions = None,
@@ -142,6 +158,10 @@ def load(
         batch_bytes=size_bytes(batch_size, "--batch-size"),
         driver_bytes=0 if driver_size == "0" else size_bytes(driver_size, "--driver-size"),
         dead_letters=dead_letters,
+        dead_letters_topic=dead_letters_topic,
+        maintain_every_ms=None
+        if maintain_every is None
+        else duration_ms(maintain_every, "--maintain-every"),
         group_id=group,
         query=None if query is None else _sql(query),
     )

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Position
 from tests.broker_process import BrokerProcess
 from tests.system.lakehouse.topic_site import TopicSite, read_rows
 
+from millstream.spark.lakehouse.dead_letter_topic import DeadLetterTopic
 from millstream.spark.lakehouse.dead_letters import Replay, replay
 from millstream.spark.lakehouse.lag import table_lag
+from millstream.spark.lakehouse.load import Loader, local_runner
 from millstream.spark.lakehouse.maintain import maintain
 from millstream.spark.lakehouse.table import KINDS
 from millstream.spark.options import parse_options
@@ -106,3 +111,70 @@ def test_lag(site: TopicSite) -> None:
     (behind,) = table_lag(options, site.table, site.settings.load_id)
     assert (behind.position, behind.offsets, behind.rows) == (2, 3, 3)
     assert behind.seconds > 0
+
+
+def letters_in_topic(site: TopicSite, topic: str) -> list[tuple[bytes | None, dict[str, bytes]]]:
+    """Return value and headers of the records in the topic of dead letters."""
+    consumer = Consumer({"bootstrap.servers": site.bootstrap, "group.id": "letters"})
+    consumer.assign([Position(topic, 0, 0)])
+    low, high = consumer.get_watermark_offsets(Position(topic, 0))
+    found: list[tuple[bytes | None, dict[str, bytes]]] = []
+    while len(found) < high - low:
+        for message in consumer.consume(100, 1.0):
+            found.append((message.value(), dict(message.headers() or ())))
+    consumer.close()
+    return found
+
+
+def test_dead_letters_in_a_topic(
+    site: TopicSite, new_topic: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = f"{new_topic()}-letters"
+    TopicSite(site.bootstrap, topic, site.directory).create(1)
+    site = site.using(format="json", dead_letters_topic=topic)
+    site.write(0, [b'{"n":1}', b"bad"])
+    site.load()
+    site.write(0, [b"worse", b'{"n":2}'])
+    commit = Loader._commit_letters
+
+    def crash_behind(self: Loader, *arguments: Any) -> None:
+        commit(self, *arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Loader, "_commit_letters", crash_behind)
+        with pytest.raises(KeyboardInterrupt):
+            site.load()
+    assert len(letters_in_topic(site, topic)) == 1
+    site.load()
+    site.load()
+    found = letters_in_topic(site, topic)
+    assert [value for value, _ in found] == [b"bad", b"worse"]
+    headers = found[1][1]
+    assert headers.pop("__connect.errors.exception.message")
+    assert headers == {
+        "__connect.errors.topic": site.topic.encode(),
+        "__connect.errors.partition": b"0",
+        "__connect.errors.offset": b"2",
+        "__connect.errors.connector.name": f"load:{site.topic}".encode(),
+        "__connect.errors.stage": b"VALUE_CONVERTER",
+    }
+    assert site.audit().is_clean
+    assert site.rows("_offset", "n") == [(0, 1), (3, 2)]
+
+
+def test_a_load_that_follows_maintains_its_table(site: TopicSite) -> None:
+    site = site.using(follow=True, freshness_ms=1, maintain_every_ms=1)
+    site.write(0, [b"0"])
+    turns = iter(range(1, 8))
+
+    def should_stop() -> bool:
+        number = next(turns, None)
+        if number is not None:
+            site.write(0, [b"%d" % number])
+        return number is None
+
+    Loader(site.settings, local_runner).run(should_stop)
+    assert len(site.table.files()) < 4
+    assert site.audit().is_clean
+    assert site.audit().rows == 8

@@ -181,6 +181,9 @@ class FanOut:
                     self._on_batch(report)
                 elif goal is not None:
                     break
+                for topic, loader in self._loaders.items():
+                    if topic not in self.errors:
+                        loader.maintain_when_due()
                 if goal is None and (report is None or not report.behind):
                     wait(started, self._settings.freshness_ms, should_stop)
         if self.errors:

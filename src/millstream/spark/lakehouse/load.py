@@ -29,6 +29,7 @@ from millstream.spark.lakehouse import ledger as ledgers
 from millstream.spark.lakehouse.batching import BatchLimits, SizeEstimate, deal, next_batch
 from millstream.spark.lakehouse.columns import format_spec, schema_file_of
 from millstream.spark.lakehouse.data_files import SUFFIX, DataFile, orphans
+from millstream.spark.lakehouse.dead_letter_topic import DeadLetterTopic
 from millstream.spark.lakehouse.file_writer import FileRules
 from millstream.spark.lakehouse.formats import FormatSpec, make_format
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
@@ -127,6 +128,14 @@ class Loader:
         self._spec = FormatSpec()
         self._schema = RAW_COLUMNS
         self._orphans_removed = False
+        self._letter_topic = (
+            DeadLetterTopic(
+                settings.dead_letters_topic, self._letters, self._app_id, settings.source
+            )
+            if settings.dead_letters_topic
+            else None
+        )
+        self._maintained = time.monotonic()
 
     def run(self, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Load. Raises ConfigError, DataLossError, RecreatedTopicError, and what reading raises."""
@@ -141,6 +150,7 @@ class Loader:
                     self._on_batch(report)
                 elif goal is not None:
                     return
+                self.maintain_when_due()
                 if goal is None and (report is None or not report.behind):
                     wait(started, self._settings.freshness_ms, should_stop)
 
@@ -166,6 +176,8 @@ class Loader:
             )
         )
         self._remember_start(reader, ends)
+        if self._letter_topic is not None:
+            self._letter_topic.send()  # what a load that died has not sent
 
     def _remember_start(self, reader: TopicReader, ends: TopicEnds) -> None:
         """Commit where a new load begins before it reads: "latest" is another place later."""
@@ -315,6 +327,21 @@ class Loader:
             dead_letters=letters if settings.dead_letters and settings.format != "raw" else None,
         )
 
+    def maintain_when_due(self) -> None:
+        """Maintain the table now and then, where the settings of a load that follows say so."""
+        every_ms = self._settings.maintain_every_ms
+        if every_ms is None or not self._settings.follow:
+            return
+        if time.monotonic() < self._maintained + every_ms / 1000:
+            return
+        from millstream.spark.lakehouse.maintain import maintain
+
+        for table in (self._table, self._letters):
+            if table.exists():
+                done = maintain(table, self._app_id, target_bytes=self._settings.file_bytes)
+                log.info("%s: maintained: %s", table.name, done)
+        self._maintained = time.monotonic()
+
     # --- commits ---------------------------------------------------------------------------------
 
     def _ledger(self, table: Table, places: Sequence[TopicPartition]) -> Ledger:
@@ -325,6 +352,9 @@ class Loader:
         letters = [file for each in landed for file in each.dead_letters]
         if letters:
             self._commit_letters(plan, letters)
+            if self._letter_topic is not None:
+                named = set(self._letters.files())
+                self._letter_topic.send(each.path for each in letters if each.path in named)
         files = [file for each in landed for file in each.files]
         self._commit(self._table, plan.ledger, plan.ranges, plan.ends, files)
         self._after_commit(reader, plan)

@@ -42,6 +42,8 @@ _KEYS: Final = frozenset(
         "file_size",
         "batch_size",
         "dead_letters",
+        "dead_letters_topic",
+        "maintain_every",
         "group",
         "source",
     )
@@ -100,12 +102,16 @@ def _load(
         event_time=value.get("event_time"),
         follow=value.get("follow", False),
         dead_letters=value.get("dead_letters", True),
+        dead_letters_topic=value.get("dead_letters_topic"),
         group_id=value.get("group"),
     )
     if "freshness" in value:
         settings = replace(
             settings, freshness_ms=_read(parse_duration_ms, "freshness", value["freshness"])
         )
+    if "maintain_every" in value:
+        every_ms = _read(parse_duration_ms, "maintain_every", value["maintain_every"])
+        settings = replace(settings, maintain_every_ms=every_ms)
     if "file_size" in value:
         settings = replace(settings, file_bytes=_read(parse_size, "file_size", value["file_size"]))
     if "batch_size" in value:

@@ -49,6 +49,10 @@ class LoadSettings:
     """
     dead_letters: bool = True
     """False: a record that cannot be read ends the load."""
+    dead_letters_topic: str | None = None
+    """A topic that gets the dead letters besides their table."""
+    maintain_every_ms: int | None = None
+    """With ``follow``: how often small files are joined and old states forgotten; None: never."""
     group_id: str | None = None
     """The consumer group that shows how far the table is; None: named after the table; "": none."""
     parallelism: int = 2
@@ -61,6 +65,10 @@ class LoadSettings:
         for name in ("freshness_ms", "file_bytes", "batch_bytes", "parallelism"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} must be above 0, not {getattr(self, name)}")
+        if self.maintain_every_ms is not None and self.maintain_every_ms <= 0:
+            raise ConfigError(f"maintain_every_ms must be above 0, not {self.maintain_every_ms}")
+        if self.dead_letters_topic and (self.format == "raw" or not self.dead_letters):
+            raise ConfigError("a topic for dead letters needs a format, and dead letters")
         if self.query is not None and self.format != "raw":
             raise ConfigError("a query decodes by itself: leave the format away")
 

@@ -1,0 +1,135 @@
+"""Dead letters in a topic besides their table, for whoever listens there.
+
+A record goes to the topic as it came: key, value, timestamp, headers. Added are the headers of
+Kafka Connect's dead letter queue (KIP-298)::
+
+    __connect.errors.topic              where it lay
+    __connect.errors.partition
+    __connect.errors.offset
+    __connect.errors.connector.name     the load's app id
+    __connect.errors.stage              VALUE_CONVERTER
+    __connect.errors.exception.message  why it could not be read
+
+The table is the truth: it is committed first, and how far the topic has come stands in its ledger
+under ``<app_id>:topic``. When a load dies after it has sent letters and before it has noted that,
+they are sent again: at least once, and the headers tell which are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from millstream.client import Producer
+from millstream.model.errors import ConfigError
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicPartition
+from millstream.spark.lakehouse.ledger import position_key
+from millstream.spark.lakehouse.table import Table
+
+PREFIX: Final = "__connect.errors."
+_STAGE: Final = b"VALUE_CONVERTER"
+_COLUMNS: Final = [
+    *("key", "value", "headers", "topic", "partition", "offset", "timestamp", "reason")
+]
+_CHUNK: Final = 10_000
+
+
+class DeadLetterTopic:
+    """The topic of one load's dead letters."""
+
+    def __init__(self, topic: str, letters: Table, app_id: str, source: Mapping[str, str]) -> None:
+        options = {name.lower(): text for name, text in source.items()}
+        self._bootstrap_servers = options.get("kafka.bootstrap.servers", "").strip()
+        if not self._bootstrap_servers:
+            raise ConfigError(f"the topic {topic} for dead letters needs kafka.bootstrap.servers")
+        self._topic = topic
+        self._letters = letters
+        self._app_id = app_id
+        self._ledger_id = f"{app_id}:topic"
+
+    def send(self, paths: Iterable[str] | None = None) -> int:
+        """Send the letters of these files, or of all, that the topic lacks; return their number.
+
+        Raises what producing raises; then they are sent the next time.
+        """
+        if not self._letters.exists():
+            return 0
+        files = self._letters.files() if paths is None else list(paths)
+        places = self._places(files)
+        known = self._letters.ledger(self._ledger_id, map(position_key, places))
+        ends: dict[TopicPartition, Offset] = {}
+        count = 0
+        with Producer(bootstrap_servers=self._bootstrap_servers) as producer:
+            futures = []
+            for letter in self._read(files):
+                place = TopicPartition(letter["topic"], letter["partition"])
+                if letter["offset"] < known.get(position_key(place), 0):
+                    continue
+                futures.append(self._send(producer, letter))
+                ends[place] = max(ends.get(place, 0), letter["offset"] + 1)
+                if len(futures) >= _CHUNK:
+                    count += _settle(futures)
+            count += _settle(futures)
+        if ends:
+            changed = {position_key(place): end for place, end in ends.items()}
+            expected = {key: known[key] for key in changed if key in known}
+            self._letters.commit(self._ledger_id, changed, [], expected=expected)
+        return count
+
+    def _places(self, files: Iterable[str]) -> list[TopicPartition]:
+        found = set()
+        for path in files:
+            rows = self._table(path, ["topic", "partition"]).group_by(["topic", "partition"])
+            for row in rows.aggregate([]).to_pylist():
+                found.add(TopicPartition(row["topic"], row["partition"]))
+        return sorted(found)
+
+    def _read(self, files: Iterable[str]) -> Iterator[dict[str, Any]]:
+        for path in files:
+            for batch in self._table(path, _COLUMNS).to_batches(max_chunksize=_CHUNK):
+                yield from batch.to_pylist()
+
+    def _table(self, path: str, columns: list[str]) -> pa.Table:
+        table = pq.ParquetFile(self._letters.data_directory / path).read(columns=columns)
+        # Files that other libraries wrote may hold views, which cannot be grouped by.
+        topics = table["topic"].cast(pa.string())
+        table = table.set_column(table.schema.get_field_index("topic"), "topic", topics)
+        if "timestamp" in columns:
+            milliseconds = pc.divide(table["timestamp"].cast(pa.int64()), 1000)
+            index = table.schema.get_field_index("timestamp")
+            table = table.set_column(index, "timestamp", milliseconds)
+        return table
+
+    def _send(self, producer: Producer, letter: Mapping[str, Any]) -> Any:
+        why = {
+            "topic": letter["topic"].encode(),
+            "partition": b"%d" % letter["partition"],
+            "offset": b"%d" % letter["offset"],
+            "connector.name": self._app_id.encode(),
+            "stage": _STAGE,
+            "exception.message": letter["reason"].encode(),
+        }
+        headers = [(each["key"], each["value"]) for each in letter["headers"] or ()]
+        headers += [(PREFIX + name, text) for name, text in why.items()]
+        timestamp_ms = letter["timestamp"]
+        return producer.send(
+            self._topic,
+            letter["value"],
+            letter["key"],
+            timestamp_ms=timestamp_ms if timestamp_ms is not None and timestamp_ms >= 0 else None,
+            headers=headers,
+        )
+
+
+def _settle(futures: list[Any]) -> int:
+    """Wait for sends and raise the first error; return their number and forget them."""
+    for future in futures:
+        future.result()
+    count = len(futures)
+    futures.clear()
+    return count
