@@ -13,7 +13,6 @@ from confluent_kafka import TopicPartition as Position
 from tests.broker_process import BrokerProcess
 from tests.system.lakehouse.topic_site import TopicSite, read_rows
 
-from millstream.spark.lakehouse.dead_letter_topic import DeadLetterTopic
 from millstream.spark.lakehouse.dead_letters import Replay, replay
 from millstream.spark.lakehouse.lag import table_lag
 from millstream.spark.lakehouse.load import Loader, local_runner
