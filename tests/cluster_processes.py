@@ -29,12 +29,18 @@ class ClusterProcesses:
     """``with ClusterProcesses(directory) as cluster:`` starts one ZooKeeper and three brokers."""
 
     def __init__(
-        self, directory: Path, *, brokers: int = 3, settings: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        *,
+        brokers: int = 3,
+        settings: Mapping[str, str] | None = None,
+        directories: Callable[[int], str] | None = None,
     ) -> None:
         self.directory = directory
         self._ensemble = ensemble(directory / "zookeeper")
         self._settings = {**SETTINGS, **(settings or {})}
         self._count = brokers
+        self._directories = directories
         self.brokers: dict[int, BrokerProcess] = {}
 
     def __enter__(self) -> ClusterProcesses:
@@ -73,6 +79,8 @@ class ClusterProcesses:
                 "zookeeper.connect": self._ensemble.servers[0].address,
             },
         )
+        if self._directories is not None:
+            broker.data_directory = self._directories(broker_id)  # type: ignore[assignment]
         self.brokers[broker_id] = broker
         broker.start()
         return broker
