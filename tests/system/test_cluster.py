@@ -15,19 +15,15 @@ import pytest
 from tests.system.cluster_site import ClusterSite
 from tests.system.zookeeper.conftest import StoreLoop
 
+from millstream.client import Admin
 from millstream.client.cluster import Cluster
-from millstream.client.configs import (
-    Resource,
-    ResourceType,
-    alter_configs,
-    describe_configs,
-)
+from millstream.client.core.admin.configs import Change, Resource, ResourceType
+from millstream.client.core.admin.topics import NewTopic
 from millstream.client.metadata import Partition
-from millstream.client.replicas import list_moves, view_cluster
-from millstream.client.topics import NewTopic, create_topics, delete_topics
+from millstream.client.replicas import view_cluster
 from millstream.controller import paths
 from millstream.model.errors import ErrorCode
-from millstream.protocol.api import FIRST_INTERNAL_KEY
+from millstream.protocol.api import FIRST_INTERNAL_KEY, ApiKey
 from millstream.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from millstream.protocol.messages.create_topics import (
     CreatableTopic,
@@ -46,6 +42,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSite]:
         yield started
 
 
+def admin_of(bootstrap: str) -> Admin:
+    return Admin(bootstrap_servers=bootstrap)
+
+
 def partitions(client: Cluster, topic: str) -> tuple[Partition, ...]:
     return client.metadata([topic]).topics[topic].partitions
 
@@ -56,9 +56,8 @@ def in_sync(client: Cluster, topic: str, count: int = 3) -> bool:
 
 
 def create(cluster: ClusterSite, name: str, count: int = 6) -> None:
-    with cluster.client() as client:
-        (error,) = create_topics(client, [NewTopic(name, count, 3)]).values()
-        assert error is None, error
+    with admin_of(cluster.bootstrap) as admin:
+        admin.create_topics([NewTopic(name, count, 3)]).get_all()
     cluster.until(lambda client: in_sync(client, name), f"{name} in sync")
 
 
@@ -76,9 +75,10 @@ def test_replicas_are_spread_and_in_sync(cluster: ClusterSite) -> None:
         found = partitions(client, "spread")
         assert {each.leader for each in found} == {1, 2, 3}
         assert all(each.leader == each.replicas[0] for each in found)
-        view = view_cluster(client)
-        assert view.controller_id in (1, 2, 3)
-        assert all(each.min_insync_replicas == 2 for each in view.partitions)
+    with admin_of(cluster.bootstrap) as admin:
+        view = view_cluster(admin)
+    assert view.controller_id in (1, 2, 3)
+    assert all(each.min_insync_replicas == 2 for each in view.partitions)
 
 
 def test_a_killed_broker_is_followed_in_assignment_order_and_comes_back(
@@ -122,9 +122,8 @@ def test_another_broker_follows_a_controller_that_was_killed(cluster: ClusterSit
 
 
 def create_on_two(cluster: ClusterSite, name: str) -> None:
-    with cluster.client() as client:
-        (error,) = create_topics(client, [NewTopic(name, 2, 2)]).values()
-        assert error is None, error
+    with admin_of(cluster.bootstrap) as admin:
+        admin.create_topics([NewTopic(name, 2, 2)]).get_all()
 
 
 def test_a_broker_that_stops_gives_its_leaderships_away_first(cluster: ClusterSite) -> None:
@@ -204,7 +203,10 @@ def test_what_brokers_ask_each_other_is_not_told_to_clients(cluster: ClusterSite
         request = ApiVersionsRequest(client_software_name="t", client_software_version="1")
         told = client.any_connection().call(request, ApiVersionsResponse)
     assert told.api_keys
-    assert all(each.api_key < FIRST_INTERNAL_KEY for each in told.api_keys)
+    keys = {each.api_key for each in told.api_keys}
+    assert all(each < FIRST_INTERNAL_KEY for each in keys)
+    assert ApiKey.UNREGISTER_BROKER in keys
+    assert ApiKey.DESCRIBE_QUORUM not in keys, "there is no quorum of controllers to describe"
 
 
 def test_topics_are_for_the_controller_and_settings_for_everybody(
@@ -227,20 +229,18 @@ def test_topics_are_for_the_controller_and_settings_for_everybody(
     with client_of(cluster, other) as client:
         answer = client.any_connection().call(request, CreateTopicsResponse)
         assert ErrorCode.of(answer.topics[0].error_code) is ErrorCode.NOT_CONTROLLER
-        for resource, name, value in (
-            (Resource(ResourceType.TOPIC, "set"), "retention.ms", "777000"),
-            (Resource(ResourceType.BROKER, str(other)), "message.max.bytes", "99999"),
-        ):
-            alter_configs(client, resource, values={name: value})
-            cluster.until(
-                lambda client, r=resource, n=name, v=value: (
-                    [  # type: ignore[misc]
-                        each.value for each in describe_configs(client, r, [n])
-                    ]
-                    == [v]
-                ),
-                f"{name} everywhere",
-            )
+    for resource, name, value in (
+        (Resource(ResourceType.TOPIC, "set"), "retention.ms", "777000"),
+        (Resource(ResourceType.BROKER, str(other)), "message.max.bytes", "99999"),
+    ):
+        with admin_of(cluster.brokers[other].bootstrap) as admin:
+            admin.incremental_alter_configs({resource: [Change(name, value)]}).get_all()
+
+        def is_set(_: Cluster, r: Resource = resource, n: str = name, v: str = value) -> bool:
+            with admin_of(cluster.bootstrap) as admin:
+                return [each.value for each in admin.describe_configs({r: [n]})[r].get()] == [v]
+
+        cluster.until(is_set, f"{name} everywhere")
 
 
 def test_a_topic_that_is_only_asked_for_is_created_by_the_controller(
@@ -259,8 +259,8 @@ def test_a_topic_that_is_deleted_is_gone_everywhere_also_where_nobody_was_home(
     create(cluster, "kept", 2)
     away = next(each for each in (1, 2, 3) if each != cluster.controller_id())
     cluster.brokers[away].stop()
-    with cluster.client() as client:
-        assert delete_topics(client, ["deleted"]) == {"deleted": None}
+    with admin_of(cluster.bootstrap) as admin:
+        admin.delete_topics(["deleted"]).get_all()
     cluster.brokers[away].start()
 
     def nothing_left(_: Cluster) -> bool:
@@ -289,9 +289,9 @@ def test_a_fourth_broker_takes_over_from_the_first(cluster: ClusterSite) -> None
     )
     assert done.returncode == 0, done.stderr
     assert "partitions to move" in done.stdout
-    with cluster.client() as client:
-        assert list_moves(client) == []
-        view = view_cluster(client)
+    with admin_of(cluster.bootstrap) as admin:
+        assert not admin.list_partition_reassignments()
+        view = view_cluster(admin)
     assert all(1 not in each.replicas for each in view.partitions)
     assert all(set(each.isr) == set(each.replicas) for each in view.partitions)
     cluster.brokers[1].stop()
@@ -320,8 +320,9 @@ def test_one_command_runs_a_cluster_and_ctrl_c_stops_it(tmp_path: Path) -> None:
         assert found is not None, first
         assert "zookeeper.connect=127.0.0.1:" in process.stdout.readline()
         children = psutil.Process(process.pid).children(recursive=True)
+        with admin_of(found[1]) as admin:
+            admin.create_topics([NewTopic("t", 2, 2)]).get_all()
         with Cluster.at(found[1]) as client:
-            assert create_topics(client, [NewTopic("t", 2, 2)]) == {"t": None}
             while not in_sync(client, "t", 2):
                 client.forget()
         process.send_signal(signal.SIGINT)

@@ -14,22 +14,18 @@ from millstream.cli.arguments import (
     Timeout,
     UsageError,
     bytes_per_second,
-    connect,
+    open_admin,
 )
 from millstream.cli.cluster_mover import Mover
 from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
 from millstream.cli.output import counted, human_bytes, print_json, print_rows
-from millstream.client.cluster import Cluster
+from millstream.client import Admin
+from millstream.client.core.admin.replicas import Reassignment
 from millstream.client.placement import Placement, bytes_to_copy, plan_placement
-from millstream.client.replicas import (
-    ClusterView,
-    Moving,
-    list_moves,
-    move_partitions,
-    view_cluster,
-)
+from millstream.client.replicas import ClusterView, view_cluster
 from millstream.client.throttle import lift_throttle, plan_throttle, set_throttle
 from millstream.model.errors import ErrorCode
+from millstream.model.topic import TopicPartition
 
 _AT_ONCE: Final = 20
 
@@ -81,14 +77,14 @@ def reassign(
     if execute + cancel + verify > 1:
         raise UsageError("--execute, --cancel and --verify are three different things")
     rate = None if throttle is None else bytes_per_second(throttle, "--throttle")
-    with connect(bootstrap, timeout) as cluster:
+    with open_admin(bootstrap, timeout) as admin:
         if cancel:
-            _cancel(cluster)
+            _cancel(admin)
             return
         if verify:
-            _verify(cluster)
+            _verify(admin)
             return
-        view = view_cluster(cluster)
+        view = view_cluster(admin)
         plan, total = _plan(view, topics, _ids(brokers, view))
         if as_json:
             print_json(_as_json(view, plan, total))
@@ -100,24 +96,24 @@ def reassign(
             if plan and not as_json:
                 print("nothing was moved; --execute does it")
             return
-        _execute(cluster, view, plan, rate=rate, at_once=at_once)
+        _execute(admin, view, plan, rate=rate, at_once=at_once)
     if not as_json:
         print(f"moved {counted(len(plan), 'partition')}, {human_bytes(total)} copied")
 
 
 def _execute(
-    cluster: Cluster, view: ClusterView, plan: Placement, *, rate: int | None, at_once: int
+    admin: Admin, view: ClusterView, plan: Placement, *, rate: int | None, at_once: int
 ) -> None:
     """Move, under a limit if there is one, and lift it in the end.
 
     What was begun goes on without this process, so its limit stays when this one ends before.
     """
     present = {each.place: each.replicas for each in view.partitions}
-    mover = Mover(cluster, view, plan, at_once=at_once)
+    mover = Mover(admin, view, plan, at_once=at_once)
     limits = plan_throttle(present, plan)
     try:
         if rate is not None:
-            set_throttle(cluster, limits, rate)
+            set_throttle(admin, limits, rate)
         mover.run()
     except BaseException:
         if mover.begun:
@@ -127,10 +123,10 @@ def _execute(
                 f"after them{lifting}"
             )
         elif rate is not None:
-            lift_throttle(cluster, limits.brokers, limits.leader_replicas)
+            lift_throttle(admin, limits.brokers, limits.leader_replicas)
         raise
     if rate is not None:
-        lift_throttle(cluster, limits.brokers, limits.leader_replicas)
+        lift_throttle(admin, limits.brokers, limits.leader_replicas)
 
 
 def _ids(text: str | None, view: ClusterView) -> list[int]:
@@ -197,11 +193,12 @@ def _as_json(view: ClusterView, plan: Placement, total: int) -> dict[str, object
     }
 
 
-def _cancel(cluster: Cluster) -> None:
-    moving = list_moves(cluster)
-    outcomes = move_partitions(cluster, dict.fromkeys((each.place for each in moving), None))
+def _cancel(admin: Admin) -> None:
+    moving = admin.list_partition_reassignments()
+    outcomes = admin.alter_partition_reassignments(dict.fromkeys(moving))
     failed = False
-    for place, error in sorted(outcomes.items()):
+    for place in sorted(outcomes):
+        error = outcomes[place].error
         if error is None or error.error is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:
             print(f"canceled the move of {place}")
         else:
@@ -211,34 +208,54 @@ def _cancel(cluster: Cluster) -> None:
         print("nothing moves")
     if failed:
         raise typer.Exit(FAILED)
-    _lift_all(cluster)
+    _lift_all(admin)
 
 
-def _verify(cluster: Cluster) -> None:
-    moving = list_moves(cluster)
-    if not moving:
+def _verify(cluster: Cluster, *, as_json: bool) -> None:
+    moving = sorted(list_moves(cluster), key=lambda move: move.place)
+    lifted = not moving and _lift_all(cluster)
+    if as_json:
+        print_json({"moving": [_move_as_json(each) for each in moving], "limits_lifted": lifted})
+    elif moving:
+        print_rows(
+            [_move_row(each) for each in moving],
+            {"place": "partition", "replicas": "replicas", "adding": "adding", "off": "removing"},
+        )
+        print(f"{counted(len(moving), 'partition')} on the way to other brokers")
+    else:
         print("nothing moves")
-        _lift_all(cluster)
-        return
-    print_rows(
-        [_move_row(each) for each in sorted(moving, key=lambda move: move.place)],
-        {"partition": "partition", "replicas": "replicas", "adding": "adding", "off": "removing"},
-    )
-    print(f"{counted(len(moving), 'partition')} on the way to other brokers")
-    raise typer.Exit(FAILED)
+        _tell_lifted(lifted)
+    if moving:
+        raise typer.Exit(FAILED)
 
 
-def _move_row(move: Moving) -> dict[str, str | int | float | bool | list[int] | None]:
+def _move_as_json(move: Moving) -> dict[str, object]:
     return {
-        "partition": str(move.place),
+        "topic": move.place.topic,
+        "partition": move.place.partition,
+        "replicas": list(move.replicas),
+        "adding": list(move.adding),
+        "removing": list(move.removing),
+    }
+
+
+def _move_row(
+    place: TopicPartition, move: Reassignment
+) -> dict[str, str | int | float | bool | list[int] | None]:
+    return {
+        "partition": str(place),
         "replicas": list(move.replicas),
         "adding": list(move.adding),
         "off": list(move.removing),
     }
 
 
-def _lift_all(cluster: Cluster) -> None:
+def _lift_all(cluster: Cluster) -> bool:
     """Lift what a reassignment that was interrupted has left, ours or that of Kafka's tool."""
     metadata = cluster.metadata()
-    if lift_throttle(cluster, sorted(metadata.brokers), sorted(metadata.topics)):
+    return lift_throttle(cluster, sorted(metadata.brokers), sorted(metadata.topics))
+
+
+def _tell_lifted(lifted: bool) -> None:
+    if lifted:
         print("the limits on replication are lifted")

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
 
 from millstream.controller import paths, reassignment, topic_deletion
 from millstream.controller.broker_changes import broker_changes
@@ -56,11 +55,6 @@ class Move:
 
     topic_partition: TopicPartition
     target: Sequence[int] | None
-
-
-NOT_HERE: Final = KafkaError(
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-)
 
 
 class ReplicaControl:
@@ -273,6 +267,15 @@ class ReplicaControl:
         """Elect leaders for some partitions, or (None) for all that need it; None is success."""
         return self._desk.submit(lambda: self._elect(election_type, partitions))
 
+    def _unknown(self, place: TopicPartition, no_topic: str, no_partition: str) -> KafkaError:
+        """Say in Kafka's words for a request what is not there."""
+        known = place.topic in self._desk.context.topics
+        words = no_partition if known else no_topic
+        return KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            words.format(topic=place.topic, partition=place.partition),
+        )
+
     async def _elect(
         self, election_type: ElectionType, partitions: Sequence[TopicPartition] | None
     ) -> ElectionResults:
@@ -283,7 +286,9 @@ class ReplicaControl:
         for place in places:
             state = self._partitions.find(place)
             if state is None:
-                results[place] = NOT_HERE
+                results[place] = self._unknown(
+                    place, "No such topic as {topic}", "No such partition as {topic}-{partition}"
+                )
                 continue
             try:
                 if election_type is ElectionType.PREFERRED:
@@ -334,7 +339,8 @@ class ReplicaControl:
         found = last_resort(state, self._electorate(place), allow_unclean=True)
         if found is None:
             raise KafkaError(
-                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No replica of the partition is alive."
+                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+                "Eligible topic partition leaders are not available.",
             )
         return found.candidates
 
@@ -407,7 +413,11 @@ class ReplicaControl:
             place = each.topic_partition
             state = self._partitions.find(place)
             if state is None:
-                results[place] = NOT_HERE
+                results[place] = self._unknown(
+                    place,
+                    "Unable to find a topic named {topic}.",
+                    "Unable to find partition {topic}:{partition}.",
+                )
                 continue
             try:
                 after = self._plan_move(place, state, each.target)
