@@ -82,7 +82,7 @@ def reassign(
             _cancel(admin)
             return
         if verify:
-            _verify(admin)
+            _verify(admin, as_json=as_json)
             return
         view = view_cluster(admin)
         plan, total = _plan(view, topics, _ids(brokers, view))
@@ -208,17 +208,17 @@ def _cancel(admin: Admin) -> None:
         print("nothing moves")
     if failed:
         raise typer.Exit(FAILED)
-    _lift_all(admin)
+    _tell_lifted(_lift_all(admin))
 
 
-def _verify(cluster: Cluster, *, as_json: bool) -> None:
-    moving = sorted(list_moves(cluster), key=lambda move: move.place)
-    lifted = not moving and _lift_all(cluster)
+def _verify(admin: Admin, *, as_json: bool) -> None:
+    moving = sorted(admin.list_partition_reassignments().items())
+    lifted = not moving and _lift_all(admin)
     if as_json:
-        print_json({"moving": [_move_as_json(each) for each in moving], "limits_lifted": lifted})
+        print_json({"moving": [_move_as_json(*each) for each in moving], "limits_lifted": lifted})
     elif moving:
         print_rows(
-            [_move_row(each) for each in moving],
+            [_move_row(*each) for each in moving],
             {"place": "partition", "replicas": "replicas", "adding": "adding", "off": "removing"},
         )
         print(f"{counted(len(moving), 'partition')} on the way to other brokers")
@@ -229,10 +229,10 @@ def _verify(cluster: Cluster, *, as_json: bool) -> None:
         raise typer.Exit(FAILED)
 
 
-def _move_as_json(move: Moving) -> dict[str, object]:
+def _move_as_json(place: TopicPartition, move: Reassignment) -> dict[str, object]:
     return {
-        "topic": move.place.topic,
-        "partition": move.place.partition,
+        "topic": place.topic,
+        "partition": place.partition,
         "replicas": list(move.replicas),
         "adding": list(move.adding),
         "removing": list(move.removing),
@@ -243,17 +243,17 @@ def _move_row(
     place: TopicPartition, move: Reassignment
 ) -> dict[str, str | int | float | bool | list[int] | None]:
     return {
-        "partition": str(place),
+        "place": str(place),
         "replicas": list(move.replicas),
         "adding": list(move.adding),
         "off": list(move.removing),
     }
 
 
-def _lift_all(cluster: Cluster) -> bool:
+def _lift_all(admin: Admin) -> bool:
     """Lift what a reassignment that was interrupted has left, ours or that of Kafka's tool."""
-    metadata = cluster.metadata()
-    return lift_throttle(cluster, sorted(metadata.brokers), sorted(metadata.topics))
+    brokers = [each.broker_id for each in admin.describe_cluster().brokers]
+    return lift_throttle(admin, brokers, admin.list_topics(include_internal=True))
 
 
 def _tell_lifted(lifted: bool) -> None:
