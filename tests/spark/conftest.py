@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.broker_process import BrokerProcess
+from tests.topics import append_batches
 
-from millstream.client.cluster import Cluster, partitions_of
-from millstream.client.produce import BatchSender
-from millstream.client.topics import NewTopic, create_topics
+from millstream.client import Admin
+from millstream.client.core.admin.topics import NewTopic
 from millstream.model.topic import TopicPartition
 from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.records.compression import Codec
@@ -69,16 +69,16 @@ def load(spark: SparkSession, broker: BrokerProcess) -> Callable[..., DataFrame]
 
 
 @pytest.fixture
-def cluster(broker: BrokerProcess) -> Iterator[Cluster]:
-    with Cluster.at(broker.bootstrap) as connected:
+def admin(broker: BrokerProcess) -> Iterator[Admin]:
+    with Admin(bootstrap_servers=broker.bootstrap) as connected:
         yield connected
 
 
 @pytest.fixture
-def topic(cluster: Cluster, new_topic: Callable[[], str]) -> str:
+def topic(admin: Admin, new_topic: Callable[[], str]) -> str:
     """An empty topic of two partitions."""
     name = new_topic()
-    assert create_topics(cluster, [NewTopic(name, 2)]) == {name: None}
+    admin.create_topics([NewTopic(name, 2)]).get_all()
     return name
 
 
@@ -86,20 +86,16 @@ Write = Callable[..., None]
 
 
 @pytest.fixture
-def write(cluster: Cluster) -> Write:
+def write(broker: BrokerProcess) -> Write:
     """Write records to one partition, in one batch of a codec; their offsets are not looked at."""
 
     def write(
         topic: str, partition: int, records: Sequence[Record], codec: Codec = Codec.NONE
     ) -> None:
-        assert partition < len(partitions_of([cluster.topic(topic)]))
         builder = BatchBuilder(BatchOptions(codec=codec))
         for record in records:
             builder.append(record.timestamp, record.key, record.value, record.headers)
-        sender = BatchSender(cluster, acks=1)
-        sender.send(TopicPartition(topic, partition), builder.build(), len(records))
-        sender.flush()
-        sender.close()
+        append_batches(broker.bootstrap, [(TopicPartition(topic, partition), builder.build())])
 
     return write
 

@@ -14,7 +14,7 @@ from tests.interop.clients.access_log import access_log_bytes
 from millstream.cli.access_log import status_of
 from millstream.cli.demo_spark import load_to_parquet
 from millstream.cli.main import main
-from millstream.client.cluster import Cluster
+from millstream.client import Admin
 
 PUBLISHED_SHA256 = "f15c31e905f86c7b4b6ab44aee74d0a2086dce89f010187d983edea7ef0364ef"
 PUBLISHED_COUNTS = {
@@ -70,6 +70,10 @@ def test_every_partition_is_read_in_order(
     offsets: dict[int, list[int]] = {}
     for row in records.select("partition", "offset").collect():
         offsets.setdefault(row.partition, []).append(row.offset)
-    with Cluster.at(broker.bootstrap) as cluster:
-        assert len(cluster.topic(filled_topic).partitions) == len(offsets) == 4
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        assert (
+            len(admin.describe_topics([filled_topic])[filled_topic].get().partitions)
+            == len(offsets)
+            == 4
+        )
     assert all(found == list(range(len(found))) for found in offsets.values())

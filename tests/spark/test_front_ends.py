@@ -15,9 +15,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.broker_process import BrokerProcess
 
-from millstream.client.cluster import Cluster
-from millstream.client.groups import committed_offsets
-from millstream.client.topics import NewTopic, create_topics
+from millstream.client import Admin
+from millstream.client.core.admin.topics import NewTopic
 from millstream.model.topic import TopicPartition
 from millstream.records.record import Record
 from millstream.spark import read_table
@@ -95,12 +94,12 @@ def test_two_topics_into_two_tables_in_one_job(
     spark: SparkSession,
     broker: BrokerProcess,
     access_log: str,
-    cluster: Cluster,
+    admin: Admin,
     write: Write,
     tmp_path: Path,
 ) -> None:
     other = f"{access_log}-other"
-    assert create_topics(cluster, [NewTopic(other, 1)]) == {other: None}
+    admin.create_topics([NewTopic(other, 1)]).get_all()
     write(other, 0, [Record(0, 0, None, b"no access log"), Record(0, 0, None, LINE % (1, 2))])
     settings = LoadSettings(
         source={
@@ -162,9 +161,11 @@ def test_offsets_go_to_a_group_after_the_last_batch(
 
         supervise(start)  # type: ignore[arg-type]
         expected = {TopicPartition(access_log, number): 100 for number in range(2)}
-        with Cluster.at(broker.bootstrap) as cluster:
+        with Admin(bootstrap_servers=broker.bootstrap) as admin:
             for _ in range(100):
-                found = committed_offsets(cluster, "watchers-of-a-query")
+                found = admin.list_group_offsets(["watchers-of-a-query"])[
+                    "watchers-of-a-query"
+                ].get()
                 if {place: each.offset for place, each in found.items()} == expected:
                     return
                 subprocess.run(["sleep", "0.1"], check=True)

@@ -12,19 +12,19 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from tests.broker_process import BrokerProcess
 
-from millstream.client.cluster import Cluster
+from millstream.client import Admin, Producer
+from millstream.client.core.admin.topics import NewTopic
 from millstream.client.partitioner import partition_for_key
-from millstream.client.topics import NewTopic, create_topics
 from millstream.spark.sink_journal import MARK
 
 Load = Callable[..., DataFrame]
 
 
 @pytest.fixture
-def out(cluster: Cluster, new_topic: Callable[[], str]) -> str:
+def out(admin: Admin, new_topic: Callable[[], str]) -> str:
     """An empty topic of three partitions to write to."""
     name = f"{new_topic()}-out"
-    assert create_topics(cluster, [NewTopic(name, 3)]) == {name: None}
+    admin.create_topics([NewTopic(name, 3)]).get_all()
     return name
 
 
@@ -79,11 +79,11 @@ def test_a_topic_for_each_row(
     save: Callable[..., None],
     load: Load,
     out: str,
-    cluster: Cluster,
+    admin: Admin,
     new_topic: Callable[[], str],
 ) -> None:
     other = f"{new_topic()}-other"
-    create_topics(cluster, [NewTopic(other, 1)])
+    admin.create_topics([NewTopic(other, 1)]).get_all()
     frame = spark.createDataFrame(
         [(out, "a"), (other, "b"), (out, "c")], "topic string, value string"
     )
@@ -201,43 +201,28 @@ def test_without_it_a_replay_doubles(copy: Copy, load: Load, values: Callable[..
 
 
 def test_half_of_a_micro_batch_was_written(
-    copy: Copy, load: Load, values: Callable[..., None], cluster: Cluster
+    copy: Copy, load: Load, values: Callable[..., None], admin: Admin, broker: BrokerProcess
 ) -> None:
     values(copy.source, 0, *(f"a{number}" for number in range(10)))
     copy.run()
     copy.forget_last_commit()
     # What the first attempt wrote of its second half is gone, as if it had died before.
-    from millstream.client.offsets import LATEST, end_offsets
-    from millstream.client.topics import delete_topics
 
     kept = rows_of(load, copy.target)[:4]
-    delete_topics(cluster, [copy.target])
-    create_topics(cluster, [NewTopic(copy.target, 3)])
-    cluster.forget()
-    rewrite(cluster, copy.target, kept)
-    assert sum(end_offsets(cluster, _places(cluster, copy.target), which=LATEST).values()) == 4
+    admin.delete_topics([copy.target]).get_all()
+    admin.create_topics([NewTopic(copy.target, 3)]).get_all()
+    rewrite(broker.bootstrap, copy.target, kept)
+    assert len(rows_of(load, copy.target)) == 4
     copy.run()
     assert sorted(row[2] for row in rows_of(load, copy.target)) == sorted(
         f"a{number}".encode() for number in range(10)
     )
 
 
-def _places(cluster: Cluster, topic: str) -> list[Any]:
-    return [each.topic_partition for each in cluster.topic(topic).partitions]
-
-
-def rewrite(cluster: Cluster, topic: str, rows: list[tuple[Any, ...]]) -> None:
-    from millstream.client.produce import BatchSender
-    from millstream.model.topic import TopicPartition
-    from millstream.records.builder import BatchBuilder
-
-    sender = BatchSender(cluster, acks=-1)
-    for partition, key, value, headers in rows:
-        builder = BatchBuilder()
-        builder.append(0, key, value, headers)
-        sender.send(TopicPartition(topic, partition), builder.build(), 1)
-    sender.flush()
-    sender.close()
+def rewrite(bootstrap: str, topic: str, rows: list[tuple[Any, ...]]) -> None:
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        for partition, key, value, headers in rows:
+            producer.send(topic, value, key, partition=partition, headers=headers, timestamp_ms=0)
 
 
 def test_a_query_needs_a_checkpoint_that_tasks_can_write_to(

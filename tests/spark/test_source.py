@@ -14,8 +14,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from tests.broker_process import BrokerProcess
 
-from millstream.client.cluster import Cluster
-from millstream.client.topics import delete_records
+from millstream.client import Admin
+from millstream.client.core.admin.topics import NewTopic
 from millstream.model.topic import TopicPartition
 from millstream.records.compression import Codec
 from millstream.records.record import Record
@@ -146,19 +146,18 @@ def test_timestamps(load: Load, topic: str, values: Values) -> None:
     assert texts(load(latest, subscribe=topic)) == ["b0", "b1"]
 
 
-def test_a_pattern(load: Load, cluster: Cluster, topic: str, values: Values) -> None:
+def test_a_pattern(load: Load, admin: Admin, topic: str, values: Values) -> None:
     values(topic, 0, "a")
     assert texts(load(subscribePattern=topic[:-1] + ".")) == ["a"]
     assert load(subscribePattern="no-topic-has-this-name.*").count() == 0
 
 
 def test_several_topics(
-    load: Load, topic: str, values: Values, cluster: Cluster, new_topic: Topics
+    load: Load, topic: str, values: Values, admin: Admin, new_topic: Topics
 ) -> None:
-    from millstream.client.topics import NewTopic, create_topics
 
     other = new_topic()
-    create_topics(cluster, [NewTopic(other, 1)])
+    admin.create_topics([NewTopic(other, 1)]).get_all()
     values(topic, 0, "a")
     values(other, 0, "b")
     frame = load(subscribe=f"{topic}, {other}")
@@ -208,9 +207,9 @@ def test_records_larger_than_a_fetch(load: Load, topic: str, write: Write) -> No
     assert sorted(len(row.value) for row in frame.collect()) == [5, 900_000]
 
 
-def test_lost_offsets(load: Load, topic: str, values: Values, cluster: Cluster) -> None:
+def test_lost_offsets(load: Load, topic: str, values: Values, admin: Admin) -> None:
     values(topic, 0, "0", "1", "2", "3", "4")
-    delete_records(cluster, {TopicPartition(topic, 0): 2})
+    admin.delete_records({TopicPartition(topic, 0): 2}).get_all()
     assert texts(load(subscribe=topic)) == ["2", "3", "4"]
     starting = json.dumps({topic: {"0": 1, "1": 0}})
     with pytest.raises(PySparkException, match=rf"\[1, 2\) of {topic}-0 are not in the log"):
@@ -223,14 +222,14 @@ def test_lost_offsets(load: Load, topic: str, values: Values, cluster: Cluster) 
 
 
 def test_offsets_that_are_lost_after_the_plan_was_made(
-    load: Load, topic: str, values: Values, cluster: Cluster
+    load: Load, topic: str, values: Values, admin: Admin
 ) -> None:
     values(topic, 0, "0", "1")
     values(topic, 0, "2", "3")
     strict = load(subscribe=topic)
     lenient = load(subscribe=topic, failOnDataLoss="false")
     assert (strict.count(), lenient.count()) == (4, 4)
-    delete_records(cluster, {TopicPartition(topic, 0): 2})
+    admin.delete_records({TopicPartition(topic, 0): 2}).get_all()
     with pytest.raises(PySparkException, match=r"\[0, 2\)"):
         strict.count()
     assert texts(lenient) == ["2", "3"]

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from tests.broker_process import BrokerProcess
 
-from millstream.client.cluster import Cluster
-from millstream.client.topics import NewTopic, create_partitions, create_topics, delete_topics
+from millstream.client import Admin
+from millstream.client.core.admin.topics import NewTopic
 from millstream.records.record import Record
 
 Values = Callable[..., None]
@@ -144,22 +144,20 @@ def test_a_first_batch_that_fails_is_read_from_where_the_query_began(
 
 
 def test_new_partitions_are_read_from_their_beginning(
-    site: Site, values: Values, cluster: Cluster
+    site: Site, values: Values, admin: Admin
 ) -> None:
     values(site.topic, 0, *numbers(0, 3))
     assert sum(site.run(startingOffsets="latest")) == 0
-    create_partitions(cluster, {site.topic: 3})
-    cluster.forget()
+    admin.create_partitions({site.topic: 3}).get_all()
     values(site.topic, 2, *numbers(3, 8))
     assert sum(site.run()) == 5
 
 
-def test_a_topic_made_anew_is_data_loss(site: Site, values: Values, cluster: Cluster) -> None:
+def test_a_topic_made_anew_is_data_loss(site: Site, values: Values, admin: Admin) -> None:
     values(site.topic, 0, *numbers(0, 5))
     site.run()
-    delete_topics(cluster, [site.topic])
-    assert create_topics(cluster, [NewTopic(site.topic, 2)]) == {site.topic: None}
-    cluster.forget()
+    admin.delete_topics([site.topic]).get_all()
+    admin.create_topics([NewTopic(site.topic, 2)]).get_all()
     values(site.topic, 0, *numbers(100, 120))
     with pytest.raises(PySparkException, match="made anew after offset 5"):
         site.run()

@@ -7,8 +7,8 @@ from tests.broker_process import BrokerProcess
 from tests.interop.clients.access_log import access_log_lines
 from tests.interop.clients.carriers import CARRIERS, Carrier, Lines
 
-from millstream.client.cluster import Cluster
-from millstream.client.topics import NewTopic, create_topics
+from millstream.client import Admin
+from millstream.client.core.admin.topics import NewTopic
 
 PARTITIONS = 4
 
@@ -30,8 +30,8 @@ def filled_topic(
     """A topic of 4 partitions that one client has filled."""
     carrier: Carrier = request.param
     topic = f"access-log-by-{carrier.name}"
-    with Cluster.at(broker.bootstrap) as cluster:
-        assert create_topics(cluster, [NewTopic(topic, PARTITIONS)]) == {topic: None}
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, PARTITIONS)]).get_all()
     carrier.produce(broker.bootstrap, topic, lines_by_partition)
     return topic
 

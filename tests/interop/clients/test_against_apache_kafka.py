@@ -12,13 +12,9 @@ from tests.interop.clients.access_log import access_log_bytes
 from tests.interop.kafka_cluster import KafkaNode, small_kafka_node
 
 from millstream.cli.main import main
-from millstream.client.cluster import Cluster
-from millstream.client.fetch import Fetcher, FetchSettings
-from millstream.client.groups import commit_offsets, committed_offsets, delete_group, list_groups
-from millstream.client.offsets import LATEST, end_offsets, find_offsets
-from millstream.client.topics import NewTopic, create_topics, delete_records
+from millstream.client import Admin, Consumer
+from millstream.client.core.admin.topics import NewTopic
 from millstream.model.topic import TopicPartition
-from millstream.records.record import read_records
 
 pytestmark = [pytest.mark.interop, pytest.mark.java]
 
@@ -39,8 +35,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
 
 
 @pytest.fixture
-def cluster(kafka: KafkaNode) -> Iterator[Cluster]:
-    with Cluster.at(kafka.bootstrap) as connected:
+def admin(kafka: KafkaNode) -> Iterator[Admin]:
+    with Admin(bootstrap_servers=kafka.bootstrap) as connected:
         yield connected
 
 
@@ -58,9 +54,9 @@ def test_an_access_log_there_and_back(
         assert capfdbinary.readouterr().out == data
 
 
-def test_aborted_transactions_are_not_seen(kafka: KafkaNode, cluster: Cluster) -> None:
+def test_aborted_transactions_are_not_seen(kafka: KafkaNode, admin: Admin) -> None:
     place = TopicPartition("transactions", 0)
-    assert create_topics(cluster, [NewTopic(place.topic, 1, 1)]) == {place.topic: None}
+    admin.create_topics([NewTopic(place.topic, 1, 1)]).get_all()
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": kafka.bootstrap, "transactional.id": "t"}
     )
@@ -77,32 +73,30 @@ def test_aborted_transactions_are_not_seen(kafka: KafkaNode, cluster: Cluster) -
     everything = [f"{number}.{record}".encode() for number in range(6) for record in range(3)]
     committed = [value for value in everything if value[:1] in b"024"]
     for read_committed, expected in ((True, committed), (False, everything)):
-        (end,) = end_offsets(cluster, [place], which=LATEST, read_committed=read_committed).values()
-        settings = FetchSettings(
-            max_wait_ms=200, max_partition_bytes=1, read_committed=read_committed
-        )
-        fetcher = Fetcher(cluster, {place: 0}, settings)
-        values: list[bytes | None] = []
-        while fetcher.positions[place] < end:
-            for fetched in fetcher.poll():
-                for batch in fetched.batches():
-                    values += [record.value for record in read_records(batch)]
-        fetcher.close()
+        isolation = "read_committed" if read_committed else "read_uncommitted"
+        settings = {"isolation_level": isolation, "max_partition_fetch_bytes": 1}
+        with Consumer[bytes, bytes](bootstrap_servers=kafka.bootstrap, **settings) as consumer:
+            consumer.assign([place])
+            consumer.seek_to_beginning()
+            (end,) = consumer.end_offsets([place]).values()
+            values: list[bytes | None] = []
+            while consumer.position(place) < end:
+                values += [record.value for record in consumer.poll(0.2)]
         assert values == expected
 
 
 def test_groups_offsets_and_settings(
-    kafka: KafkaNode, cluster: Cluster, capfd: pytest.CaptureFixture[str]
+    kafka: KafkaNode, admin: Admin, capfd: pytest.CaptureFixture[str]
 ) -> None:
     topic = "admin"
     place = TopicPartition(topic, 0)
-    assert create_topics(cluster, [NewTopic(topic, 2, 1, {"retention.ms": "-1"})]) == {topic: None}
-    commit_offsets(cluster, "g", {place: 0})
-    assert committed_offsets(cluster, "g")[place].offset == 0
-    assert "g" in [each.group for each in list_groups(cluster)]
-    delete_group(cluster, "g")
-    assert find_offsets(cluster, {place: 0}) == {place: None}
-    assert delete_records(cluster, {place: -1}) == {place: 0}
+    admin.create_topics([NewTopic(topic, 2, 1, {"retention.ms": "-1"})]).get_all()
+    admin.alter_group_offsets("g", {place: 0}).get_all()
+    assert admin.list_group_offsets(["g"])["g"].get()[place].offset == 0
+    assert "g" in [each.group for each in admin.list_groups()]
+    admin.delete_groups(["g"]).get_all()
+    assert admin.list_offsets({place: 0}).get_all() == {place: None}
+    assert admin.delete_records({place: -1}).get_all() == {place: 0}
     capfd.readouterr()
     assert main(["topic", "describe", topic, "-b", kafka.bootstrap, "--json"]) == 0
     (described,) = json.loads(capfd.readouterr().out)

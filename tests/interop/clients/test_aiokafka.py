@@ -14,9 +14,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from tests.broker_process import BrokerProcess
 
-from millstream.client.cluster import Cluster
-from millstream.client.topics import NewTopic as OurNewTopic
-from millstream.client.topics import create_topics
+from millstream.client import Admin
+from millstream.client.core.admin.topics import NewTopic as OurNewTopic
 
 T = TypeVar("T")
 
@@ -28,8 +27,8 @@ pytestmark = pytest.mark.interop
 @pytest.fixture
 def topic(broker: BrokerProcess, new_topic: Callable[[], str]) -> str:
     name = new_topic()
-    with Cluster.at(broker.bootstrap) as cluster:
-        create_topics(cluster, [OurNewTopic(name, 2)])
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.create_topics([OurNewTopic(name, 2)]).get_all()
     return name
 
 

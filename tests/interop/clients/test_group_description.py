@@ -11,9 +11,8 @@ import pytest
 from tests.broker_process import BrokerProcess
 
 from millstream.cli.main import main
-from millstream.client.cluster import Cluster
-from millstream.client.groups import commit_offsets, delete_group
-from millstream.client.topics import NewTopic, create_topics
+from millstream.client import Admin
+from millstream.client.core.admin.topics import NewTopic
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
 
@@ -27,8 +26,8 @@ def test_members_and_their_partitions(
 ) -> None:
     topic = new_topic()
     group = f"group-{topic}"
-    with Cluster.at(broker.bootstrap) as cluster:
-        create_topics(cluster, [NewTopic(topic, 2)])
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, 2)]).get_all()
         consumer = confluent_kafka.Consumer(
             {"bootstrap.servers": broker.bootstrap, "group.id": group, "client.id": "reader"}
         )
@@ -42,9 +41,9 @@ def test_members_and_their_partitions(
             assert main(["group", "describe", group, "-b", broker.bootstrap, "--json"]) == 0
             (described,) = json.loads(capfd.readouterr().out)
             with pytest.raises(KafkaError) as committing:
-                commit_offsets(cluster, group, {TopicPartition(topic, 0): 0})
+                admin.alter_group_offsets(group, {TopicPartition(topic, 0): 0}).get_all()
             with pytest.raises(KafkaError) as deleting:
-                delete_group(cluster, group)
+                admin.delete_groups([group]).get_all()
         finally:
             consumer.close()
     assert described["state"] == "Stable"

@@ -9,8 +9,8 @@ import pytest
 from tests.broker_process import BrokerProcess
 from tests.interop.clients.carriers import run_kcat
 
-from millstream.client.cluster import Cluster
-from millstream.client.topics import NewTopic, create_topics
+from millstream.client import Admin
+from millstream.client.core.admin.topics import NewTopic
 
 pytestmark = pytest.mark.interop
 
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.interop
 @pytest.fixture
 def topic(broker: BrokerProcess, new_topic: Callable[[], str]) -> str:
     name = new_topic()
-    with Cluster.at(broker.bootstrap) as cluster:
-        create_topics(cluster, [NewTopic(name, 2)])
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.create_topics([NewTopic(name, 2)]).get_all()
     return name
 
 

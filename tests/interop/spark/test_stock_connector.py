@@ -15,10 +15,10 @@ import pytest
 from bench.lake import SparkFailedError, SparkWorker
 from bench.peers.stock_spark import StockSparkAbsentError, find_stock_spark
 from tests.broker_process import BrokerProcess
+from tests.topics import append_batches
 
-from millstream.client.cluster import Cluster
-from millstream.client.produce import BatchSender
-from millstream.client.topics import NewTopic, create_topics
+from millstream.client import Admin
+from millstream.client.core.admin.topics import NewTopic
 from millstream.model.topic import TopicPartition
 from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.records.compression import Codec
@@ -124,24 +124,23 @@ def pair(
 def fill(bootstrap: str) -> None:
     """Write records of every codec, with and without keys, values and headers."""
     headers = ((), (("a", b"1"), ("b", None)), (("ü", b"\xff"),))
-    with Cluster.at(bootstrap) as cluster:
-        create_topics(cluster, [NewTopic(TOPIC, 2), NewTopic(f"{TOPIC}-2", 1)])
-        sender = BatchSender(cluster, acks=-1)
-        for place in (
-            TopicPartition(TOPIC, 0),
-            TopicPartition(TOPIC, 1),
-            TopicPartition(f"{TOPIC}-2", 0),
-        ):
-            for first in range(0, EACH, 10):
-                codec = list(Codec)[first // 10 % len(Codec)]
-                builder = BatchBuilder(BatchOptions(codec=codec))
-                for number in range(first, first + 10):
-                    key = None if number % 3 == 0 else b"key %d" % number
-                    value = None if number % 7 == 0 else b"\x00\xff%d" % number
-                    builder.append(START_MS + number, key, value, headers[number % 3])
-                sender.send(place, builder.build(), 10)
-        sender.flush()
-        sender.close()
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.create_topics([NewTopic(TOPIC, 2), NewTopic(f"{TOPIC}-2", 1)]).get_all()
+    batches: list[tuple[TopicPartition, bytes]] = []
+    for place in (
+        TopicPartition(TOPIC, 0),
+        TopicPartition(TOPIC, 1),
+        TopicPartition(f"{TOPIC}-2", 0),
+    ):
+        for first in range(0, EACH, 10):
+            codec = list(Codec)[first // 10 % len(Codec)]
+            builder = BatchBuilder(BatchOptions(codec=codec))
+            for number in range(first, first + 10):
+                key = None if number % 3 == 0 else b"key %d" % number
+                value = None if number % 7 == 0 else b"\x00\xff%d" % number
+                builder.append(START_MS + number, key, value, headers[number % 3])
+            batches.append((place, builder.build()))
+    append_batches(bootstrap, batches)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -29,11 +29,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from tests.broker_process import BrokerProcess
 
-from millstream.client.cluster import Cluster
-from millstream.client.produce import BatchSender
-from millstream.client.topics import NewTopic, create_topics
-from millstream.model.topic import TopicPartition
-from millstream.records.builder import BatchBuilder
+from millstream.client import Admin, Producer
+from millstream.client.core.admin.topics import NewTopic
 from millstream.spark.lakehouse.table import Table, TableName, open_table
 
 TOPIC = "chaos"
@@ -181,22 +178,18 @@ def _workers(driver: int) -> list[psutil.Process]:
 
 def fill(bootstrap: str, records: int) -> None:
     """Write records whose value tells their partition and offset."""
-    with Cluster.at(bootstrap) as cluster:
-        # Their timestamps are old: a run that takes minutes would see retention at work.
-        topic = NewTopic(TOPIC, PARTITIONS, configs={"retention.ms": "-1"})
-        assert create_topics(cluster, [topic]) == {TOPIC: None}
-        sender = BatchSender(cluster, acks=1)
+    # Their timestamps are old: a run that takes minutes would see retention at work.
+    topic = NewTopic(TOPIC, PARTITIONS, configs={"retention.ms": "-1"})
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.create_topics([topic]).get_all()
+    with Producer(bootstrap_servers=bootstrap) as producer:
         for first in range(0, records // PARTITIONS, BATCH):
             for partition in range(PARTITIONS):
-                builder = BatchBuilder()
-                count = min(BATCH, records // PARTITIONS - first)
-                for offset in range(first, first + count):
-                    builder.append(
-                        1_700_000_000_000, None, b"%d:%d:" % (partition, offset) + PADDING
-                    )
-                sender.send(TopicPartition(TOPIC, partition), builder.build(), count)
-        sender.flush()
-        sender.close()
+                last = min(first + BATCH, records // PARTITIONS)
+                values = [b"%d:%d:" % (partition, each) + PADDING for each in range(first, last)]
+                producer.send_values(
+                    values, TOPIC, partition=partition, timestamp_ms=1_700_000_000_000
+                )
 
 
 def check_records(table: Table, records: int) -> None:

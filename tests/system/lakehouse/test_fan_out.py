@@ -12,8 +12,7 @@ from tests.broker_process import BrokerProcess
 from tests.system.lakehouse.topic_site import TopicSite, read_rows
 
 from millstream.cli.main import main
-from millstream.client.cluster import Cluster
-from millstream.client.topics import delete_topics
+from millstream.client import Admin
 from millstream.model.errors import ConfigError
 from millstream.spark.lakehouse.fan_out import (
     FanOut,
@@ -156,8 +155,8 @@ def test_following_topics_that_come_and_are_made_anew(lake: Lake) -> None:
         later = lake.topic("later")
         later.write(0, numbers(6))
         _until(lambda: sum(rows) == 11)
-        with Cluster.at(lake.bootstrap) as cluster:
-            assert delete_topics(cluster, [first.topic]) == {first.topic: None}
+        with Admin(bootstrap_servers=lake.bootstrap) as admin:
+            admin.delete_topics([first.topic]).get_all()
         first.create(1)
         first.write(0, numbers(1))
         _until(lambda: first.topic in fan_out.errors)

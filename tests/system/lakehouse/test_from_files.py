@@ -12,11 +12,9 @@ import pytest
 from tests.broker_process import BrokerProcess
 from tests.system.lakehouse.topic_site import TopicSite
 
-from millstream.client.cluster import Cluster
-from millstream.client.produce import BatchSender
-from millstream.client.topics import NewTopic, create_topics, delete_records
+from millstream.client import Admin, Producer
+from millstream.client.core.admin.topics import NewTopic
 from millstream.model.topic import TopicPartition
-from millstream.records.builder import BatchBuilder
 from millstream.spark.plan import DataLossError
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
@@ -84,8 +82,8 @@ def test_records_deleted_before_a_load_saw_them(tmp_path: Path) -> None:
         site.write(0, [bytes(4000)] * 200)
         loads.load()
         site.write(0, [bytes(4000)] * 600)
-        with Cluster.at(broker.bootstrap) as cluster:
-            delete_records(cluster, {TopicPartition("clicks", 0): 500})
+        with Admin(bootstrap_servers=broker.bootstrap) as admin:
+            admin.delete_records({TopicPartition("clicks", 0): 500}).get_all()
         with pytest.raises(DataLossError, match=r"\[200, 500\) of clicks-0"):
             loads.load()
 
@@ -93,9 +91,9 @@ def test_records_deleted_before_a_load_saw_them(tmp_path: Path) -> None:
 def test_compaction_while_files_are_read(tmp_path: Path) -> None:
     """Keys are written over and over; what a reader sees has to grow, and end with the newest."""
     with BrokerProcess(tmp_path / "broker", CLEANER) as broker:
-        with Cluster.at(broker.bootstrap) as cluster:
+        with Admin(bootstrap_servers=broker.bootstrap) as admin:
             compact = {"cleanup.policy": "compact", "segment.bytes": "1048576"}
-            create_topics(cluster, [NewTopic("table", 1, configs=compact)])
+            admin.create_topics([NewTopic("table", 1, configs=compact)]).get_all()
         site = near(TopicSite(broker.bootstrap, "table", tmp_path), broker)
         stop = threading.Event()
         newest: dict[bytes, int] = {}
@@ -128,16 +126,12 @@ def _numbered(site: TopicSite, number: int):  # type: ignore[no-untyped-def]
 
 def _overwrite(bootstrap: str, stop: threading.Event, newest: dict[bytes, int]) -> None:
     offset = 0
-    with Cluster.at(bootstrap) as cluster:
-        sender = BatchSender(cluster, acks=-1)
+    with Producer(bootstrap_servers=bootstrap) as producer:
         while not stop.is_set():
-            builder = BatchBuilder()
             for _ in range(20):
                 key = b"%d" % (offset % 37)
-                builder.append(0, key, b"%d" % offset + bytes(2000))
+                producer.send("table", b"%d" % offset + bytes(2000), key, partition=0)
                 newest[key] = offset
                 offset += 1
-            sender.send(TopicPartition("table", 0), builder.build(), 20)
-            sender.flush()
+            producer.flush()
             time.sleep(0.005)
-        sender.close()

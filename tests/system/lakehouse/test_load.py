@@ -12,9 +12,7 @@ import pytest
 from tests.broker_process import BrokerProcess
 from tests.system.lakehouse.topic_site import TopicSite, read_rows
 
-from millstream.client.cluster import Cluster
-from millstream.client.groups import committed_offsets
-from millstream.client.topics import create_partitions, delete_records, delete_topics
+from millstream.client import Admin
 from millstream.model.errors import ConfigError
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecordError
@@ -250,8 +248,8 @@ def test_new_partitions_are_read_from_their_beginning(site: TopicSite) -> None:
     site.write(0, numbers(10))
     site.load()
     assert site.audit().rows == 0
-    with Cluster.at(site.bootstrap) as cluster:
-        create_partitions(cluster, {site.topic: 3})
+    with Admin(bootstrap_servers=site.bootstrap) as admin:
+        admin.create_partitions({site.topic: 3}).get_all()
     site.write(2, numbers(7))
     site.write(0, numbers(3))
     site.load()
@@ -280,8 +278,8 @@ def test_where_a_load_starts_is_remembered(site: TopicSite) -> None:
 def test_a_topic_made_anew_is_refused(site: TopicSite) -> None:
     site.write(0, numbers(10))
     site.load()
-    with Cluster.at(site.bootstrap) as cluster:
-        assert delete_topics(cluster, [site.topic]) == {site.topic: None}
+    with Admin(bootstrap_servers=site.bootstrap) as admin:
+        admin.delete_topics([site.topic]).get_all()
     site.create(2)
     site.write(0, numbers(20))
     with pytest.raises(RecreatedTopicError, match="made anew after offset 10"):
@@ -292,8 +290,8 @@ def test_lost_offsets_are_named(site: TopicSite) -> None:
     site.write(0, numbers(10))
     site.load()
     site.write(0, numbers(10, first=10))
-    with Cluster.at(site.bootstrap) as cluster:
-        delete_records(cluster, {TopicPartition(site.topic, 0): 15})
+    with Admin(bootstrap_servers=site.bootstrap) as admin:
+        admin.delete_records({TopicPartition(site.topic, 0): 15}).get_all()
     with pytest.raises(DataLossError, match=rf"\[10, 15\) of {site.topic}-0"):
         site.load()
     lenient = site.using(source={**site.settings.source, "failOnDataLoss": "false"})
@@ -324,8 +322,8 @@ def test_the_audit_sees_what_is_wrong(site: TopicSite, kind: str) -> None:
 def test_markers_and_compaction_are_no_gaps(site: TopicSite) -> None:
     """Offsets without a record: the audit looks them up in the topic."""
     site.write(0, numbers(5))
-    with Cluster.at(site.bootstrap) as cluster:
-        delete_records(cluster, {TopicPartition(site.topic, 0): 2})
+    with Admin(bootstrap_servers=site.bootstrap) as admin:
+        admin.delete_records({TopicPartition(site.topic, 0): 2}).get_all()
     site.load()
     found = site.audit().partitions[0]
     assert (found.start, found.end, found.rows, found.is_clean) == (2, 5, 3, True)
@@ -356,8 +354,8 @@ def test_following_until_told_to_stop(site: TopicSite) -> None:
     assert site.audit().is_clean
     assert site.audit().rows == 70
     assert len(site.reports) > 1
-    with Cluster.at(site.bootstrap) as cluster:
-        committed = committed_offsets(cluster, "watchers")
+    with Admin(bootstrap_servers=site.bootstrap) as admin:
+        committed = admin.list_group_offsets(["watchers"])["watchers"].get()
     assert {place.partition: each.offset for place, each in committed.items()} == {0: 50, 1: 20}
 
 

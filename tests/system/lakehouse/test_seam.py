@@ -11,10 +11,7 @@ import pytest
 from tests.broker_process import BrokerProcess
 from tests.system.lakehouse.topic_site import TopicSite
 
-from millstream.client.cluster import Cluster
-from millstream.client.produce import BatchSender
-from millstream.model.topic import TopicPartition
-from millstream.records.builder import BatchBuilder
+from millstream.client import Producer
 from millstream.spark.lakehouse.jobs import run_load
 from millstream.spark.lakehouse.load import BatchReport
 from millstream.spark.lakehouse.table import KINDS
@@ -61,14 +58,9 @@ def test_backfill_and_then_the_tail(
 
 def _write_on(site: TopicSite, written: threading.Event) -> None:
     """Go on with partition 0, some thousand records a second."""
-    with Cluster.at(site.bootstrap) as cluster:
-        sender = BatchSender(cluster, acks=-1)
+    with Producer(bootstrap_servers=site.bootstrap) as producer:
         for first in range(PAST // 2, PAST // 2 + TAIL, EACH):
-            builder = BatchBuilder()
-            for number in range(first, first + EACH):
-                builder.append(0, None, b"%d" % number)
-            sender.send(TopicPartition(site.topic, 0), builder.build(), EACH)
-            sender.flush()
+            values = [b"%d" % number for number in range(first, first + EACH)]
+            producer.send_values(values, site.topic, partition=0).result(30)
             time.sleep(0.01)
-        sender.close()
     written.set()

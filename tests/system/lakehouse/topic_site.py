@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from tests.topics import append_batches
 
-from millstream.client.cluster import Cluster
-from millstream.client.produce import BatchSender
-from millstream.client.topics import NewTopic, create_topics
+from millstream.client import Admin
+from millstream.client.core.admin.topics import NewTopic
 from millstream.model.topic import TopicPartition
 from millstream.records.builder import BatchBuilder
 from millstream.spark.lakehouse.audit import Audit, audit
@@ -36,21 +36,18 @@ class TopicSite:
         self.reports: list[BatchReport] = []
 
     def create(self, partitions: int) -> None:
-        with Cluster.at(self.bootstrap) as cluster:
-            assert create_topics(cluster, [NewTopic(self.topic, partitions)]) == {self.topic: None}
+        with Admin(bootstrap_servers=self.bootstrap) as admin:
+            admin.create_topics([NewTopic(self.topic, partitions)]).get_all()
 
     def write(self, partition: int, values: Iterable[bytes | None], *, batch: int = 50) -> None:
-        with Cluster.at(self.bootstrap) as cluster:
-            sender = BatchSender(cluster, acks=-1)
-            waiting = list(values)
-            for first in range(0, len(waiting), batch):
-                builder = BatchBuilder()
-                for value in waiting[first : first + batch]:
-                    builder.append(1_700_000_000_000, None, value)
-                place = TopicPartition(self.topic, partition)
-                sender.send(place, builder.build(), len(waiting[first : first + batch]))
-            sender.flush()
-            sender.close()
+        waiting = list(values)
+        batches: list[tuple[TopicPartition, bytes]] = []
+        for first in range(0, len(waiting), batch):
+            builder = BatchBuilder()
+            for value in waiting[first : first + batch]:
+                builder.append(1_700_000_000_000, None, value)
+            batches.append((TopicPartition(self.topic, partition), builder.build()))
+        append_batches(self.bootstrap, batches)
 
     def using(self, **changes: Any) -> TopicSite:
         """Return a site of the same topic with other settings."""
