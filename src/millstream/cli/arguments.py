@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Final, TypeAlias, cast
 
@@ -11,8 +10,7 @@ import typer
 
 from millstream.cli.reaching import PATIENCE_MS, wait_for_a_broker
 from millstream.client import Admin
-from millstream.client.cluster import Cluster
-from millstream.client.settings import Address, ClientSettings, parse_bootstrap_servers
+from millstream.client.settings import Address, parse_bootstrap_servers
 from millstream.config.quantities import (
     is_duration,
     parse_duration_ms,
@@ -57,22 +55,10 @@ Configs: TypeAlias = Annotated[
 ]
 
 
-def connect(bootstrap: str, timeout: str | None = None) -> Cluster:
-    """Return the cluster that a ``--bootstrap-server`` names, once something listens there.
-
-    ``timeout`` is the text of ``--timeout``.
-    """
-    addresses = _reached(bootstrap, timeout)
-    settings = ClientSettings(bootstrap_servers=addresses, client_id="millstream-cli")
-    if timeout is not None:
-        wait_ms = duration_ms(timeout, "--timeout")
-        settings = replace(settings, connect_timeout_ms=wait_ms, request_timeout_ms=wait_ms)
-    return Cluster(settings)
-
-
 def bootstrap_servers(bootstrap: str, timeout: str | None = None) -> str:
     """Return what a ``--bootstrap-server`` names, once something listens there."""
-    _reached(bootstrap, timeout)
+    patience_ms = PATIENCE_MS if timeout is None else duration_ms(timeout, "--timeout")
+    wait_for_a_broker(_addresses(bootstrap), patience_ms)
     return bootstrap
 
 
@@ -83,13 +69,6 @@ def open_admin(bootstrap: str, timeout: str | None = None) -> Admin:
         client_id="millstream-cli",
         default_api_timeout_ms=WAIT_MS if timeout is None else duration_ms(timeout, "--timeout"),
     )
-
-
-def _reached(bootstrap: str, timeout: str | None) -> tuple[Address, ...]:
-    addresses = _addresses(bootstrap)
-    patience_ms = PATIENCE_MS if timeout is None else duration_ms(timeout, "--timeout")
-    wait_for_a_broker(addresses, patience_ms)
-    return addresses
 
 
 def _addresses(bootstrap: str) -> tuple[Address, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -15,24 +15,16 @@ from millstream.cli.arguments import (
     Configs,
     Timeout,
     UsageError,
-    connect,
     key_values,
+    open_admin,
 )
 from millstream.cli.cluster_reassign import reassign
 from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
 from millstream.cli.output import human_bytes, print_json, print_rows
-from millstream.client.cluster import Cluster
+from millstream.client import Admin
+from millstream.client.core.admin.replicas import ElectionType
 from millstream.client.doctor import Severity, diagnose
-from millstream.client.replicas import (
-    PREFERRED,
-    UNCLEAN,
-    ClusterView,
-    Moving,
-    Replicas,
-    elect_leaders,
-    list_moves,
-    view_cluster,
-)
+from millstream.client.replicas import ClusterView, Replicas, view_cluster
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
 
@@ -90,8 +82,8 @@ def describe(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, timeout: Timeout = None, as_json: AsJson = False
 ) -> None:
     """Show the controller, the brokers, and what is not fully replicated."""
-    with connect(bootstrap, timeout) as cluster:
-        view = view_cluster(cluster)
+    with open_admin(bootstrap, timeout) as admin:
+        view = view_cluster(admin)
     if as_json:
         print_json(_as_json(view))
         return
@@ -207,9 +199,11 @@ def elect(
     """Give leaderships back to the preferred replicas, or elect where nobody can lead."""
     if unclean and not places:
         raise UsageError("--unclean may lose records: name the topics or partitions")
-    with connect(bootstrap, timeout) as cluster:
-        wanted = _places(cluster, places) if places else None
-        outcomes = elect_leaders(cluster, UNCLEAN if unclean else PREFERRED, wanted)
+    with open_admin(bootstrap, timeout) as admin:
+        wanted = _places(admin, places) if places else None
+        kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
+        elected = admin.elect_leaders(wanted, election_type=kind)
+    outcomes = {place: each.error for place, each in elected.items()}
     refused = {
         place: error
         for place, error in outcomes.items()
@@ -243,17 +237,17 @@ def _election(place: TopicPartition, error: KafkaError | None) -> dict[str, obje
     }
 
 
-def _places(cluster: Cluster, words: list[str]) -> list[TopicPartition]:
+def _places(admin: Admin, words: list[str]) -> list[TopicPartition]:
     found = []
     for word in words:
         topic, colon, index = word.rpartition(":")
         if colon and index.isdecimal():
             found.append(TopicPartition(topic, int(index)))
             continue
-        known = cluster.metadata([word]).topics[word]
-        if known.error is not ErrorCode.NONE:
+        known = admin.describe_topics([word])[word]
+        if known.error is not None:
             raise CommandFailedError(f"there is no topic {word!r}")
-        found += [each.topic_partition for each in known.partitions]
+        found += [each.topic_partition for each in known.get().partitions]
     return found
 
 
@@ -265,10 +259,10 @@ def doctor(
 
     The exit code is 1 when something is broken now.
     """
-    with connect(bootstrap, timeout) as cluster:
-        view = view_cluster(cluster)
-    with connect(bootstrap, timeout or _CONTROLLER_TIMEOUT) as cluster:
-        moves = _moves(cluster)
+    with open_admin(bootstrap, timeout) as admin:
+        view = view_cluster(admin)
+    with open_admin(bootstrap, timeout or _CONTROLLER_TIMEOUT) as admin:
+        moves = _moves(admin)
     findings = diagnose(view, moves)
     if as_json:
         print_json([{"severity": _SIGNS[e.severity], "sentence": e.sentence} for e in findings])
@@ -284,10 +278,10 @@ def doctor(
         raise typer.Exit(FAILED)
 
 
-def _moves(cluster: Cluster) -> list[Moving] | None:
+def _moves(admin: Admin) -> Iterable[TopicPartition] | None:
     """Return what moves; None where no controller says so."""
     try:
-        return list_moves(cluster)
+        return admin.list_partition_reassignments()
     except KafkaError as error:
         if error.error is ErrorCode.NOT_CONTROLLER:
             return None

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.cli.failures import CommandFailedError, sentence
 from millstream.cli.progress import TerminalBar
-from millstream.client.cluster import Cluster
-from millstream.client.log_dirs import describe_directories
+from millstream.client import Admin
 from millstream.client.placement import Placement, bytes_to_copy
-from millstream.client.replicas import ClusterView, list_moves, move_partitions
+from millstream.client.replicas import ClusterView
 from millstream.model.topic import TopicPartition
 
 if TYPE_CHECKING:
@@ -24,10 +23,8 @@ _MEASURE_EVERY_S: Final = 1.0
 class Mover:
     """Begins moves, at most ``at_once`` at the same time."""
 
-    def __init__(
-        self, cluster: Cluster, view: ClusterView, plan: Placement, *, at_once: int
-    ) -> None:
-        self._cluster = cluster
+    def __init__(self, admin: Admin, view: ClusterView, plan: Placement, *, at_once: int) -> None:
+        self._admin = admin
         present = {each.place: each for each in view.partitions}
         self._added = {
             place: set(target) - set(present[place].replicas) for place, target in plan.items()
@@ -66,15 +63,14 @@ class Mover:
         batch = {place: self._waiting.pop(place) for place in places}
         if not batch:
             return
-        outcomes = move_partitions(self._cluster, batch)
-        self.begun += sum(error is None for error in outcomes.values())
-        for place, error in outcomes.items():
-            if error is not None:
-                raise CommandFailedError(f"{place}: {sentence(error)}")
+        outcomes = self._admin.alter_partition_reassignments(batch)
+        self.begun += len(outcomes) - len(outcomes.errors)
+        for place, error in outcomes.errors.items():
+            raise CommandFailedError(f"{place}: {sentence(error)}")
         self._moving.update(batch)
 
     def _look(self) -> None:
-        still = {each.place for each in list_moves(self._cluster)}
+        still = self._admin.list_partition_reassignments()
         for place in [place for place in self._moving if place not in still]:
             del self._moving[place]
             self._ended += 1
@@ -84,10 +80,10 @@ class Mover:
         """Return how many bytes the new replicas have of what moves now."""
         return sum(
             min(replica.size_bytes, self._sizes[place])
-            for directory in describe_directories(self._cluster)
-            for replica in directory.replicas
-            if (place := replica.topic_partition) in self._moving
-            and replica.broker_id in self._added[place]
+            for broker_id, directories in self._admin.describe_log_dirs().get_all().items()
+            for directory in directories
+            for place, replica in directory.replicas.items()
+            if place in self._moving and broker_id in self._added[place]
         )
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from millstream.client.replicas import ClusterView, Moving, Replicas
+from millstream.client.replicas import ClusterView, Replicas
+from millstream.model.topic import TopicPartition
 
 _NAMED = 5
 
@@ -37,15 +38,15 @@ _NO_CONTROLLER: Final = Finding(
 )
 
 
-def diagnose(view: ClusterView, moves: Iterable[Moving] | None = ()) -> list[Finding]:
+def diagnose(view: ClusterView, moves: Iterable[TopicPartition] | None = ()) -> list[Finding]:
     """Return what is wrong, the worst first; nothing when all is well.
 
-    ``moves`` is None where no controller says what moves.
+    ``moves`` are the partitions on their way, None where no controller says what moves.
     """
     found = [*_brokers_down(view), *_leaderless(view), *_in_sync(view), *_placing(view)]
     if moves is None or view.controller_id not in view.brokers:
         found.insert(0, _NO_CONTROLLER)
-    moving = [str(each.place) for each in moves or ()]
+    moving = [str(each) for each in moves or ()]
     if moving:
         found.append(Finding(Severity.NOTE, f"{_names(moving)}: on the way to other brokers."))
     return sorted(found, key=lambda each: -each.severity)

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from millstream.client.cluster import Cluster
-from millstream.client.configs import (
+from millstream.client.admin import Admin
+from millstream.client.core.admin.configs import (
+    Change,
+    Operation,
     Resource,
     ResourceType,
     Source,
-    alter_configs,
-    describe_configs,
 )
 from millstream.model.topic import TopicPartition
 
@@ -61,31 +61,45 @@ def plan_throttle(
     )
 
 
-def set_throttle(cluster: Cluster, throttle: Throttle, bytes_per_second: int) -> None:
+def set_throttle(admin: Admin, throttle: Throttle, bytes_per_second: int) -> None:
     """Limit the replicas first and say how far last, so that no rate meets half a list."""
-    for topic, leaders in throttle.leader_replicas.items():
-        values = {LEADER_REPLICAS: leaders, FOLLOWER_REPLICAS: throttle.follower_replicas[topic]}
-        alter_configs(cluster, Resource(ResourceType.TOPIC, topic), values=values)
+    admin.incremental_alter_configs(
+        {
+            Resource(ResourceType.TOPIC, topic): [
+                Change(LEADER_REPLICAS, leaders),
+                Change(FOLLOWER_REPLICAS, throttle.follower_replicas[topic]),
+            ]
+            for topic, leaders in throttle.leader_replicas.items()
+        }
+    ).get_all()
     rate = str(bytes_per_second)
-    for broker_id in throttle.brokers:
-        resource = Resource(ResourceType.BROKER, str(broker_id))
-        alter_configs(cluster, resource, values={LEADER_RATE: rate, FOLLOWER_RATE: rate})
+    admin.incremental_alter_configs(
+        {
+            Resource(ResourceType.BROKER, str(broker_id)): [
+                Change(LEADER_RATE, rate),
+                Change(FOLLOWER_RATE, rate),
+            ]
+            for broker_id in throttle.brokers
+        }
+    ).get_all()
 
 
-def lift_throttle(cluster: Cluster, brokers: Iterable[int], topics: Iterable[str]) -> bool:
+def lift_throttle(admin: Admin, brokers: Iterable[int], topics: Iterable[str]) -> bool:
     """Take the limits of these brokers and topics away; return whether there were any."""
-    wanted = [
-        (Resource(ResourceType.BROKER, str(each)), (LEADER_RATE, FOLLOWER_RATE)) for each in brokers
-    ]
-    wanted += [
-        (Resource(ResourceType.TOPIC, each), (LEADER_REPLICAS, FOLLOWER_REPLICAS))
-        for each in topics
-    ]
-    lifted = False
-    for resource, names in wanted:
-        settings = describe_configs(cluster, resource, names)
-        found = [each.name for each in settings if each.source in _OWN]
-        if found:
-            alter_configs(cluster, resource, delete=found)
-            lifted = True
-    return lifted
+    wanted = {
+        Resource(ResourceType.BROKER, str(each)): [LEADER_RATE, FOLLOWER_RATE] for each in brokers
+    }
+    wanted |= {
+        Resource(ResourceType.TOPIC, each): [LEADER_REPLICAS, FOLLOWER_REPLICAS] for each in topics
+    }
+    found = {
+        resource: [each.name for each in settings if each.source in _OWN]
+        for resource, settings in admin.describe_configs(wanted).get_all().items()
+    }
+    changes = {
+        resource: [Change(name, operation=Operation.DELETE) for name in names]
+        for resource, names in found.items()
+        if names
+    }
+    admin.incremental_alter_configs(changes).get_all()
+    return bool(changes)

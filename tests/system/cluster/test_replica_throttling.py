@@ -13,11 +13,9 @@ from collections.abc import Iterator
 import pytest
 from tests.cluster_processes import ClusterProcesses
 
-from millstream.client import Producer
-from millstream.client.cluster import Cluster
-from millstream.client.configs import Resource, ResourceType, alter_configs, describe_configs
-from millstream.client.log_dirs import describe_directories
-from millstream.client.replicas import list_moves, move_partitions
+from millstream.client import Admin, Producer
+from millstream.client.core.admin.configs import Change, Operation, Resource, ResourceType
+from millstream.client.core.admin.topics import NewTopic
 from millstream.client.throttle import (
     FOLLOWER_RATE,
     FOLLOWER_REPLICAS,
@@ -27,7 +25,6 @@ from millstream.client.throttle import (
     plan_throttle,
     set_throttle,
 )
-from millstream.client.topics import NewTopic, create_topics
 from millstream.model.topic import TopicPartition
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -47,36 +44,35 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
 
 def fill(cluster: ClusterProcesses, topic: str) -> TopicPartition:
     """Make a topic whose one replica is on broker 1 and holds SIZE bytes."""
-    with Cluster.at(cluster.bootstrap) as client:
-        outcomes = create_topics(client, [NewTopic(topic, assignments={0: [1]})])
-        assert outcomes == {topic: None}
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, assignments={0: [1]})]).get_all()
     with Producer(bootstrap_servers=cluster.bootstrap, linger_ms=5) as producer:
         for future in [producer.send(topic, RECORD) for _ in range(RECORDS)]:
             future.result(60)
     return TopicPartition(topic, 0)
 
 
-def copied(client: Cluster, place: TopicPartition, broker: int) -> int:
+def copied(admin: Admin, place: TopicPartition, broker: int) -> int:
     """Return how many bytes of a partition a broker has."""
     return sum(
-        replica.size_bytes
-        for directory in describe_directories(client)
-        if directory.broker_id == broker
-        for replica in directory.replicas
-        if replica.topic_partition == place
+        directory.replicas[place].size_bytes
+        for directory in admin.describe_log_dirs([broker])[broker].get()
+        if place in directory.replicas
     )
 
 
-def rates(client: Cluster) -> dict[int, list[str | None]]:
-    return {
-        broker: [
-            each.value
-            for each in describe_configs(
-                client, Resource(ResourceType.BROKER, str(broker)), [LEADER_RATE, FOLLOWER_RATE]
-            )
-        ]
+def rates(admin: Admin) -> dict[int, list[str | None]]:
+    wanted = {
+        Resource(ResourceType.BROKER, str(broker)): [LEADER_RATE, FOLLOWER_RATE]
         for broker in (1, 2, 3)
     }
+    found = admin.describe_configs(wanted).get_all()
+    return {int(each.name): [one.value for one in settings] for each, settings in found.items()}
+
+
+def unset(admin: Admin, resource: Resource, name: str) -> None:
+    change = Change(name, operation=Operation.DELETE)
+    admin.incremental_alter_configs({resource: [change]}).get_all()
 
 
 @pytest.mark.parametrize("side", ["leader", "follower"])
@@ -89,38 +85,38 @@ def test_one_under_a_limit_stays_behind_one_that_is_not(
         if side == "leader"
         else (2, FOLLOWER_RATE, FOLLOWER_REPLICAS)
     )
-    with Cluster.at(cluster.bootstrap) as client:
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         resource = Resource(ResourceType.BROKER, str(broker))
         topic = Resource(ResourceType.TOPIC, held.topic)
-        alter_configs(client, topic, values={names: f"0:{broker}"})
-        alter_configs(client, resource, values={rate: str(RATE)})
-        assert move_partitions(client, {held: [1, 2], free: [1, 2]}) == {held: None, free: None}
+        admin.incremental_alter_configs({topic: [Change(names, f"0:{broker}")]}).get_all()
+        admin.incremental_alter_configs({resource: [Change(rate, str(RATE))]}).get_all()
+        admin.alter_partition_reassignments({held: [1, 2], free: [1, 2]}).get_all()
         cluster.wait_for(free.topic, {1, 2})
-        assert copied(client, free, 2) >= SIZE
-        assert copied(client, held, 2) < SIZE // 2
-        assert [each.place for each in list_moves(client)] == [held]
-        alter_configs(client, resource, delete=[rate])
+        assert copied(admin, free, 2) >= SIZE
+        assert copied(admin, held, 2) < SIZE // 2
+        assert list(admin.list_partition_reassignments()) == [held]
+        unset(admin, resource, rate)
         cluster.wait_for(held.topic, {1, 2})
-        assert copied(client, held, 2) == copied(client, held, 1)
-        alter_configs(client, topic, delete=[names])
+        assert copied(admin, held, 2) == copied(admin, held, 1)
+        unset(admin, topic, names)
 
 
 def test_the_client_limits_both_sides_and_lifts_all(cluster: ClusterProcesses) -> None:
     place = fill(cluster, "planned")
-    with Cluster.at(cluster.bootstrap) as client:
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         limits = plan_throttle({place: (1,)}, {place: (2, 3)})
         assert limits.brokers == (1, 2, 3)
-        set_throttle(client, limits, RATE)
-        assert set(map(tuple, rates(client).values())) == {(str(RATE), str(RATE))}
+        set_throttle(admin, limits, RATE)
+        assert set(map(tuple, rates(admin).values())) == {(str(RATE), str(RATE))}
         topic = Resource(ResourceType.TOPIC, place.topic)
-        listed = describe_configs(client, topic, [LEADER_REPLICAS, FOLLOWER_REPLICAS])
+        listed = admin.describe_configs({topic: [LEADER_REPLICAS, FOLLOWER_REPLICAS]})[topic].get()
         assert {each.name: each.value for each in listed} == {
             LEADER_REPLICAS: "0:1",
             FOLLOWER_REPLICAS: "0:2,0:3",
         }
-        assert lift_throttle(client, limits.brokers, [place.topic])
-        assert not lift_throttle(client, limits.brokers, [place.topic])
-        assert set(map(tuple, rates(client).values())) == {()}
+        assert lift_throttle(admin, limits.brokers, [place.topic])
+        assert not lift_throttle(admin, limits.brokers, [place.topic])
+        assert set(map(tuple, rates(admin).values())) == {()}
 
 
 def reassign(cluster: ClusterProcesses, *arguments: str) -> subprocess.Popen[str]:
@@ -149,9 +145,9 @@ def test_a_reassignment_by_command_is_limited_and_can_be_left_alone(
     assert plan["partitions"][0]["to"] == [3]
     process = reassign(cluster, place.topic, "--brokers", "3", "--execute", "--throttle", "500K/s")
     with process:
-        with Cluster.at(cluster.bootstrap) as client:
-            cluster.until(lambda: bool(list_moves(client)), "a move")
-            assert rates(client)[1] == [str(500 << 10)] * 2
+        with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+            cluster.until(lambda: bool(admin.list_partition_reassignments()), "a move")
+            assert rates(admin)[1] == [str(500 << 10)] * 2
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -159,21 +155,20 @@ def test_a_reassignment_by_command_is_limited_and_can_be_left_alone(
     code, moving, _ = done(cluster, "--verify")
     assert code == 1
     assert "by-command-0" in moving
-    with Cluster.at(cluster.bootstrap) as client:
-        assert copied(client, place, 3) < SIZE
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+        assert copied(admin, place, 3) < SIZE
         for broker in (1, 3):
-            alter_configs(
-                client,
-                Resource(ResourceType.BROKER, str(broker)),
-                values={LEADER_RATE: "100000000", FOLLOWER_RATE: "100000000"},
-            )
-        cluster.until(lambda: not list_moves(client), "the end of the move")
+            resource = Resource(ResourceType.BROKER, str(broker))
+            rate = "100000000"
+            changes = [Change(LEADER_RATE, rate), Change(FOLLOWER_RATE, rate)]
+            admin.incremental_alter_configs({resource: changes}).get_all()
+        cluster.until(lambda: not admin.list_partition_reassignments(), "the end of the move")
     code, said, _ = done(cluster, "--verify")
     assert code == 0
     assert "lifted" in said
-    with Cluster.at(cluster.bootstrap) as client:
-        assert set(map(tuple, rates(client).values())) == {()}
-        assert copied(client, place, 3) >= SIZE
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+        assert set(map(tuple, rates(admin).values())) == {()}
+        assert copied(admin, place, 3) >= SIZE
 
 
 def test_a_limit_ends_with_the_reassignment(cluster: ClusterProcesses) -> None:
@@ -183,22 +178,22 @@ def test_a_limit_ends_with_the_reassignment(cluster: ClusterProcesses) -> None:
     )
     assert code == 0, errors
     assert "moved 1 partition" in output
-    with Cluster.at(cluster.bootstrap) as client:
-        assert set(map(tuple, rates(client).values())) == {()}
-        assert copied(client, place, 2) >= SIZE
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+        assert set(map(tuple, rates(admin).values())) == {()}
+        assert copied(admin, place, 2) >= SIZE
 
 
 def test_a_cancelled_move_leaves_no_limit(cluster: ClusterProcesses) -> None:
     place = fill(cluster, "cancelled")
     process = reassign(cluster, place.topic, "--brokers", "2", "--execute", "--throttle", "100K/s")
     with process:
-        with Cluster.at(cluster.bootstrap) as client:
-            cluster.until(lambda: bool(list_moves(client)), "a move")
+        with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+            cluster.until(lambda: bool(admin.list_partition_reassignments()), "a move")
         code, said, _ = done(cluster, "--cancel")
         assert code == 0
         assert "canceled the move of cancelled-0" in said
         process.communicate(timeout=60)
-    with Cluster.at(cluster.bootstrap) as client:
-        assert set(map(tuple, rates(client).values())) == {()}
-        assert list_moves(client) == []
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+        assert set(map(tuple, rates(admin).values())) == {()}
+        assert admin.list_partition_reassignments() == {}
     cluster.wait_for(place.topic, {1})

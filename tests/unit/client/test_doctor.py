@@ -8,7 +8,7 @@ import pytest
 
 from millstream.client.doctor import Severity, diagnose
 from millstream.client.metadata import Broker
-from millstream.client.replicas import ClusterView, Moving, Replicas
+from millstream.client.replicas import ClusterView, Replicas
 from millstream.client.settings import Address
 from millstream.model.topic import TopicPartition
 
@@ -98,7 +98,7 @@ def test_racks_and_moves_and_a_missing_controller() -> None:
         view(replace(WELL, replicas=(1, 2), isr=(1, 2), min_insync_replicas=1), racks="aab")
     )
     assert "all replicas stand in one rack" in found.sentence
-    moving = Moving(place=TopicPartition("t", 0), replicas=(1, 2), adding=(2,), removing=())
+    moving = TopicPartition("t", 0)
     (note,) = diagnose(view(), [moving])
     assert note.sentence == "t-0: on the way to other brokers."
     (none,) = diagnose(replace(view(), controller_id=-1))

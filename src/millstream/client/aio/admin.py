@@ -112,6 +112,7 @@ class Admin:
 
     # --- replicas --------------------------------------------------------------------------------
 
+    describe_partitions = _asks(AdminCore.describe_partitions)
     describe_log_dirs = _asks(AdminCore.describe_log_dirs)
     alter_replica_log_dirs = _asks(AdminCore.alter_replica_log_dirs)
     elect_leaders = _asks(AdminCore.elect_leaders)

@@ -8,8 +8,9 @@ from enum import IntEnum
 
 from millstream.client.core.admin.outcome import Outcome, Outcomes, done, refusal
 from millstream.client.core.admin.routing import Routing
+from millstream.client.errors import UnsupportedVersionError
 from millstream.model.errors import KafkaError
-from millstream.model.offsets import Offset
+from millstream.model.offsets import LeaderEpoch, Offset
 from millstream.model.topic import TopicPartition
 from millstream.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -28,6 +29,12 @@ from millstream.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
+)
+from millstream.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
 )
 from millstream.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -79,8 +86,67 @@ class Reassignment:
     removing: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReplicas:
+    """Who keeps and leads one partition; ``leader`` is −1 when nobody does.
+
+    ``elr`` are out of sync but have all that is committed, ``last_known_elr`` are those that were
+    the last to have it (KIP-966); both are empty where brokers do not tell.
+    """
+
+    leader: int
+    leader_epoch: LeaderEpoch
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+
+
 class Replicas(Routing):
     """What can be asked about replicas."""
+
+    async def describe_partitions(
+        self, topics: Iterable[str] = ()
+    ) -> dict[TopicPartition, PartitionReplicas]:
+        """Return who keeps the partitions of all topics, or of some that exist."""
+        wanted = [TopicRequest(name=name) for name in sorted(topics)]
+        found: dict[TopicPartition, PartitionReplicas] = {}
+        cursor: Cursor | None = None
+        while True:
+            request = DescribeTopicPartitionsRequest(topics=wanted, cursor=cursor)
+            try:
+                response = await self.ask_any(request, DescribeTopicPartitionsResponse)
+            except UnsupportedVersionError:
+                return await self._partitions_in_metadata([each.name for each in wanted])
+            for topic in response.topics:
+                for row in topic.partitions:
+                    place = TopicPartition(topic.name or "", row.partition_index)
+                    found[place] = PartitionReplicas(
+                        leader=row.leader_id,
+                        leader_epoch=row.leader_epoch,
+                        replicas=tuple(row.replica_nodes),
+                        isr=tuple(row.isr_nodes),
+                        elr=tuple(row.eligible_leader_replicas or ()),
+                        last_known_elr=tuple(row.last_known_elr or ()),
+                    )
+            cursor = response.next_cursor
+            if cursor is None:
+                return found
+
+    async def _partitions_in_metadata(
+        self, topics: list[str]
+    ) -> dict[TopicPartition, PartitionReplicas]:
+        metadata = await self.metadata(topics or None)
+        return {
+            each.topic_partition: PartitionReplicas(
+                leader=each.leader,
+                leader_epoch=each.leader_epoch,
+                replicas=each.replicas,
+                isr=each.isr,
+            )
+            for topic in metadata.topics.values()
+            for each in topic.partitions
+        }
 
     async def describe_log_dirs(
         self,
