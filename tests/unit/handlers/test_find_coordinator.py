@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.handlers.group_calls import Calls
+from tests.unit.handlers.group_calls import BROKER, Calls
 
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.find_coordinator import (
@@ -59,6 +59,13 @@ def test_a_topic_that_cannot_be_made_leaves_no_coordinator(calls_without_topic: 
     found = find(calls, "g").coordinators[0]
     assert (found.error_code, found.node_id, found.host, found.port) == (15, -1, "", -1)
     assert found.error_message == "too few brokers"
+
+
+def test_a_coordinator_whose_process_ended_is_none(calls: Calls) -> None:
+    """It is registered still; a client that is led there would wait for it."""
+    calls.site.metadata.missing.add(BROKER)
+    found = find(calls, "g").coordinators[0]
+    assert (found.error_code, found.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE.code, -1)
 
 
 @pytest.mark.parametrize("version", [1, 3, 4, 6])

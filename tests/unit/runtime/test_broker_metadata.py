@@ -166,3 +166,13 @@ def test_settings_change_without_a_newer_state() -> None:
     assert image is not None
     assert (image.config.retention_ms, image.config.max_message_bytes) == (5, 7)
     assert ear.heard.changed[-1] is image
+
+
+def test_it_is_told_who_lives_only_where_that_changes() -> None:
+    ear = Ear()
+    told = []
+    ear.metadata.on_brokers = lambda: told.append(tuple(ear.metadata.cache.brokers))
+    ear.push(topic(FIRST))
+    assert told == []
+    ear.push(topic(FIRST), brokers=[NODE, replace(NODE, broker_id=BrokerId(7))])
+    assert told == [(NODE.broker_id, BrokerId(7))]
