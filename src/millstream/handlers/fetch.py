@@ -47,6 +47,7 @@ from millstream.handlers.request import Answer, RequestContext
 from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError, StorageError
+from millstream.model.offsets import NO_LEADER_EPOCH
 from millstream.model.topic import ZERO_TOPIC_ID
 from millstream.protocol.messages.fetch import (
     AbortedTransaction,
@@ -155,6 +156,7 @@ class _Fetch:
         "_replica_epoch",
         "_replica_id",
         "_services",
+        "_skips_quiet",
         "_throttle",
         "_version",
     )
@@ -191,6 +193,7 @@ class _Fetch:
         """True once a follower's progress is noted: running again says nothing new."""
         config = services.config.current
         self._rack = request.rack_id if config.selects_replicas_by_rack else ""
+        self._skips_quiet = fetch_context.session is not None and not self._rack
         self._looks_left = _MOST_LOOKS
         self._max_bytes = min(request.max_bytes, config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
@@ -211,6 +214,8 @@ class _Fetch:
                 outcome.urgent |= error.error not in _NOT_KNOWN
                 continue
             outcome.partitions.append(partition)
+            if self._skips_quiet and not self._has_news(partition, fetch):
+                continue
             try:
                 found = self._read(partition, fetch, left, min_one_batch)
                 if isinstance(found, ReadAhead):
@@ -228,7 +233,9 @@ class _Fetch:
                 if self._throttle is not None and self._throttle.names(partition):
                     outcome.throttled_size += size
             else:
-                outcome.urgent |= is_urgent(data)
+                urgent = is_urgent(data)
+                outcome.urgent |= urgent
+                fetch.quiet_at = None if urgent else partition
         if not outcome.partitions:
             outcome.urgent = True
         self._recorded = True
@@ -420,6 +427,29 @@ class _Fetch:
             if near is not None:
                 return no_records(partition, fetch, instead_at=near)
         return None
+
+    def _has_news(self, partition: Partition, fetch: PartitionFetch) -> bool:
+        """Tell whether a partition of a session has to be looked at. Most of a session with many
+        have nothing new since the last look: no records, and all else as the reader was told.
+        """
+        log = partition.log
+        if (
+            fetch.quiet_at is not partition
+            or fetch.fetch_offset != log.log_end_offset
+            or fetch.told_high_watermark != log.high_watermark
+            or fetch.told_log_start_offset != log.log_start_offset
+            or fetch.current_leader_epoch not in (NO_LEADER_EPOCH, partition.leader_epoch)
+        ):
+            return True
+        if self._replica_id < 0 or self._recorded:
+            return False
+        leading = partition.leading
+        return leading is None or not leading.on_same_fetch(
+            BrokerId(self._replica_id),
+            fetch.fetch_offset,
+            self._replica_epoch,
+            fetch.log_start_offset,
+        )
 
     def _record(self, partition: Partition, fetch: PartitionFetch) -> None:
         """Take note of how far a follower has come."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from millstream.model.broker import BrokerId
 from millstream.model.errors import ErrorCode
@@ -27,8 +27,7 @@ FIRST_PAUSE_MS: Final = 50.0
 """The pause after one refusal: leader and follower seldom hear of a change at the same moment."""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchPosition:
+class FetchPosition(NamedTuple):
     """What a follower asks for one partition: from its log end on, in this leadership."""
 
     leader_epoch: LeaderEpoch
@@ -37,8 +36,7 @@ class FetchPosition:
     log_start_offset: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class FetchAnswer:
+class FetchAnswer(NamedTuple):
     """What a leader answered for one partition, but for the records themselves.
 
     ``log_start_offset`` and ``high_watermark`` are -1 where an error hides them.
@@ -51,8 +49,7 @@ class FetchAnswer:
     has_records: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LogView:
+class LogView(NamedTuple):
     """The follower's own log at the moment of an answer."""
 
     log_end_offset: Offset

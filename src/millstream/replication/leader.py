@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
 from millstream.model.errors import ErrorCode, KafkaError
@@ -84,8 +84,7 @@ class FollowerProgress:
         self.last_fetch_leader_end = leader_end
 
 
-@dataclass(frozen=True, slots=True)
-class FollowerFetch:
+class FollowerFetch(NamedTuple):
     """Who fetches from where. ``live_epoch`` is the broker epoch under which the cluster knows the
     follower now, None when it is not alive.
     """
@@ -233,6 +232,24 @@ class LeaderReplication:
         progress.fetched(fetch, leader_end=self.log_end_offset, now_ms=now_ms)
         effects = self._maybe_expand(fetch, progress, now_ms)
         return (*effects, *self._advance()) if effects else self._advance()
+
+    def on_same_fetch(self, fetch: FollowerFetch, now_ms: float) -> bool:
+        """Record a fetch by a member of the ISR that has all there is and told so before: only the
+        time is new, and nothing follows from it. False, with nothing recorded, for any other fetch,
+        which is for :meth:`on_follower_fetch`.
+        """
+        progress = self.followers.get(fetch.broker_id)
+        if (
+            progress is None
+            or fetch.broker_id not in self.isr.isr
+            or not progress.has_fetched
+            or progress.broker_epoch != fetch.broker_epoch
+            or progress.log_start_offset != fetch.log_start_offset
+            or not progress.log_end_offset == fetch.offset >= self.log_end_offset
+        ):
+            return False
+        progress.fetched(fetch, leader_end=self.log_end_offset, now_ms=now_ms)
+        return True
 
     def _maybe_expand(
         self, fetch: FollowerFetch, progress: FollowerProgress, now_ms: float

@@ -48,6 +48,7 @@ class PartitionFetch:
         "log_start_offset",
         "max_bytes",
         "partition",
+        "quiet_at",
         "told_high_watermark",
         "told_log_start_offset",
         "topic",
@@ -66,6 +67,8 @@ class PartitionFetch:
         self.partition = partition
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
+        self.quiet_at: object | None = None
+        """What was looked at last, where it had nothing to say to what is wanted."""
 
     def want(self, wanted: FetchPartition) -> None:
         """Take over where to read, how much, and what the client knows of leader epochs."""
@@ -74,6 +77,7 @@ class PartitionFetch:
         self.current_leader_epoch = wanted.current_leader_epoch
         self.last_fetched_epoch = wanted.last_fetched_epoch
         self.log_start_offset = wanted.log_start_offset
+        self.quiet_at = None
 
 
 _Key = tuple[str, TopicId, int]

@@ -192,6 +192,15 @@ class LeaderRole:
         if self._deletions:
             self._release_deletions()
 
+    def on_same_fetch(
+        self, broker_id: BrokerId, offset: Offset, broker_epoch: int, log_start_offset: Offset
+    ) -> bool:
+        """Record a follower's fetch that only says that it is still there; False, with nothing
+        recorded, for any other, which is for :meth:`on_follower_fetch`.
+        """
+        fetch = FollowerFetch(broker_id, offset, broker_epoch, None, log_start_offset)
+        return not self._stopped and self.machine.on_same_fetch(fetch, self._now_ms())
+
     def check_shrink(self) -> None:
         """Look whether a follower lags for too long; called from time to time."""
         self._carry_out(self.machine.check_shrink(self._now_ms()))

@@ -2,7 +2,8 @@
 
 The first fetch names every partition and may open a session at the leader; after that a fetch names
 the partitions whose position is another than at the fetch before, those that are new, and those
-that are to be left out for now. Kafka: ``FetchSessionHandler``.
+that are to be left out for now. Who fetches says which may have changed, so a fetch costs as much
+as has changed and not as much as is followed. Kafka: ``FetchSessionHandler``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from millstream.model.topic import TopicId
 from millstream.replication.follower import FetchPosition
 
 PartitionKey = tuple[TopicId, int]
+Changes = Mapping[PartitionKey, FetchPosition | None]
+"""Partitions that may have changed: where to read them from, None where they are left out."""
 
 _INITIAL_EPOCH: Final = 0
 _MAX_EPOCH: Final = 2**31 - 1
@@ -36,19 +39,37 @@ class ReplicaFetchSession:
     def __init__(self) -> None:
         self._session_id = 0
         self._epoch = _INITIAL_EPOCH
-        self._told: dict[PartitionKey, FetchPosition] = {}
+        self.told: dict[PartitionKey, FetchPosition] = {}
+        """What the leader reads by the fetches built so far."""
 
-    def build(self, positions: Mapping[PartitionKey, FetchPosition]) -> SessionFetch:
-        """Return what to send so that the leader reads exactly ``positions``."""
-        if self._epoch == _INITIAL_EPOCH:
-            self._told = dict(positions)
-            return SessionFetch(self._session_id, _INITIAL_EPOCH, positions, ())
-        wanted = {
-            key: position for key, position in positions.items() if self._told.get(key) != position
-        }
-        forgotten = tuple(key for key in self._told if key not in positions)
-        self._told = dict(positions)
-        return SessionFetch(self._session_id, self._epoch, wanted, forgotten)
+    @property
+    def is_new(self) -> bool:
+        """True while the leader has to be told everything."""
+        return self._epoch == _INITIAL_EPOCH
+
+    def asks_for_any(self, changes: Changes) -> bool:
+        """Tell whether a fetch with these changes would ask for any partition at all."""
+        if any(position is not None for position in changes.values()):
+            return True
+        return any(key not in changes for key in self.told)
+
+    def build(self, changes: Changes) -> SessionFetch:
+        """Return what to send so that the leader reads what was told so far, with these changes:
+        a position to read from, or None for a partition to leave out. Those that are no change are
+        not sent.
+        """
+        if self.is_new:
+            self.told = {}
+        told = self.told
+        wanted: dict[PartitionKey, FetchPosition] = {}
+        forgotten = []
+        for key, position in changes.items():
+            if position is None:
+                if told.pop(key, None) is not None:
+                    forgotten.append(key)
+            elif told.get(key) != position:
+                told[key] = wanted[key] = position
+        return SessionFetch(self._session_id, self._epoch, wanted, tuple(forgotten))
 
     def answered(self, session_id: int) -> None:
         """Take note of an answer; a leader that opened no session is asked for all again."""
@@ -62,4 +83,4 @@ class ReplicaFetchSession:
         """Begin anew: the connection is gone, or the leader knows no such session."""
         self._session_id = 0
         self._epoch = _INITIAL_EPOCH
-        self._told = {}
+        self.told = {}

@@ -17,8 +17,7 @@ partition only if the same follower asked and its log still ends where it did
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from millstream.model.broker import BrokerId
 from millstream.model.clock import TimerHandle
@@ -54,7 +53,11 @@ from millstream.replication.follower import (
 )
 from millstream.runtime.broker_channels import BrokerChannel
 from millstream.runtime.leader_role import UNKNOWN_SIZE, ReplicationContext
-from millstream.runtime.replica_fetch_session import PartitionKey, ReplicaFetchSession
+from millstream.runtime.replica_fetch_session import (
+    PartitionKey,
+    ReplicaFetchSession,
+    SessionFetch,
+)
 
 if TYPE_CHECKING:
     from millstream.runtime.partition import Partition
@@ -119,7 +122,7 @@ class FollowerRole:
         if offset >= self.partition.log.log_end_offset and self.waits_for_flush:
             self.waits_for_flush = False
             if self.fetcher is not None:
-                self.fetcher.pump()
+                self.fetcher.moved(self)
 
     def on_data(self, asked: FetchPosition, data: PartitionData, now_ms: float) -> None:
         """Carry out what the leader's answer means. KafkaError when the disk fails at it."""
@@ -212,12 +215,12 @@ class FollowerRole:
         return str(self.partition.topic_partition)
 
 
-_Asked: TypeAlias = dict[PartitionKey, tuple[FollowerRole, FetchPosition]]
-"""What one fetch asked for, and for whom."""
-
-
 class ReplicaFetcher:
-    """Everything that this broker follows at one other broker."""
+    """Everything that this broker follows at one other broker.
+
+    Of many partitions few move between two fetches. ``_changed`` names those whose position may be
+    another than the leader was told, and those that were not due at the fetch before.
+    """
 
     def __init__(
         self, leader: BrokerId, channel: BrokerChannel, context: ReplicationContext
@@ -227,7 +230,8 @@ class ReplicaFetcher:
         self._context = context
         self._session = ReplicaFetchSession()
         self._followed: dict[PartitionKey, FollowerRole] = {}
-        self._asked: _Asked | None = None
+        self._changed: dict[PartitionKey, None] = {}
+        self._asked: SessionFetch | None = None
         self._impatient = False
         self._added_ms = 0.0
         self._pump_scheduled = False
@@ -243,7 +247,7 @@ class ReplicaFetcher:
         """Begin to follow."""
         self._followed[role.key] = role
         role.fetcher = self
-        self.pump()
+        self.moved(role)
         if self._asked is not None:
             self._added_ms = self._context.clock.monotonic_ms()
             if not self._impatient:
@@ -251,7 +255,7 @@ class ReplicaFetcher:
                 asked = self._asked
                 self._context.clock.call_later(PATIENCE_MS, lambda: self._give_up(asked))
 
-    def _give_up(self, asked: _Asked) -> None:
+    def _give_up(self, asked: SessionFetch) -> None:
         """End a fetch that waits at the leader, for the sake of partitions it does not name."""
         self._impatient = False
         if self._asked is not asked or self._stopped:
@@ -270,6 +274,7 @@ class ReplicaFetcher:
         """Follow no more: an answer on its way does not count."""
         if self._followed.get(role.key) is role:
             del self._followed[role.key]
+            self._changed[role.key] = None
         role.fetcher = None
 
     def stop(self) -> None:
@@ -279,6 +284,11 @@ class ReplicaFetcher:
         if self._timer is not None:
             self._timer.cancel()
         self._channel.close()
+
+    def moved(self, role: FollowerRole) -> None:
+        """Fetch soon, as something other than an answer has changed what a partition asks for."""
+        self._changed[role.key] = None
+        self.pump()
 
     def pump(self) -> None:
         """Fetch what is due, after what runs now."""
@@ -291,24 +301,39 @@ class ReplicaFetcher:
         if self._stopped or self._asked is not None:
             return
         now_ms = self._context.clock.monotonic_ms()
-        limited = self._context.throttle.follower.is_exceeded()
-        due = {
-            key: role
-            for key, role in self._followed.items()
-            if not role.waits_for_flush
-            and role.machine.paused_until_ms <= now_ms
-            and not (limited and role.is_throttled)
-        }
-        if not due:
+        changes = self._changes(now_ms)
+        if not self._session.asks_for_any(changes):
             self._wait_for_a_pause(now_ms)
             return
-        positions = {key: role.position() for key, role in due.items()}
-        asked = self._asked = {key: (role, positions[key]) for key, role in due.items()}
+        asked = self._asked = self._session.build(changes)
+        self._changed = {
+            key: None
+            for key, position in changes.items()
+            if position is None and key in self._followed
+        }
         config = self._context.config.current
         timeout_ms = config.replica_socket_timeout_ms + config.replica_fetch_wait_max_ms
-        self._channel.send(self._request(positions), timeout_ms=timeout_ms).on_done(
+        self._channel.send(self._request(asked), timeout_ms=timeout_ms).on_done(
             lambda outcome: self._answered(asked, outcome)
         )
+
+    def _changes(self, now_ms: float) -> dict[PartitionKey, FetchPosition | None]:
+        """Return from where to read what may have changed; None for what is not due."""
+        limited = self._context.throttle.follower.is_exceeded()
+        looked_at = self._changed
+        if limited or self._session.is_new:
+            looked_at = {**looked_at, **dict.fromkeys(self._followed)}
+        changes: dict[PartitionKey, FetchPosition | None] = {}
+        for key in looked_at:
+            role = self._followed.get(key)
+            is_due = (
+                role is not None
+                and not role.waits_for_flush
+                and role.machine.paused_until_ms <= now_ms
+                and not (limited and role.is_throttled)
+            )
+            changes[key] = role.position() if role is not None and is_due else None
+        return changes
 
     def _wait_for_a_pause(self, now_ms: float) -> None:
         # One that is not paused is held back by the rate limit.
@@ -325,9 +350,8 @@ class ReplicaFetcher:
             delay_ms = max(1.0, min(pauses) - now_ms)
             self._timer = self._context.clock.call_later(delay_ms, self.pump)
 
-    def _request(self, positions: Mapping[PartitionKey, FetchPosition]) -> FetchRequest:
+    def _request(self, fetch: SessionFetch) -> FetchRequest:
         config = self._context.config.current
-        fetch = self._session.build(positions)
         topics: dict[TopicId, list[FetchPartition]] = {}
         for (topic_id, index), position in fetch.wanted.items():
             topics.setdefault(topic_id, []).append(
@@ -358,7 +382,7 @@ class ReplicaFetcher:
             ],
         )
 
-    def _answered(self, asked: _Asked, outcome: Deferred[Response]) -> None:
+    def _answered(self, asked: SessionFetch, outcome: Deferred[Response]) -> None:
         if self._stopped or self._asked is not asked:
             return  # given up
         self._asked = None
@@ -370,23 +394,23 @@ class ReplicaFetcher:
                 raise KafkaError(ErrorCode.of(response.error_code))  # noqa: TRY301
         except KafkaError as error:
             log.info("no answer to a fetch from broker %d: %s", self.leader, error)
-            self._session.reset()
             if error.error not in _SESSION_ERRORS:
-                for role, _ in asked.values():
+                for role in filter(None, map(self._followed.get, self._session.told)):
                     role.on_no_answer(now_ms)
+            self._session.reset()
         else:
+            self._apply(response, now_ms)
             self._session.answered(response.session_id)
-            self._apply(response, asked, now_ms)
         self.pump()
 
-    def _apply(self, response: FetchResponse, asked: _Asked, now_ms: float) -> None:
+    def _apply(self, response: FetchResponse, now_ms: float) -> None:
         for topic in response.responses:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
-                found = asked.get(key)
-                if found is None or self._followed.get(key) is not found[0]:
+                position, role = self._session.told.get(key), self._followed.get(key)
+                if position is None or role is None:
                     continue
-                role, position = found
+                self._changed[key] = None
                 try:
                     role.on_data(position, data, now_ms)
                 except KafkaError as error:  # its disk has failed: the partition is gone

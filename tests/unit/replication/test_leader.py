@@ -29,6 +29,7 @@ from millstream.replication.effects import (
     RetryProposal,
 )
 from millstream.replication.isr import Committed, PendingExpand, PendingShrink
+from millstream.replication.leader import FollowerFetch
 
 # Become leader
 
@@ -218,6 +219,51 @@ def test_a_follower_that_is_always_a_little_behind_stays() -> None:
         end += 10
         machine.on_append(end)
     assert machine.check_shrink(3 * LAG_MS) == ()
+
+
+def test_a_member_that_asks_for_the_same_again_only_shows_that_it_is_there() -> None:
+    """As ``on_follower_fetch`` would have it, at a smaller price."""
+    long, short = leader(end=100), leader(end=100)
+    for machine in (long, short):
+        fetch(machine, B, 100)
+        fetch(machine, C, 100)
+    assert fetch(long, B, 100, now_ms=2 * LAG_MS) == ()
+    assert short.on_same_fetch(FollowerFetch(B, 100, 21, 21), 2 * LAG_MS)
+    assert short.progress[B] == long.progress[B]
+    for machine in (long, short):
+        machine.on_append(110)
+        effects = machine.check_shrink(2 * LAG_MS + 1)
+        assert proposed(effects) == (ME, B), "B was there a moment ago, C was not"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        FollowerFetch(B, 101, 21, 21),
+        FollowerFetch(B, 99, 21, 21),
+        FollowerFetch(B, 100, 22, 22),
+        FollowerFetch(B, 100, 21, 21, log_start_offset=7),
+        FollowerFetch(C, 100, 30, 30),
+        FollowerFetch(D, 100, 40, 40),
+    ],
+    ids=["further", "back", "new life", "log start", "first", "no replica"],
+)
+def test_any_other_fetch_is_none_of_the_same(other: FollowerFetch) -> None:
+    machine = leader(end=100)
+    fetch(machine, B, 100)
+    before = replace(machine.progress[B])
+    assert not machine.on_same_fetch(other, 2 * LAG_MS)
+    assert machine.progress[B] == before
+
+
+def test_a_member_that_is_behind_or_out_of_the_isr_says_more_than_the_same() -> None:
+    machine = leader(end=100)
+    fetch(machine, B, 100)
+    machine.on_append(110)
+    assert not machine.on_same_fetch(FollowerFetch(B, 100, 21, 21), 5)
+    fetch(machine, B, 110)
+    machine.on_state(state(ME, C, partition_epoch=8), 6)
+    assert not machine.on_same_fetch(FollowerFetch(B, 110, 21, 21), 7)
 
 
 def test_a_shrink_commits_only_when_the_controller_has_written_it() -> None:
