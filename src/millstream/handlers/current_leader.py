@@ -14,11 +14,17 @@ from millstream.runtime.services import Services
 
 
 def current_leader(services: Services, topic: str, index: int) -> tuple[BrokerId, LeaderEpoch]:
-    """Return a partition's leader and its epoch, both -1 where the partition is not known."""
+    """Return a partition's leader and its epoch, both -1 where nobody knows.
+
+    A broker that refuses does not name itself, whatever it was told: its lease may be over, and a
+    client that is told who leads asks nobody else.
+    """
     image = services.metadata.topic(topic)
     if image is None or not 0 <= index < len(image.partitions):
         return NO_LEADER, NO_LEADER_EPOCH
     state = image.partitions[index]
+    if state.leader == services.node.broker_id:
+        return NO_LEADER, NO_LEADER_EPOCH
     return state.leader, state.leader_epoch
 
 

@@ -642,6 +642,16 @@ def test_with_a_lease_a_zombie_refuses_every_write() -> None:
     assert site[1].produce(acks=1).error is ErrorCode.NONE
 
 
+def test_a_zombie_that_refuses_does_not_name_itself() -> None:
+    """A client that is told who leads goes there, and asks nobody else."""
+    site = ClusterSite(leader_lease="true")
+    lease(site, 0)
+    refused = site[1].produce(acks=1)
+    assert refused.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refused.answer.current_leader.leader_id == -1
+    assert refused.answer.current_leader.leader_epoch == -1
+
+
 def test_an_expired_session_ends_a_lease_until_the_controller_says_more() -> None:
     site = ClusterSite(leader_lease="true")
     session(site, SessionEvent.EXPIRED)
