@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -69,6 +70,36 @@ def test_load_audit_and_report(broker: BrokerProcess, access_log: str, tmp_path:
     page = tmp_path / "page.html"
     assert "200 hits of 1 clients" in millstream("report", table, "--html", str(page))
     assert "<svg" in page.read_text()
+
+
+def test_ctrl_c_stops_between_two_batches(
+    broker: BrokerProcess, access_log: str, tmp_path: Path
+) -> None:
+    """A terminal sends it to the whole group of processes: to the JVM and its workers too."""
+    at = ("-b", broker.bootstrap)
+    words = ["load", access_log, "--to", f"delta:{tmp_path / 't'}", *at, "--follow"]
+    small = ["--batch-size", "4K", "--driver-size", "0", "--master", "local[1]"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "millstream.cli.main", *words, *small],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    try:
+        for line in process.stderr:
+            if line.startswith("batch 3"):
+                break
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 0, err
+    loaded = int(out.split()[0])
+    assert 0 < loaded < 200, out
+    found = json.loads(millstream("audit", access_log, f"delta:{tmp_path / 't'}", *at, "--json"))
+    assert (found["clean"], found["rows"]) == (True, loaded)
 
 
 @pytest.mark.parametrize("kind", KINDS)

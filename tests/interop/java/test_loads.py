@@ -8,9 +8,8 @@ import pytest
 from tests.interop.kafka_cluster import small_kafka_node
 from tests.system.lakehouse.follow_through import PARTITIONS, FollowThrough
 
-from millstream.client.cluster import Cluster
-from millstream.client.groups import committed_offsets
-from millstream.client.topics import NewTopic, create_topics
+from millstream.client import Admin
+from millstream.client.core.admin.topics import NewTopic
 
 pytestmark = [
     pytest.mark.interop,
@@ -23,8 +22,8 @@ pytestmark = [
 def test_past_and_tail_of_apache_kafka(tmp_path: Path) -> None:
     settings = {"offsets.topic.replication.factor": "1"}
     with small_kafka_node(tmp_path / "kafka", settings) as node:
-        with Cluster.at(node.bootstrap) as client:
-            assert create_topics(client, [NewTopic("clicks", PARTITIONS)]) == {"clicks": None}
+        with Admin(bootstrap_servers=node.bootstrap) as admin:
+            admin.create_topics([NewTopic("clicks", PARTITIONS)]).get_all()
         with FollowThrough(node.bootstrap, "clicks", tmp_path) as loads:
             loads.write(20_000)
             loads.until(lambda rows: rows > 0)
@@ -33,6 +32,6 @@ def test_past_and_tail_of_apache_kafka(tmp_path: Path) -> None:
             node.wait_until_ready()
             loads.write(5_000)
             loads.finish()
-        with Cluster.at(node.bootstrap) as client:
-            committed = committed_offsets(client, "loads-delta")
+        with Admin(bootstrap_servers=node.bootstrap) as admin:
+            committed = admin.list_group_offsets(["loads-delta"])["loads-delta"].get()
         assert sum(each.offset for each in committed.values()) == 25_000
