@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,10 +18,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from millstream.client import Consumer, Producer
-from millstream.client.cluster import Cluster
+from millstream.client import Admin, Consumer, Producer
+from millstream.client.core.admin.configs import Resource, ResourceType
+from millstream.client.core.admin.topics import NewTopic
 from millstream.client.errors import ClientError
-from millstream.client.topics import NewTopic, create_topics
 from millstream.model.errors import KafkaError
 from millstream.model.topic import TopicPartition
 
@@ -46,7 +47,8 @@ class Started:
         found = re.search(r"listening on (\S+), data in", output.readline())
         assert found is not None, self.said
         self.bootstrap = found[1]
-        joining = re.search(r"zookeeper\.connect=(\S+)", output.readline())
+        self.joining = output.readline().partition("joins with: ")[2]
+        joining = re.search(r"zookeeper\.connect=(\S+)", self.joining)
         assert joining is not None
         self.zookeeper = joining[1]
 
@@ -99,8 +101,32 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def create(bootstrap: str, name: str) -> bool:
-    with Cluster.at(bootstrap) as client:
-        return create_topics(client, [NewTopic(name, 1, 2)]) == {name: None}
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        return not admin.create_topics([NewTopic(name, 1, 2)]).errors
+
+
+def joins(cluster: Started, directory: Path) -> None:
+    """Start another broker with the command that was printed, see it, and stop it."""
+    words = shlex.split(cluster.joining.replace("DATA", shlex.quote(str(directory))))
+    assert words[0] == "millstream"
+    broker = subprocess.Popen([*MILLSTREAM, *words[1:]], stdout=subprocess.PIPE, text=True)
+    try:
+        until(lambda: brokers_of(cluster.bootstrap) == [1, 2, 3], "a third broker")
+        with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+            broker_3 = Resource(ResourceType.BROKER, "3")
+            (settings,) = admin.describe_configs({broker_3: ["min.insync.replicas"]}).values()
+            assert [each.value for each in settings.get()] == ["2"]
+        broker.terminate()
+        assert broker.wait(TIMEOUT_S) == 0
+        until(lambda: brokers_of(cluster.bootstrap) == [1, 2], "its end")
+    finally:
+        broker.kill()
+        broker.communicate()
+
+
+def brokers_of(bootstrap: str) -> list[int]:
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        return sorted(each.broker_id for each in admin.describe_cluster().brokers)
 
 
 def test_a_life_of_a_cluster(tmp_path: Path) -> None:
@@ -110,6 +136,7 @@ def test_a_life_of_a_cluster(tmp_path: Path) -> None:
         with Producer(bootstrap_servers=cluster.bootstrap) as producer:
             producer.send("t", b"kept").result(TIMEOUT_S)
 
+        joins(cluster, tmp_path / "a third broker")
         second = run("cluster", "start", "--dir", str(directory), "--port", "0")
         assert second.returncode == 1
         assert "another process is using this directory" in second.stderr

@@ -64,17 +64,10 @@ def start(
     )
     with site:
         print(f"millstream cluster listening on {site.bootstrap}, data in {directory}", flush=True)
-        print(f"another broker joins with: {_joining(site.zookeeper.connect, brokers)}", flush=True)
+        print(f"another broker joins with: {site.joining}", flush=True)
         while not stopped.wait(0.5):
             for happened in site.look_after():
                 complain(happened)
-
-
-def _joining(connect_string: str, brokers: int) -> str:
-    return (
-        "millstream serve --port 0 --data-dir DIR "
-        f"--override zookeeper.connect={connect_string} --override broker.id={brokers + 1}"
-    )
 
 
 @app.command()

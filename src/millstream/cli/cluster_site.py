@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -104,9 +105,9 @@ class ClusterSite:
         self, directory: Path, *, size: int, first_port: int, settings: dict[str, str]
     ) -> None:
         self._first_port = first_port
+        self._properties = directory / "broker.properties"
         self.zookeeper = ZooKeeperEnsemble(java_program(), directory / "zookeeper")
-        common = {
-            "zookeeper.connect": self.zookeeper.connect,
+        self._common = {
             "default.replication.factor": str(min(3, size)),
             "offsets.topic.replication.factor": str(min(3, size)),
             "transaction.state.log.replication.factor": str(min(3, size)),
@@ -114,8 +115,13 @@ class ClusterSite:
             "min.insync.replicas": str(min(2, size)),
             **settings,
         }
+        connect = {"zookeeper.connect": self.zookeeper.connect}
         self.brokers = [
-            BrokerSite(number, directory / f"broker-{number}", {**common, "broker.id": str(number)})
+            BrokerSite(
+                number,
+                directory / f"broker-{number}",
+                {**connect, **self._common, "broker.id": str(number)},
+            )
             for number in range(1, size + 1)
         ]
         self._fallen: set[int] = set()
@@ -126,6 +132,17 @@ class ClusterSite:
         """Where clients connect."""
         return ",".join(each.address for each in self.brokers)
 
+    @property
+    def joining(self) -> str:
+        """The command that starts one more broker of this cluster, with the settings of the
+        others; ``DATA`` stands for its directory.
+        """
+        return (
+            f"millstream serve {shlex.quote(str(self._properties))} --port 0 --data-dir DATA "
+            f"--override zookeeper.connect={self.zookeeper.connect} "
+            f"--override broker.id={len(self.brokers) + 1}"
+        )
+
     def start(self) -> None:
         """Start everything; what has started is stopped again when something does not."""
         try:
@@ -134,6 +151,8 @@ class ClusterSite:
                 broker.start(self._first_port + offset if self._first_port else 0)
             for broker in self.brokers:
                 broker.wait()
+            lines = [f"{name}={value}" for name, value in self._common.items()]
+            self._properties.write_text("\n".join(lines) + "\n", encoding="utf-8")
         except BaseException:
             self.stop()
             raise
