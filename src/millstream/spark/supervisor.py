@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_FATAL: Final = ("ConfigError:", "DataLossError:", "AnalysisException")
+_FATAL: Final = ("ConfigError:", "DataLossError:", "SupersededError:", "AnalysisException")
+"""Among them: another driver runs the query, and the two would take it from each other."""
+
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
 _HEALTHY_S: Final = 60.0

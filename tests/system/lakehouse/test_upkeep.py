@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
+from pyiceberg.catalog.sql import SqlCatalog
 from tests.broker_process import BrokerProcess
 from tests.system.lakehouse.topic_site import TopicSite, read_rows
 
@@ -177,3 +178,31 @@ def test_a_load_that_follows_maintains_its_table(site: TopicSite) -> None:
     assert len(site.table.files()) < 4
     assert site.audit().is_clean
     assert site.audit().rows == 8
+
+
+def test_older_states_of_iceberg_are_forgotten(site: TopicSite) -> None:
+    """Each commit leaves a file with the whole state; the table remembers the last few."""
+    if site.settings.table.kind != "iceberg":
+        pytest.skip("Iceberg alone keeps such files")
+    site.write(0, [b"0"])
+    site.load()
+    catalog = SqlCatalog(
+        "millstream",
+        uri=f"sqlite:///{site.settings.table.path / 'catalog.db'}",
+        warehouse=f"file://{site.settings.table.path}",
+    )
+    with catalog.load_table("millstream.iceberg").transaction() as transaction:
+        transaction.set_properties({"write.metadata.previous-versions-max": "2"})
+    for number in range(1, 6):
+        site.write(0, [b"%d" % number])
+        site.load()
+    states = site.settings.table.path / "metadata"
+    assert len(list(states.glob("*.metadata.json"))) > 6
+    maintain(site.table, site.settings.load_id, target_bytes=1 << 20, keep_ms=3_600_000)
+    assert len(list(states.glob("*.metadata.json"))) > 6
+    maintain(site.table, site.settings.load_id, target_bytes=1 << 20, keep_ms=0)
+    assert len(list(states.glob("*.metadata.json"))) <= 4
+    site.write(0, [b"6"])
+    site.load()
+    assert [row[0] for row in site.rows("offset")] == list(range(7))
+    assert catalog.load_table("millstream.iceberg").scan().to_arrow().num_rows == 7

@@ -43,6 +43,7 @@ from millstream.spark.lakehouse.widening import changed_columns, check_same_colu
 _NAMESPACE: Final = "millstream"
 _ATTEMPTS: Final = 5
 _SCHEME: Final = "file://"
+_METADATA: Final = ".metadata.json"
 _ICEBERG_TYPES: Final = {
     pa.int64(): LongType(),
     pa.float64(): DoubleType(),
@@ -234,7 +235,8 @@ class IcebergTableFiles:
         named = self._named_files(self._load())
         removed = 0
         for path in self.name.path.rglob("*"):
-            if path.suffix not in (".parquet", ".avro") or _uri(path) in named:
+            is_ours = path.suffix in (".parquet", ".avro") or path.name.endswith(_METADATA)
+            if not is_ours or _uri(path) in named:
                 continue
             if path.stat().st_mtime < time.time() - keep_ms / 1000:
                 path.unlink(missing_ok=True)
@@ -278,8 +280,10 @@ class IcebergTableFiles:
         return [task.file.file_path for task in table.scan().plan_files()]
 
     def _named_files(self, table: Table) -> set[str]:
-        """Return every file that a snapshot still names: data, manifests and their lists."""
-        named: set[str] = set()
+        """Return every file that the table or a snapshot still names: data, manifests, their lists,
+        and the table's own older states.
+        """
+        named = {table.metadata_location, *(e.metadata_file for e in table.metadata.metadata_log)}
         for snapshot in table.snapshots():
             named.add(snapshot.manifest_list)
             for manifest in snapshot.manifests(table.io):
