@@ -23,11 +23,8 @@ from bench.peers.stock_spark import StockSpark, StockSparkAbsentError, find_stoc
 from bench.session import Session
 from bench.stage import Broker
 from bench.tables import NOTHING, JsonValue, Section, Tally
-from millstream.client.cluster import Cluster
-from millstream.client.produce import BatchSender
-from millstream.client.topics import NewTopic, create_topics
-from millstream.model.topic import TopicPartition
-from millstream.records.builder import BatchBuilder
+from millstream.client import Admin, Producer
+from millstream.client.core.admin.topics import NewTopic
 
 PARTITIONS = 6
 BATCH_BYTES = 64_000
@@ -180,30 +177,33 @@ class Lake:
 
 def create(bootstrap: str, topic: str, partitions: int) -> None:
     """Make a topic."""
-    with Cluster.at(bootstrap) as cluster:
-        assert create_topics(cluster, [NewTopic(topic, partitions)]) == {topic: None}
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, partitions)]).get_all()
 
 
 def fill(bootstrap: str, topic: str, lines: list[bytes], repeats: int) -> None:
     """Write the lines over and over, in batches that go to the partitions in turn."""
-    batches: list[tuple[bytes, int]] = []
-    builder, size, count = BatchBuilder(), 0, 0
+    batches: list[list[bytes]] = [[]]
+    size = 0
     for line in lines:
-        builder.append(1_700_000_000_000, None, line)
-        size, count = size + len(line), count + 1
         if size >= BATCH_BYTES:
-            batches.append((builder.build(), count))
-            builder, size, count = BatchBuilder(), 0, 0
-    if count:
-        batches.append((builder.build(), count))
-    with Cluster.at(bootstrap) as cluster:
-        sender = BatchSender(cluster, acks=1)
+            batches.append([])
+            size = 0
+        batches[-1].append(line)
+        size += len(line)
+    with Producer(bootstrap_servers=bootstrap, acks=1, batch_size=2 * BATCH_BYTES) as producer:
         for number in range(repeats):
-            for index, (batch, records) in enumerate(batches):
-                place = TopicPartition(topic, (number + index) % PARTITIONS)
-                sender.send(place, batch, records)
-        sender.flush()
-        sender.close()
+            sent = [
+                producer.send_values(
+                    values,
+                    topic,
+                    partition=(number + index) % PARTITIONS,
+                    timestamp_ms=1_700_000_000_000,
+                )
+                for index, values in enumerate(batches)
+            ]
+            for each in sent:
+                each.result()
 
 
 @dataclass
