@@ -206,6 +206,10 @@ class _Fetch:
         left = self._max_bytes
         min_one_batch = True
         for fetch in self._fetches:
+            quiet = fetch.quiet_at
+            if quiet is not None and self._skips_quiet and not self._has_news(quiet, fetch):
+                outcome.partitions.append(quiet)
+                continue
             try:
                 partition = self._partition(fetch)
             except KafkaError as error:
@@ -214,8 +218,6 @@ class _Fetch:
                 outcome.urgent |= error.error not in _NOT_KNOWN
                 continue
             outcome.partitions.append(partition)
-            if self._skips_quiet and not self._has_news(partition, fetch):
-                continue
             try:
                 found = self._read(partition, fetch, left, min_one_batch)
                 if isinstance(found, ReadAhead):
@@ -429,12 +431,12 @@ class _Fetch:
         return None
 
     def _has_news(self, partition: Partition, fetch: PartitionFetch) -> bool:
-        """Tell whether a partition of a session has to be looked at. Most of a session with many
-        have nothing new since the last look: no records, and all else as the reader was told.
+        """Tell whether a partition that had nothing to say has to be looked at again. Most of a
+        session with many have nothing new: no records, and all else as the reader was told.
         """
         log = partition.log
         if (
-            fetch.quiet_at is not partition
+            partition.is_gone
             or fetch.fetch_offset != log.log_end_offset
             or fetch.told_high_watermark != log.high_watermark
             or fetch.told_log_start_offset != log.log_start_offset

@@ -23,11 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from millstream.model.errors import ErrorCode
 from millstream.model.topic import MAX_NAME_LENGTH, ZERO_TOPIC_ID, TopicId
 from millstream.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+
+if TYPE_CHECKING:
+    from millstream.runtime.partition import Partition
 
 NO_SESSION: Final = 0
 _FINAL_EPOCH: Final = -1
@@ -67,8 +70,8 @@ class PartitionFetch:
         self.partition = partition
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
-        self.quiet_at: object | None = None
-        """What was looked at last, where it had nothing to say to what is wanted."""
+        self.quiet_at: Partition | None = None
+        """Which partition was looked at last, where it had nothing to say."""
 
     def want(self, wanted: FetchPartition) -> None:
         """Take over where to read, how much, and what the client knows of leader epochs."""

@@ -147,6 +147,11 @@ class Partition:
             self._request_flush(self)
 
     @property
+    def is_gone(self) -> bool:
+        """True once another object, or nothing, serves this place: see :meth:`fail`."""
+        return self._gone is not None
+
+    @property
     def local_end_offset(self) -> Offset:
         """Up to where the log counts on this broker: what is flushed, where each write must be."""
         end = self.log.log_end_offset
