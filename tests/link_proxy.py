@@ -47,7 +47,7 @@ class Links:
 
     def number_of(self, port: int) -> int:
         """Return the broker whose process has a connection from this local port, −1 for nobody."""
-        for number, pid in self._pid_of.items():
+        for number, pid in tuple(self._pid_of.items()):
             running = pid()
             if running is None:
                 continue
@@ -153,12 +153,14 @@ class LinkProxy:
             try:
                 server = socket.create_connection(self.upstream, 10)
             except OSError:
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+                with contextlib.suppress(OSError):
+                    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
                 return
             with server:
                 for each in (client, server):
                     each.settimeout(None)
-                    each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    with contextlib.suppress(OSError):  # it may be gone already
+                        each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._links.joined(client, server, link)
                 back = (self._target, source)
                 answers = threading.Thread(

@@ -1,39 +1,40 @@
-"""Three brokers and a ZooKeeper behind proxies, and stock clients whose history is kept."""
+"""Three brokers and a ZooKeeper behind proxies that can cut any link."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
-import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka import KafkaError as ClientSideError
 from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
 from tests.broker_process import BrokerProcess
 from tests.link_proxy import ZOOKEEPER, LinkProxy, Links
+from tests.system.cluster.watched import anomalies
 from tests.system.cluster_site import TIMEOUT_S, ClusterSite
+from tests.waiting import wait_until
 
 from millstream.client.cluster import Cluster
 from millstream.client.errors import ClientError
+from millstream.client.metadata import Metadata
 from millstream.model.errors import KafkaError
-from millstream.sim.history import History, Outcome, Poll, Send, check
+from millstream.sim.history import History
 
 IDS = (1, 2, 3)
-UNCERTAIN = frozenset(
-    {
-        ClientSideError._MSG_TIMED_OUT,
-        ClientSideError._PURGE_INFLIGHT,
-        ClientSideError.REQUEST_TIMED_OUT,
-        ClientSideError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ClientSideError.NOT_LEADER_FOR_PARTITION,
-        ClientSideError.NETWORK_EXCEPTION,
-        ClientSideError._TRANSPORT,
-    }
-)
+
+
+@dataclass(frozen=True)
+class State:
+    """Who leads a partition, in which epoch, and who is in sync."""
+
+    leader: int
+    epoch: int
+    isr: frozenset[int]
 
 
 def free_port() -> int:
@@ -44,6 +45,10 @@ def free_port() -> int:
 
 class ListeningProcess(BrokerProcess):
     """A broker whose listeners its settings name."""
+
+    def pid(self) -> int | None:
+        process = self._process
+        return None if process is None else process.pid
 
     def command(self) -> list[str]:
         command = super().command()
@@ -62,6 +67,7 @@ class FaultySite(ClusterSite):
         super().__init__(directory, settings=settings)
 
     def start(self) -> None:
+        """Start ZooKeeper, then each broker behind a proxy, and before one to ZooKeeper."""
         self.zookeeper.start()
         host, _, port = self.zookeeper.connect.rpartition(":")
         for number, plain in tuple(self.brokers.items()):
@@ -80,9 +86,7 @@ class FaultySite(ClusterSite):
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,REPLICATION:PLAINTEXT",
                 "inter.broker.listener.name": "REPLICATION",
             }
-            self.links.owner(
-                number, lambda broker=broker: broker.process.pid if broker.is_running else None
-            )
+            self.links.owner(number, broker.pid)
             broker.start()
 
     def stop(self) -> None:
@@ -128,95 +132,47 @@ class FaultySite(ClusterSite):
         logs = "\n".join(f"--- {key}\n{each.log[-2000:]}" for key, each in self.brokers.items())
         raise AssertionError(f"no ISR {isr} led by {leader} of {topic}: {seen!r}\n{logs}")
 
-    def read(self, topic: str, history: History, process: str) -> dict[int, str]:
-        """Read a topic to its end, as a consumer that the history takes down."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "group.id": process,
-                "enable.partition.eof": True,
-                "log_level": 0,
-            }
-        )
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        found: dict[int, str] = {}
-        ended = False
-        while not ended:
-            for message in consumer.consume(500, 10.0):
-                error = message.error()
-                if error is not None:
-                    ended |= error.code() == ClientSideError._PARTITION_EOF
-                    continue
-                value = (message.value() or b"").decode()
-                found[message.offset()] = value
-                history.polls.append(Poll((topic, 0), process, message.offset(), value))
-        consumer.close()
-        return found
+    def known_to(self, number: int) -> Metadata:
+        """Return what one broker tells of the cluster."""
+        with Cluster.at(self.brokers[number].bootstrap) as client:
+            return client.metadata(None)
 
+    def stored(self, path: str) -> bytes:
+        """Return what ZooKeeper itself has, past every proxy."""
+        client = KazooClient(self.zookeeper.connect)
+        client.start(30)
+        try:
+            value: bytes = client.get(path)[0]
+            return value
+        finally:
+            client.stop()
+            client.close()
 
-class Load:
-    """A stock idempotent producer with acks=all that writes unique values and their fates down."""
+    def state(self, topic: str) -> State:
+        """Return the state of a topic's partition as it is stored."""
+        value = json.loads(self.stored(f"/brokers/topics/{topic}/partitions/0/state"))
+        return State(value["leader"], value["leader_epoch"], frozenset(value["isr"]))
 
-    def __init__(self, bootstrap: str, topic: str, history: History, name: str) -> None:
-        self._topic = topic
-        self._history = history
-        self._name = name
-        self._stopped = threading.Event()
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 2,
-                "message.timeout.ms": 90_000,
-                "request.timeout.ms": 5_000,
-                "socket.timeout.ms": 6_000,
-                "log_level": 0,
-            }
-        )
-        self.acknowledged = 0
-        self._thread = threading.Thread(target=self._run)
+    def controller_epoch(self) -> int:
+        return int(self.stored("/controller_epoch"))
 
-    def __enter__(self) -> Load:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        number = 0
-        while not self._stopped.is_set():
-            value = f"{self._name}:{number}"
-            number += 1
-            send = self._history.send(
-                Send((self._topic, 0), value, self._name, durable=True, once=True)
+    def logs(self, topic: str) -> dict[int, bytes]:
+        """Return the bytes of every replica's log."""
+        return {
+            number: b"".join(
+                each.read_bytes()
+                for each in sorted((broker.data_directory / f"{topic}-0").glob("*.log"))
             )
-            self._producer.produce(
-                self._topic,
-                value,
-                partition=0,
-                on_delivery=lambda error, message, send=send: self._told(send, error, message),
-            )
-            self._producer.poll(0.002)
-        self._producer.flush(100)
-
-    def _told(self, send: Send, error: ClientSideError | None, message: Message) -> None:
-        if error is None:
-            send.outcome, send.offset = Outcome.ACKNOWLEDGED, message.offset()
-            self.acknowledged += 1
-        elif error.code() not in UNCERTAIN:
-            send.outcome = Outcome.REFUSED
-
-    def wait_for_more(self, count: int = 100) -> None:
-        goal = self.acknowledged + count
-        deadline = time.monotonic() + 2 * TIMEOUT_S
-        while self.acknowledged < goal:
-            assert time.monotonic() < deadline, f"{count} more acknowledgements did not come"
-            time.sleep(0.05)
+            for number, broker in self.brokers.items()
+        }
 
 
 def problems(site: FaultySite, topic: str, history: History) -> list[str]:
-    """Read everything in the end and say what is wrong."""
-    final = site.read(topic, history, f"last-reader-of-{topic}")
-    return check(history, {(topic, 0): dict(final)})
+    """Read everything in the end and say what is wrong; the replicas' logs must be equal."""
+    found = [each.text for each in anomalies(site.bootstrap, topic, history)]
+
+    def equal() -> bool:
+        return len(set(site.logs(topic).values())) == 1
+
+    wait_until(equal, "the same bytes in the logs of all replicas")
+    return found
