@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from millstream.client.closing import Closing
 from millstream.client.core.admin.core import AdminCore
 from millstream.client.core.settings import AdminSettings, read_settings
 from millstream.client.errors import ClosedError
@@ -36,7 +36,7 @@ def _asks(
     return method
 
 
-class Admin:
+class Admin(Closing):
     """One connection to each broker that is asked; every method may be called from any thread.
 
     ``Admin(bootstrap_servers="…")``, or a mapping of settings under the Java client's names. A
@@ -62,17 +62,6 @@ class Admin:
             with contextlib.suppress(ClosedError):
                 self._loop.post(self._core.close)
             self._loop.close()
-
-    def __enter__(self) -> Admin:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # --- topics ----------------------------------------------------------------------------------
 

@@ -12,9 +12,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+from millstream.client.closing import Closing
 from millstream.client.core.consumer.core import ConsumerCore
 from millstream.client.core.consumer.delivery import Delivery
 from millstream.client.core.consumer.fetched import Fetched
@@ -52,7 +52,7 @@ _IDLE_POLL_S = 1.0
 _TABLE_BYTES = 16 * 1024 * 1024
 
 
-class Consumer(Generic[K, V]):
+class Consumer(Closing, Generic[K, V]):
     """Reads topics, alone or in a group.
 
     Settings come as a mapping under Kafka's names, as keywords with underscores, or both::
@@ -343,17 +343,6 @@ class Consumer(Generic[K, V]):
             self._drive(lambda: self._core.close(self._wait(timeout, 30_000)))
         finally:
             self._loop.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # --- inside ----------------------------------------------------------------------------------
 

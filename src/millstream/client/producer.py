@@ -11,9 +11,9 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic, time
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Unpack
 
+from millstream.client.closing import Closing
 from millstream.client.core.producer.accumulator import TopicBuffer
 from millstream.client.core.producer.batch import (
     Delivery,
@@ -104,7 +104,7 @@ class RowsFuture:
         return self.outcome.metadata()
 
 
-class Producer:
+class Producer(Closing):
     """Sends records to topics.
 
     Settings as in the Java client: ``Producer({"bootstrap.servers": "…", "linger.ms": 5})`` or
@@ -264,17 +264,6 @@ class Producer:
         if not own:
             closing.result()
         self._loop.close()
-
-    def __enter__(self) -> Producer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # --- inside ----------------------------------------------------------------------------------
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import wraps
-from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from millstream.client.aio.loop import AsyncioLoop
+from millstream.client.closing import AsyncClosing
 from millstream.client.core.admin.core import AdminCore
 from millstream.client.core.settings import AdminSettings, read_settings
 from millstream.client.errors import ClosedError
@@ -31,12 +31,16 @@ def _asks(
     return method
 
 
-class Admin:
+class Admin(AsyncClosing):
     """``async with Admin(bootstrap_servers="…") as admin``; bound to the running event loop."""
 
     def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
         self._settings = read_settings(AdminSettings, settings, keywords)
         self._running: tuple[AsyncioLoop, AdminCore] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
 
     async def start(self) -> None:
         """Bind to the running event loop; connections are made when they are needed."""
@@ -58,18 +62,6 @@ class Admin:
             loop, core = self._running
             core.close()
             await loop.close()
-
-    async def __aenter__(self) -> Admin:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     # --- topics ----------------------------------------------------------------------------------
 

@@ -11,10 +11,10 @@ import inspect
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from millstream.client.aio.loop import AsyncioLoop
+from millstream.client.closing import AsyncClosing
 from millstream.client.core.consumer.core import ConsumerCore
 from millstream.client.core.consumer.delivery import Delivery
 from millstream.client.core.consumer.fetched import Fetched
@@ -51,7 +51,7 @@ _IDLE_POLL_S = 1.0
 _TABLE_BYTES = 16 * 1024 * 1024
 
 
-class Consumer(Generic[K, V]):
+class Consumer(AsyncClosing, Generic[K, V]):
     """Reads topics, alone or in a group; see :class:`millstream.client.consumer.Consumer`.
 
     Made inside a running event loop and used on it::
@@ -309,17 +309,6 @@ class Consumer(Generic[K, V]):
             await self._drive(self._core.close(30_000 if timeout is None else timeout * 1000))
         finally:
             await self._loop.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     # --- inside ----------------------------------------------------------------------------------
 

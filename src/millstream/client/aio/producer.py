@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from time import time
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from millstream.client.aio.loop import AsyncioLoop
+from millstream.client.closing import AsyncClosing
 from millstream.client.core.producer.accumulator import TopicBuffer
 from millstream.client.core.producer.batch import (
     Delivery,
@@ -74,7 +74,7 @@ class RowsFuture:
         return self.outcome.metadata()
 
 
-class Producer:
+class Producer(AsyncClosing):
     """Sends records to topics, on one event loop.
 
     ``async with Producer(bootstrap_servers="…") as producer`` starts and closes it; settings as
@@ -89,6 +89,10 @@ class Producer:
         self._running: tuple[AsyncioLoop, ProducerCore] | None = None
         self._core: ProducerCore | None = None
         self._yields = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
 
     async def start(self) -> None:
         """Bind to the running event loop; connections are made when they are needed."""
@@ -222,18 +226,6 @@ class Producer:
             await loop.future(spawn(core.close(limit_ms)))
         finally:
             await loop.close()
-
-    async def __aenter__(self) -> Producer:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     # --- inside ----------------------------------------------------------------------------------
 

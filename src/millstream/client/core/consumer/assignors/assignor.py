@@ -68,6 +68,19 @@ class Assignor(Protocol):
         """Divide the partitions of ``topics`` among ``members``; every member has an entry."""
 
 
+class Memoryless:
+    """The part of assignors that look at topics and members alone, and divide all anew (eager)."""
+
+    rebalance_protocols = frozenset({RebalanceProtocol.EAGER})
+
+    def user_data(self, topics: frozenset[str]) -> bytes | None:
+        """Return None: the assignor remembers nothing."""
+        return None
+
+    def on_assignment(self, partitions: Sequence[TopicPartition], generation: int) -> None:
+        """Remember nothing."""
+
+
 def in_order(members: Iterable[GroupMember]) -> list[GroupMember]:
     """Return static members by instance id, then the others by member id.
 

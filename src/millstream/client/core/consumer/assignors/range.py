@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from millstream.client.core.consumer.assignors.assignor import (
     Assignments,
     GroupMember,
-    RebalanceProtocol,
+    Memoryless,
     TopicRacks,
     in_order,
     racks_matter,
@@ -21,18 +21,10 @@ from millstream.client.core.consumer.assignors.assignor import (
 from millstream.model.topic import TopicPartition
 
 
-class RangeAssignor:
+class RangeAssignor(Memoryless):
     """Contiguous partitions of every topic for every member."""
 
     name = "range"
-    rebalance_protocols = frozenset({RebalanceProtocol.EAGER})
-
-    def user_data(self, topics: frozenset[str]) -> bytes | None:
-        """Return None: the assignor remembers nothing."""
-        return None
-
-    def on_assignment(self, partitions: Sequence[TopicPartition], generation: int) -> None:
-        """Remember nothing."""
 
     def assign(self, topics: TopicRacks, members: Sequence[GroupMember]) -> Assignments:
         """Divide every topic among the members that want it."""

@@ -7,26 +7,17 @@ from collections.abc import Sequence
 from millstream.client.core.consumer.assignors.assignor import (
     Assignments,
     GroupMember,
-    RebalanceProtocol,
+    Memoryless,
     TopicRacks,
     all_partitions,
     in_order,
 )
-from millstream.model.topic import TopicPartition
 
 
-class RoundRobinAssignor:
+class RoundRobinAssignor(Memoryless):
     """One partition each until none is left (Kafka: ``RoundRobinAssignor``)."""
 
     name = "roundrobin"
-    rebalance_protocols = frozenset({RebalanceProtocol.EAGER})
-
-    def user_data(self, topics: frozenset[str]) -> bytes | None:
-        """Return None: the assignor remembers nothing."""
-        return None
-
-    def on_assignment(self, partitions: Sequence[TopicPartition], generation: int) -> None:
-        """Remember nothing."""
 
     def assign(self, topics: TopicRacks, members: Sequence[GroupMember]) -> Assignments:
         """Deal the partitions out; a member that does not want a topic is passed over."""
