@@ -55,6 +55,7 @@ def run(session: Session) -> list[Section]:
             session.say("produce beside a load: done")
     return [
         lake_section("B10 · raw landing, local[2]", rows),
+        lake_section("B10 · files of a landing", _sizes(rows)),
         figures_table("B10 · beside a writer", figures),
     ]
 
@@ -81,6 +82,19 @@ def _landing_rows(lake: Lake) -> list[LakeRow]:
             targets = (*targets, ("≥ 2× stock", STOCK, 2.0))
         rows.append(LakeRow(f"landing, {kind}", "MB/s", size / MB, subjects, targets, rows_filled))
     return rows
+
+
+def _sizes(rows: list[LakeRow]) -> list[LakeRow]:
+    """Return what the files of each landing come to."""
+    return [
+        LakeRow(f"{row.name}: {words}", unit, amount, row.subjects, told=told)
+        for row in rows
+        for words, unit, amount, told in (
+            ("files", "", 1, "files"),
+            ("size of all", "MB", MB, "bytes"),
+            ("size of the largest", "MB", MB, "largest"),
+        )
+    ]
 
 
 def _freshness(lake: Lake) -> list[Figure]:

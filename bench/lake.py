@@ -7,6 +7,7 @@ import json
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from millstream.client.core.admin.topics import NewTopic
 PARTITIONS = 6
 BATCH_BYTES = 64_000
 OURS, FILES, STOCK, BOUND = "Millstream", "Millstream, files", "stock connector", "read.parquet"
+VALUE_ALONE, PREBUILT = "Millstream, columns=value", "batches made beforehand"
 WORKER = Path(__file__).parent / "load" / "spark_worker.py"
 
 
@@ -153,10 +155,13 @@ class Lake:
             options["logDirs"] = str(self.session.stage.directory / "millstream-os" / "data")
         return options
 
-    def filled(self) -> tuple[str, int, int]:
-        """Return the access log's topic, its records and their bytes, filled on first need."""
-        topic = "bench-access-log"
-        wanted = self.session.options.scaled(self.session.options.spark_mb * MB)
+    def filled(self, times: int = 1) -> tuple[str, int, int]:
+        """Return the access log's topic, its records and their bytes, filled on first need.
+
+        ``times`` as large as ``--spark-mb`` says.
+        """
+        topic = f"bench-access-log-{times}"
+        wanted = self.session.options.scaled(times * self.session.options.spark_mb * MB)
         lines = access_log_bytes().splitlines()
         log_bytes = sum(map(len, lines))
         repeats = max(wanted // log_bytes, 1)
@@ -181,24 +186,33 @@ def create(bootstrap: str, topic: str, partitions: int) -> None:
         admin.create_topics([NewTopic(topic, partitions)]).get_all()
 
 
-def fill(bootstrap: str, topic: str, lines: list[bytes], repeats: int) -> None:
-    """Write the lines over and over, in batches that go to the partitions in turn."""
+def fill(
+    bootstrap: str,
+    topic: str,
+    lines: list[bytes],
+    repeats: int,
+    *,
+    partitions: int = PARTITIONS,
+    batch_bytes: int = BATCH_BYTES,
+) -> None:
+    """Write the lines over and over, in batches that go to the partitions in turn.
+
+    With the time of writing: retention takes older records away while a long run goes on.
+    """
+    stamp_ms = int(time.time() * 1000)
     batches: list[list[bytes]] = [[]]
     size = 0
     for line in lines:
-        if size >= BATCH_BYTES:
+        if size >= batch_bytes:
             batches.append([])
             size = 0
         batches[-1].append(line)
         size += len(line)
-    with Producer(bootstrap_servers=bootstrap, acks=1, batch_size=2 * BATCH_BYTES) as producer:
+    with Producer(bootstrap_servers=bootstrap, acks=1, batch_size=2 * batch_bytes) as producer:
         for number in range(repeats):
             sent = [
                 producer.send_values(
-                    values,
-                    topic,
-                    partition=(number + index) % PARTITIONS,
-                    timestamp_ms=1_700_000_000_000,
+                    values, topic, partition=(number + index) % partitions, timestamp_ms=stamp_ms
                 )
                 for index, values in enumerate(batches)
             ]
@@ -242,6 +256,8 @@ class LakeRow:
     targets: tuple[tuple[str, str, float], ...] = ()
     rows: int = 0
     """Rows that an answer has to tell if it tells any."""
+    told: str = ""
+    """What to show of the answers in place of their time, divided by ``amount``."""
 
     def ask(self, subject: Measured) -> Mapping[str, Any]:
         """Return a subject's answer; SparkFailedError when it has not all rows."""
@@ -251,10 +267,13 @@ class LakeRow:
         return answer
 
     def rate(self, subject: str) -> float | None:
-        """Return ``amount`` per second, or seconds where there is no amount."""
+        """Return ``amount`` per second, or seconds where there is no amount, or what is told."""
         for each in self.subjects:
-            if each.subject == subject and each.seconds is not None:
-                return self.amount / each.seconds if self.amount else each.seconds
+            if each.subject != subject or each.seconds is None:
+                continue
+            if self.told:
+                return statistics.median(one[self.told] for one in each.answers) / self.amount
+            return self.amount / each.seconds if self.amount else each.seconds
         return None
 
     def verdicts(self) -> list[tuple[str, bool | None]]:
@@ -306,7 +325,9 @@ def lake_section(title: str, rows: list[LakeRow]) -> Section:
         rates = {subject: row.rate(subject) for subject in subjects}
         costs = {each.subject: each.cpu for each in row.subjects}
         cells = [
-            NOTHING if rate is None else f"{rate:,.2f} ({costs.get(subject) or 0:.1f} s)"
+            NOTHING
+            if rate is None
+            else f"{rate:,.2f}" + ("" if row.told else f" ({costs.get(subject) or 0:.1f} s)")
             for subject, rate in rates.items()
         ]
         table.add_row(row.name, row.unit, *cells, "; ".join(shown) or NOTHING)

@@ -59,6 +59,11 @@ def _session(settings: dict[str, Any]) -> Any:
 
 
 def _frame(spark: Any, request: dict[str, Any]) -> Any:
+    if request["format"] == "prebuilt":
+        sys.path[:0] = [str(Path(__file__).parents[2])]
+        from bench.load.prebuilt_source import PrebuiltDataSource
+
+        spark.dataSource.register(PrebuiltDataSource)
     reader = spark.read.format(request["format"]).options(**request["options"])
     return reader.load(request["path"]) if request.get("path") else reader.load()
 
