@@ -25,6 +25,7 @@ from millstream.client import Admin
 from millstream.client.core.admin.replicas import ElectionType
 from millstream.client.doctor import Severity, diagnose
 from millstream.client.replicas import ClusterView, Replicas, view_cluster
+from millstream.client.throttle import limited_brokers
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
 
@@ -254,9 +255,10 @@ def doctor(
     """
     with open_admin(bootstrap, timeout) as admin:
         view = view_cluster(admin)
+        limited = limited_brokers(admin, view.brokers)
     with open_admin(bootstrap, timeout or _CONTROLLER_TIMEOUT) as admin:
         moves = _moves(admin)
-    findings = diagnose(view, moves)
+    findings = diagnose(view, moves, limited)
     if as_json:
         print_json([{"severity": _SIGNS[e.severity], "sentence": e.sentence} for e in findings])
     else:

@@ -38,10 +38,15 @@ _NO_CONTROLLER: Final = Finding(
 )
 
 
-def diagnose(view: ClusterView, moves: Iterable[TopicPartition] | None = ()) -> list[Finding]:
+def diagnose(
+    view: ClusterView,
+    moves: Iterable[TopicPartition] | None = (),
+    limited: Iterable[int] = (),
+) -> list[Finding]:
     """Return what is wrong, the worst first; nothing when all is well.
 
-    ``moves`` are the partitions on their way, None where no controller says what moves.
+    ``moves`` are the partitions on their way, None where no controller says what moves; ``limited``
+    are the brokers that have rate limits on replication.
     """
     found = [*_brokers_down(view), *_leaderless(view), *_in_sync(view), *_placing(view)]
     if moves is None or view.controller_id not in view.brokers:
@@ -49,6 +54,14 @@ def diagnose(view: ClusterView, moves: Iterable[TopicPartition] | None = ()) -> 
     moving = [str(each) for each in moves or ()]
     if moving:
         found.append(Finding(Severity.NOTE, f"{_names(moving)}: on the way to other brokers."))
+    if held := sorted(limited):
+        found.append(
+            Finding(
+                Severity.NOTE,
+                f"Replication is limited on {_brokers(held)}: replicas may take long to catch up. "
+                "When nothing moves any more, lift it: millstream cluster reassign --verify.",
+            )
+        )
     return sorted(found, key=lambda each: -each.severity)
 
 

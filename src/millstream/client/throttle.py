@@ -103,3 +103,12 @@ def lift_throttle(admin: Admin, brokers: Iterable[int], topics: Iterable[str]) -
     }
     admin.incremental_alter_configs(changes).get_all()
     return bool(changes)
+
+
+def limited_brokers(admin: Admin, brokers: Iterable[int]) -> list[int]:
+    """Return those of the brokers that have a rate limit of their own or share one of all."""
+    wanted = {
+        Resource(ResourceType.BROKER, str(each)): [LEADER_RATE, FOLLOWER_RATE] for each in brokers
+    }
+    found = admin.describe_configs(wanted).get_all()
+    return sorted(int(resource.name) for resource, settings in found.items() if settings)

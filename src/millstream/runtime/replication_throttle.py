@@ -19,7 +19,7 @@ from millstream.config.dynamic import DynamicConfig
 from millstream.config.topic import TopicConfig
 from millstream.model.broker import BrokerId
 from millstream.model.clock import Clock
-from millstream.replication.quota import ReplicationQuota, throttled_partitions
+from millstream.replication.quota import UNLIMITED, ReplicationQuota, throttled_partitions
 
 if TYPE_CHECKING:
     from millstream.runtime.partition import Partition
@@ -46,7 +46,8 @@ class ThrottledSide:
 
     def is_exceeded(self) -> bool:
         """Tell whether replicas that are named have to wait."""
-        return self._quota.is_exceeded(self._limit(), self._clock.monotonic_ms())
+        limit = self._limit()
+        return limit < UNLIMITED and self._quota.is_exceeded(limit, self._clock.monotonic_ms())
 
     def exceeded_for_ms(self) -> float:
         """Return after how long it is worth asking again, in milliseconds."""

@@ -152,6 +152,14 @@ def test_a_reassignment_by_command_is_limited_and_can_be_left_alone(
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "--verify" in errors
+    told = subprocess.run(
+        [sys.executable, "-m", "millstream.cli.main", "cluster", "doctor", "-b", cluster.bootstrap],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Replication is limited on brokers 1 and 3" in told.stdout
     code, moving, _ = done(cluster, "--verify")
     assert code == 1
     assert "by-command-0" in moving

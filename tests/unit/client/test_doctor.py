@@ -109,3 +109,9 @@ def test_a_controller_that_does_not_answer_is_none() -> None:
     findings = diagnose(view(), None)
     assert [each.severity for each in findings] == [Severity.BROKEN]
     assert "no controller" in findings[0].sentence
+
+
+def test_limits_on_replication_are_told() -> None:
+    findings = diagnose(view(), limited=[3, 1])
+    assert [each.severity for each in findings] == [Severity.NOTE]
+    assert "limited on brokers 1 and 3" in findings[0].sentence

@@ -290,6 +290,37 @@ def test_the_copy_is_throttled(site: LogSite, monkeypatch: pytest.MonkeyPatch) -
     assert values(partition) == written
 
 
+def test_a_copy_that_waits_hears_of_another_rate(
+    site: LogSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_mover, "COPY_BYTES", 1000)
+    site.create("t", **SMALL)
+    partition = site.partition()
+    written = fill(partition, 60)
+    site.clock.settle()
+    was = site.directory_of("t")
+    name = "replica.alter.log.dirs.io.max.bytes.per.second"
+    config = DynamicConfig(BrokerConfig({name: "0"}))
+    mover = ReplicaMover(
+        site.clock,
+        site.offload,
+        config,
+        log_manager=site.log_manager,
+        partitions=site.partitions,
+    )
+    mover.move(partition, other(was))
+    for _ in range(100):
+        site.clock.advance(1_000)
+        site.clock.settle()
+    assert site.directory_of("t") == was, "0 lets nothing more through"
+    config.update(of_all_brokers={name: "1000000000"}, of_this_broker={})
+    for _ in range(5):
+        site.clock.advance(1_000)
+        site.clock.settle()
+    assert site.directory_of("t") == other(was)
+    assert values(partition) == written
+
+
 def test_a_move_can_be_turned_to_another_directory_and_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
