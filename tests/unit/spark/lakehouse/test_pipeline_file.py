@@ -9,6 +9,7 @@ import pytest
 from millstream.model.errors import ConfigError
 from millstream.spark.lakehouse.pipeline_file import read_pipeline
 
+EXAMPLE = Path(__file__).parents[4] / "examples" / "pipeline.toml"
 WHOLE = """
 [source]
 "kafka.bootstrap.servers" = "h:9092"
@@ -86,3 +87,7 @@ def test_every_key(tmp_path: Path) -> None:
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         read_pipeline(written(tmp_path, text))
+
+
+def test_the_example() -> None:
+    assert list(read_pipeline(EXAMPLE)) == ["access", "orders", "archive"]
