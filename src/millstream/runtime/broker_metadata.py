@@ -129,9 +129,9 @@ class BrokerMetadata:
             return None
         self.cache.remove(name)
         self._known.overrides.pop(name, None)
-        if topic_id in self._known.shown:
-            self._known.shown.discard(topic_id)
-            assert self.listener is not None
+        self._known.shown.discard(topic_id)
+        if self.listener is not None:
+            # Shown or not: a log of it may have been found at the start.
             self.listener.topic_deleted(known)
         return known
 

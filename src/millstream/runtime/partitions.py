@@ -267,14 +267,18 @@ class Partitions:
         self.by_id.pop(image.topic_id, None)
         gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         now_ms = self._clock.now_ms()
-        for index in range(len(slots)):
+        for index in range(max(len(slots), len(image.partitions))):
             topic_partition = TopicPartition(image.name, index)
             self._offline.discard(topic_partition)
             self._states.pop(topic_partition, None)
             partition = self._hosted.get(topic_partition)
-            if partition is None:
+            if partition is not None:
+                self._drop(partition, gone)
+            # A log that was found at the start may not have been opened yet: it goes all the same,
+            # or the next topic of this name could not be kept here.
+            kept = self._log_manager.get(topic_partition)
+            if kept is None or kept.topic_id not in (None, image.topic_id):
                 continue
-            self._drop(partition, gone)
             try:
                 self._log_manager.delete(topic_partition, now_ms=now_ms)
             except StorageError as error:

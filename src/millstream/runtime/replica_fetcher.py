@@ -68,6 +68,9 @@ PATIENCE_MS: Final = 20.0
 """How long partitions that come new wait for the answer to a fetch that does not name them, from
 the last one that came: many come together, and a fetch for many takes a while."""
 
+FLUSH_WAIT_MS: Final = 5
+"""The longest poll for some partitions while others wait for their flush."""
+
 
 class FollowerRole:
     """One partition that follows."""
@@ -350,6 +353,15 @@ class ReplicaFetcher:
             delay_ms = max(1.0, min(pauses) - now_ms)
             self._timer = self._context.clock.call_later(delay_ms, self.pump)
 
+    def _longest_wait_ms(self) -> int:
+        """Return how long the leader may keep a fetch waiting for records: not long while another
+        partition waits for its flush, or that one is asked for after the long poll alone.
+        """
+        longest_ms = self._context.config.current.replica_fetch_wait_max_ms
+        if any(self._followed[key].waits_for_flush for key in self._changed):
+            return min(FLUSH_WAIT_MS, longest_ms)
+        return longest_ms
+
     def _request(self, fetch: SessionFetch) -> FetchRequest:
         config = self._context.config.current
         topics: dict[TopicId, list[FetchPartition]] = {}
@@ -371,7 +383,7 @@ class ReplicaFetcher:
             replica_state=ReplicaState(
                 replica_id=self._context.broker_id, replica_epoch=self._context.broker_epoch
             ),
-            max_wait_ms=config.replica_fetch_wait_max_ms,
+            max_wait_ms=self._longest_wait_ms(),
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
             session_id=fetch.session_id,

@@ -176,3 +176,13 @@ def test_it_is_told_who_lives_only_where_that_changes() -> None:
     assert told == []
     ear.push(topic(FIRST), brokers=[NODE, replace(NODE, broker_id=BrokerId(7))])
     assert told == [(NODE.broker_id, BrokerId(7))]
+
+
+def test_a_topic_read_at_the_start_and_deleted_since_is_deleted_here() -> None:
+    """Its log may have been found at the start, though nobody has spoken of it since."""
+    ear = Ear()
+    listener, ear.metadata.listener = ear.metadata.listener, None
+    ear.metadata.show(TopicState("read", ANOTHER, (FIRST,), {}))
+    ear.metadata.listener = listener
+    ear.push(all_topic_ids=[TOPIC])
+    assert ear.heard.deleted == ["read"]

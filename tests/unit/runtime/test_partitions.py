@@ -215,3 +215,16 @@ def test_a_stop_answers_everybody_who_waits(site: LogSite) -> None:
         write(partition, outcomes)
     site.partitions.stop()
     assert outcomes == ["NOT_LEADER_OR_FOLLOWER"] * 2
+
+
+def test_a_log_that_is_not_open_yet_goes_with_its_topic(site: LogSite) -> None:
+    """It was found at the start; the next topic of its name has to find room."""
+    site.create("t")
+    append(site.partition("t"), b"old")
+    image = site.metadata.topic("t")
+    assert image is not None
+    site.metadata.remove("t")
+    site.restart()
+    site.partitions.topic_deleted(image)
+    site.create("t", topic_id=b"another life....")
+    assert site.partition("t").log.log_end_offset == 0
