@@ -220,9 +220,13 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--engine", choices=("spark", "local"), default="spark")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         chaos = Chaos(Path(directory), chosen.kind, chosen.records, chosen.kills, chosen.seed)
+        chaos.engine = chosen.engine
+        if chosen.engine == "local":
+            chaos.victims = ("driver", "broker")  # it has no workers
         started = time.monotonic()
         try:
             chaos.run()
