@@ -4,9 +4,8 @@
 has the same for asyncio. Both drive one core (`core/`), which knows no socket, clock or thread.
 Names load when they are first used.
 
-Beside them stands a plain blocking client without a thread, used by one thread at a time: Spark's
-executors and some tools ask one request after the other through `cluster.Cluster`. It shares the
-sans-IO side of a connection (`conversation`), values and settings' addresses with the others.
+Beside them stands `cluster.Cluster` with its `fetch.Fetcher`: how Spark's executors read, and
+nothing else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One TCP connection to a broker, blocking, with a deadline on every wait."""
+"""One TCP connection of a :class:`Cluster`, blocking, with a deadline on every wait."""
 
 from __future__ import annotations
 
@@ -53,10 +53,6 @@ class Connection:
     def version_for(self, request: type[Request], highest: int | None = None) -> int:
         """See :meth:`Conversation.version_for`."""
         return self._conversation.version_for(request, highest)
-
-    def serves(self, request: type[Request]) -> bool:
-        """True when the broker advertises the API of ``request``."""
-        return self._conversation.serves(request)
 
     def call(
         self,

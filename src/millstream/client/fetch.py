@@ -7,7 +7,6 @@ Whoever wants the broker to work while it decodes calls ``request`` before it lo
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Final
 
 from millstream.client.cluster import Cluster
 from millstream.client.connection import Connection
+from millstream.client.core.consumer.fetched import end_of_batches
 from millstream.client.errors import (
     TRANSIENT,
     ConnectionFailedError,
@@ -32,14 +32,12 @@ from millstream.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from millstream.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, Batch, iter_batches
-from millstream.records.control import ControlType, parse_marker
+from millstream.records.batch import Batch, iter_batches
+from millstream.records.isolation import CommittedOnly
 
 _LAST_VERSION_WITH_NAMES: Final = 12
 _NO_SESSION_EPOCH: Final = -1
 _ANSWER_SLACK_MS: Final = 10_000
-_PLACE: Final = struct.Struct(">qi11xi")
-"""Base offset, batch length and last offset delta of a batch's header."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +72,9 @@ class Fetched:
 
     def batches(self) -> Iterator[Batch]:
         """Yield the data batches: markers and what read_committed must not see are left out."""
-        return data_batches(iter_batches(self.data), self.aborted_transactions)
+        aborted = self.aborted_transactions
+        keep = CommittedOnly((each.producer_id, each.first_offset) for each in aborted)
+        return filter(keep, iter_batches(self.data))
 
 
 class Fetcher:
@@ -225,8 +225,8 @@ class Fetcher:
 
 def _read_partition(place: TopicPartition, row: PartitionData, fetch_offset: Offset) -> Fetched:
     data = row.records if isinstance(row.records, memoryview) else memoryview(b"")
-    next_offset = end_of_batches(data)
-    if next_offset is None and len(data):
+    end = end_of_batches(data)
+    if end is None and len(data):
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"the batch at offset {fetch_offset} of {place} does not fit into one answer",
@@ -235,46 +235,9 @@ def _read_partition(place: TopicPartition, row: PartitionData, fetch_offset: Off
         topic_partition=place,
         data=data,
         fetch_offset=fetch_offset,
-        next_offset=fetch_offset if next_offset is None else next_offset,
+        next_offset=fetch_offset if end is None else end[0],
         high_watermark=row.high_watermark,
         last_stable_offset=row.last_stable_offset,
         log_start_offset=row.log_start_offset,
         aborted_transactions=row.aborted_transactions or (),
     )
-
-
-def end_of_batches(data: memoryview) -> Offset | None:
-    """Return the offset after the last whole batch in ``data``, None when there is none."""
-    position = 0
-    end = len(data)
-    next_offset = None
-    while end - position >= HEADER_SIZE:
-        base_offset, length, last_offset_delta = _PLACE.unpack_from(data, position)
-        size = length + LENGTH_OVERHEAD
-        if size < HEADER_SIZE or position + size > end:
-            break
-        next_offset = base_offset + last_offset_delta + 1
-        position += size
-    return next_offset
-
-
-def data_batches(
-    batches: Iterable[Batch], aborted_transactions: Sequence[AbortedTransaction]
-) -> Iterator[Batch]:
-    """Yield the batches that hold data and belong to no aborted transaction.
-
-    ``aborted_transactions`` is empty unless the fetch asked for read_committed. A producer's
-    batches are left out from the first offset of its aborted transaction to its marker (Kafka:
-    ``CompletedFetch.nextFetchedRecord``).
-    """
-    waiting = sorted(aborted_transactions, key=lambda each: each.first_offset, reverse=True)
-    aborted: set[int] = set()
-    for batch in batches:
-        while waiting and waiting[-1].first_offset <= batch.last_offset:
-            aborted.add(waiting.pop().producer_id)
-        if batch.is_control:
-            marker = parse_marker(batch) if batch.producer_id in aborted else None
-            if marker is not None and marker.control_type is ControlType.ABORT:
-                aborted.discard(batch.producer_id)
-        elif not (batch.is_transactional and batch.producer_id in aborted):
-            yield batch

@@ -18,11 +18,9 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from millstream.client.cluster import Cluster
-from millstream.client.errors import ClientError
-from millstream.client.groups import commit_offsets
-from millstream.model.errors import KafkaError
+from millstream.client import Admin
 from millstream.spark.stream_offsets import Positions, StreamOffset, is_ours
+from millstream.spark.topics import commit_positions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,11 +67,8 @@ class GroupOffsets(StreamingQueryListener):
             positions = _positions(source.endOffset)
             if not positions:
                 continue
-            try:
-                with Cluster.at(self._bootstrap_servers) as cluster:
-                    commit_offsets(cluster, self._group, positions)
-            except (ClientError, KafkaError) as error:
-                log.warning("the offsets of group %s were not committed: %s", self._group, error)
+            with Admin(bootstrap_servers=self._bootstrap_servers) as admin:
+                commit_positions(admin, self._group, positions)
 
 
 def _positions(end_offset: str | None) -> Positions:

@@ -10,13 +10,14 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Protocol, TypeVar
 
-from millstream.client.cluster import Cluster, partitions_of
+from millstream.client import Admin
+from millstream.client.cluster import Cluster
 from millstream.client.errors import ClientError, UnsupportedVersionError
-from millstream.client.groups import commit_offsets
-from millstream.client.log_dirs import describe_log_dirs
-from millstream.client.offsets import EARLIEST, LATEST, end_offsets, find_offsets
+from millstream.client.metadata import Topic
+from millstream.client.offsets import EARLIEST, LATEST, end_offsets
 from millstream.client.settings import ClientSettings, parse_bootstrap_servers
 from millstream.model.errors import ConfigError, ErrorCode, KafkaError
 from millstream.model.offsets import Offset
@@ -79,7 +80,7 @@ class Topics(Protocol):
 def open_topics(options: SourceOptions) -> Topics:
     """Return the brokers of ``kafka.bootstrap.servers``, or, without that, the log directories."""
     if options.kafka.bootstrap_servers:
-        return ClusterTopics(connect(options.kafka))
+        return ClusterTopics(options.kafka)
     from millstream.spark.log_files.topics import FileTopics
 
     return FileTopics(options.log_dirs)
@@ -101,10 +102,12 @@ def connect(settings: KafkaSettings) -> Cluster:
 
 
 class ClusterTopics:
-    """The brokers answer."""
+    """The brokers answer; an administrator, made on demand, asks what is no part of reading."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._cluster = connect(settings)
+        self._admin: Admin | None = None
 
     def __enter__(self) -> ClusterTopics:
         return self
@@ -115,6 +118,17 @@ class ClusterTopics:
     def close(self) -> None:
         """See :class:`Topics`."""
         self._cluster.close()
+        if self._admin is not None:
+            self._admin.close()
+
+    def _administrator(self) -> Admin:
+        if self._admin is None:
+            self._admin = Admin(
+                bootstrap_servers=self._settings.bootstrap_servers,
+                client_id=self._settings.client_id,
+                default_api_timeout_ms=self._settings.request_timeout_ms,
+            )
+        return self._admin
 
     def forget(self) -> None:
         """See :class:`Topics`."""
@@ -129,7 +143,7 @@ class ClusterTopics:
                     _existing("assign", partial(cluster.partition, place))
                 return list(subscription.partitions)
             case Subscribe():
-                return partitions_of(
+                return _partitions_of(
                     [
                         _existing("subscribe", partial(cluster.topic, name))
                         for name in subscription.topics
@@ -142,7 +156,7 @@ class ClusterTopics:
                     for topic in cluster.metadata().topics.values()
                     if not topic.is_internal and pattern.fullmatch(topic.name)
                 )
-                return partitions_of([cluster.topic(name) for name in names])
+                return _partitions_of([cluster.topic(name) for name in names])
 
     def earliest(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
         """See :class:`Topics`."""
@@ -158,7 +172,7 @@ class ClusterTopics:
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, Offset | None]:
         """See :class:`Topics`."""
-        found = find_offsets(self._cluster, timestamps)
+        found = self._administrator().list_offsets(timestamps).get_all()
         return {place: None if each is None else each.offset for place, each in found.items()}
 
     def ids(self, names: Iterable[str]) -> dict[str, TopicId]:
@@ -169,24 +183,32 @@ class ClusterTopics:
     def sizes(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """See :class:`Topics`."""
         try:
-            replicas = describe_log_dirs(self._cluster)
+            brokers = self._administrator().describe_log_dirs(places=places).get_all()
         except (KafkaError, UnsupportedVersionError, ClientError) as error:
             log.warning("no broker tells the sizes of logs: %s", error)
             return {}
-        wanted = set(places)
         sizes: dict[TopicPartition, int] = {}
-        for each in replicas:
-            place = each.topic_partition
-            if place in wanted:
-                sizes[place] = max(sizes.get(place, 0), each.size_bytes)
+        for directory in chain.from_iterable(brokers.values()):
+            for place, replica in directory.replicas.items():
+                if not replica.is_future:
+                    sizes[place] = max(sizes.get(place, 0), replica.size_bytes)
         return sizes
 
     def commit(self, group: str, positions: Mapping[TopicPartition, Offset]) -> None:
         """See :class:`Topics`."""
-        try:
-            commit_offsets(self._cluster, group, positions)
-        except (ClientError, KafkaError) as error:
-            log.warning("the offsets of group %s were not committed: %s", group, error)
+        commit_positions(self._administrator(), group, positions)
+
+
+def commit_positions(admin: Admin, group: str, positions: Mapping[TopicPartition, Offset]) -> None:
+    """Set a group's offsets; what goes wrong is logged and nothing more."""
+    try:
+        admin.alter_group_offsets(group, positions).get_all()
+    except (ClientError, KafkaError) as error:
+        log.warning("the offsets of group %s were not committed: %s", group, error)
+
+
+def _partitions_of(topics: Iterable[Topic]) -> list[TopicPartition]:
+    return [each.topic_partition for topic in topics for each in topic.partitions]
 
 
 def _existing(option: str, find: Callable[[], T]) -> T:

@@ -12,12 +12,10 @@ import pytest
 from tests.cluster_processes import ClusterProcesses
 from tests.interop.java.conftest import KafkaTools
 
-from millstream.client import Producer
-from millstream.client.cluster import Cluster
-from millstream.client.configs import Resource, ResourceType, describe_configs
-from millstream.client.replicas import list_moves
+from millstream.client import Admin, Producer
+from millstream.client.core.admin.configs import Resource, ResourceType
+from millstream.client.core.admin.topics import NewTopic
 from millstream.client.throttle import FOLLOWER_RATE, LEADER_RATE
-from millstream.client.topics import NewTopic, create_topics
 
 pytestmark = [
     pytest.mark.interop,
@@ -38,9 +36,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
 
 
 def fill(cluster: ClusterProcesses, topic: str, replicas: list[int]) -> None:
-    with Cluster.at(cluster.bootstrap) as client:
-        new = NewTopic(topic, assignments={0: replicas})
-        assert create_topics(client, [new]) == {topic: None}
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, assignments={0: replicas})]).get_all()
     with Producer(bootstrap_servers=cluster.bootstrap, linger_ms=5) as producer:
         for future in [producer.send(topic, RECORD) for _ in range(RECORDS)]:
             future.result(60)
@@ -54,10 +51,10 @@ def plan(directory: Path, topic: str, replicas: list[int]) -> str:
 
 
 def rates(cluster: ClusterProcesses, broker: int) -> dict[str, str | None]:
-    with Cluster.at(cluster.bootstrap) as client:
-        resource = Resource(ResourceType.BROKER, str(broker))
-        found = describe_configs(client, resource, [LEADER_RATE, FOLLOWER_RATE])
-        return {each.name: each.value for each in found}
+    resource = Resource(ResourceType.BROKER, str(broker))
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+        found = admin.describe_configs({resource: [LEADER_RATE, FOLLOWER_RATE]})[resource].get()
+    return {each.name: each.value for each in found}
 
 
 def test_kafka_configs_sets_the_rates_of_a_broker(
@@ -102,8 +99,8 @@ def test_kafka_reassign_partitions_with_a_throttle(
     assert rates(cluster, 2) != {}
     more = ("--additional", "--throttle", "900000000")
     tools.run(*command, "--reassignment-json-file", there, "--execute", *more)
-    with Cluster.at(cluster.bootstrap) as client:
-        cluster.until(lambda: not list_moves(client), "the end of the move")
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+        cluster.until(lambda: not admin.list_partition_reassignments(), "the end of the move")
     verified = tools.run(*command, "--reassignment-json-file", there, "--verify")
     assert "Reassignment of partition limited-0 is completed" in verified
     assert "Clearing topic-level throttles on topic limited" in verified

@@ -4,7 +4,7 @@ requests in the same order have the same answers, codes and words, but for ``ALL
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -15,9 +15,10 @@ from bench.peers.trio import Trio, addresses, kafka_trio, millstream_trio
 from tests.interop.kafka_cluster import SMALL_JVM
 from tests.waiting import wait_until
 
-from millstream.client import Producer
+from millstream.client import Admin, Producer
 from millstream.client.cluster import Cluster
-from millstream.client.configs import Resource, ResourceType, alter_configs
+from millstream.client.core.admin.configs import Change, Operation, Resource, ResourceType
+from millstream.client.core.admin.topics import NewTopic
 from millstream.client.errors import ClientError
 from millstream.client.throttle import (
     FOLLOWER_RATE,
@@ -25,7 +26,6 @@ from millstream.client.throttle import (
     LEADER_RATE,
     LEADER_REPLICAS,
 )
-from millstream.client.topics import NewTopic, create_topics
 from millstream.model.errors import KafkaError
 from millstream.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -73,9 +73,8 @@ class Asker:
         return Cluster.at(self.bootstrap)
 
     def create(self, topic: str, replicas: list[int]) -> None:
-        with self.client() as client:
-            new = NewTopic(topic, assignments={0: replicas})
-            assert create_topics(client, [new]) == {topic: None}
+        with Admin(bootstrap_servers=self.bootstrap) as admin:
+            admin.create_topics([NewTopic(topic, assignments={0: replicas})]).get_all()
         self.until(lambda: self.isr(topic) == set(replicas))
 
     def move(
@@ -165,14 +164,20 @@ class Asker:
         """Hold back all replication of a topic, or let it go."""
         replicas = {LEADER_REPLICAS: "*", FOLLOWER_REPLICAS: "*"}
         rates = {LEADER_RATE: str(rate), FOLLOWER_RATE: str(rate)}
-        with self.client() as client:
-            alter_configs(client, Resource(ResourceType.TOPIC, topic), values=replicas)
-            for broker in (1, 2, 3):
-                resource = Resource(ResourceType.BROKER, str(broker))
-                if rate is None:
-                    alter_configs(client, resource, delete=list(rates))
-                else:
-                    alter_configs(client, resource, values=rates)
+        changes = {Resource(ResourceType.TOPIC, topic): _set(replicas)}
+        for broker in (1, 2, 3):
+            resource = Resource(ResourceType.BROKER, str(broker))
+            changes[resource] = _unset(rates) if rate is None else _set(rates)
+        with Admin(bootstrap_servers=self.bootstrap) as admin:
+            admin.incremental_alter_configs(changes).get_all()
+
+
+def _set(values: dict[str, str]) -> list[Change]:
+    return [Change(name, value) for name, value in values.items()]
+
+
+def _unset(names: Iterable[str]) -> list[Change]:
+    return [Change(name, operation=Operation.DELETE) for name in names]
 
 
 def wrong_moves(asker: Asker) -> None:

@@ -12,14 +12,12 @@ from millstream.client.cluster import Cluster
 from millstream.client.errors import ConnectionFailedError, TimedOutError, UnsupportedVersionError
 from millstream.client.fetch import Fetcher, FetchSettings
 from millstream.client.offsets import EARLIEST, LATEST, end_offsets
-from millstream.client.produce import BatchSender, Sent
 from millstream.client.settings import ClientSettings, parse_bootstrap_servers
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
 from millstream.protocol.message import Request, Response
 from millstream.protocol.messages.fetch import FetchRequest
 from millstream.protocol.messages.metadata import MetadataRequest
-from millstream.protocol.messages.produce import ProduceRequest
 from millstream.records.builder import BatchOptions
 from millstream.records.record import read_records
 from millstream.records.rows import encode_rows
@@ -58,16 +56,10 @@ def times(count: int, kind: type[Request], answer: Response | None) -> Intercept
     return intercept
 
 
-def send(sender: BatchSender, *lines: bytes) -> Sent:
-    identity = sender.identity(PLACE, len(lines))
-    options = BatchOptions(
-        producer_id=identity.producer_id,
-        producer_epoch=identity.producer_epoch,
-        base_sequence=identity.base_sequence,
-    )
-    return sender.send(
-        PLACE, bytes(encode_rows([0] * len(lines), None, lines, options=options)), len(lines)
-    )
+def fill(broker: ScriptedBroker, count: int) -> None:
+    """Append one batch for each of the first numbers."""
+    for number in range(count):
+        broker.append(bytes(encode_rows([0], None, [b"%d" % number], options=BatchOptions())))
 
 
 def read_all(cluster: Cluster, count: int, **settings: int) -> list[bytes | None]:
@@ -141,93 +133,18 @@ def test_an_api_that_the_broker_lacks(broker: ScriptedBroker) -> None:
         end_offsets(cluster, [PLACE], which=LATEST)
 
 
-def test_what_is_sent_is_read_back(broker: ScriptedBroker) -> None:
+def test_what_lies_there_is_read(broker: ScriptedBroker) -> None:
     with cluster_of(broker.bootstrap) as cluster:
-        sender = BatchSender(cluster)
-        sent = [send(sender, b"%d" % number) for number in range(20)]
-        sender.flush()
-        sender.close()
-        assert [each.offset for each in sent] == list(range(20))
+        fill(broker, 20)
         assert read_all(cluster, 20) == [b"%d" % number for number in range(20)]
         assert read_all(cluster, 20, max_partition_bytes=1) == read_all(cluster, 20)
         assert end_offsets(cluster, [PLACE], which=LATEST) == {PLACE: 20}
         assert end_offsets(cluster, [PLACE], which=EARLIEST) == {PLACE: 0}
 
 
-def test_batches_of_one_producer_carry_one_sequence_after_the_other(broker: ScriptedBroker) -> None:
-    with cluster_of(broker.bootstrap) as cluster:
-        sender = BatchSender(cluster)
-        assert sender.identity(PLACE, 10) == (77, 0, 0)
-        assert sender.identity(PLACE, 5) == (77, 0, 10)
-        assert sender.identity(TopicPartition(TOPIC, 1), 5) == (77, 0, 0)
-        assert sender.identity(PLACE, 5) == (77, 0, 15)
-
-
-@pytest.mark.parametrize("failing", [1, 2, 7])
-def test_batches_are_sent_again_after_a_cut_and_written_once(
-    broker: ScriptedBroker, failing: int
-) -> None:
-    """The answer is lost after the append: the broker has the batch, the client cannot know."""
-    left = failing
-
-    def append_and_cut(request: Request) -> None:
-        nonlocal left
-        if isinstance(request, ProduceRequest) and left:
-            left -= 1
-            records = request.topic_data[0].partition_data[0].records
-            assert records is not None
-            broker.append(bytes(records))
-            raise CutConnectionError
-
-    broker.intercept.append(append_and_cut)
-    acknowledged: list[Sent] = []
-    with cluster_of(broker.bootstrap) as cluster:
-        sender = BatchSender(cluster, on_acknowledged=acknowledged.append)
-        for number in range(12):
-            send(sender, b"%d" % number)
-        sender.flush()
-        sender.close()
-        assert [each.offset for each in acknowledged] == list(range(12))
-        assert read_all(cluster, 12) == [b"%d" % number for number in range(12)]
-
-
-def test_another_leader_is_looked_for(broker: ScriptedBroker) -> None:
-    broker.intercept.append(times(3, ProduceRequest, broker.produced(6)))
-    with cluster_of(broker.bootstrap) as cluster:
-        sender = BatchSender(cluster)
-        for number in range(8):
-            send(sender, b"%d" % number)
-        sender.flush()
-        sender.close()
-        assert read_all(cluster, 8) == [b"%d" % number for number in range(8)]
-
-
-def test_a_refusal_that_does_not_pass_is_raised(broker: ScriptedBroker) -> None:
-    broker.intercept.append(times(1, ProduceRequest, broker.produced(10)))
-    with cluster_of(broker.bootstrap) as cluster:
-        sender = BatchSender(cluster)
-        send(sender, b"too large")
-        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
-            sender.flush()
-
-
-def test_without_idempotence_nothing_is_sent_twice(broker: ScriptedBroker) -> None:
-    broker.intercept.append(times(1, ProduceRequest, None))
-    with cluster_of(broker.bootstrap) as cluster:
-        sender = BatchSender(cluster, acks=1)
-        assert sender.identity(PLACE, 1) == (-1, -1, -1)
-        send(sender, b"once")
-        with pytest.raises(ConnectionFailedError):
-            sender.flush()
-
-
 def test_a_fetch_goes_on_after_cuts_and_changes_of_leader(broker: ScriptedBroker) -> None:
     with cluster_of(broker.bootstrap) as cluster:
-        sender = BatchSender(cluster)
-        for number in range(6):
-            send(sender, b"%d" % number)
-        sender.flush()
-        sender.close()
+        fill(broker, 6)
         broker.intercept.append(times(2, FetchRequest, None))
         broker.intercept.append(times(2, FetchRequest, broker.fetched(6)))
         assert read_all(cluster, 6, max_partition_bytes=1) == [b"%d" % n for n in range(6)]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from millstream.client.fetch import data_batches, end_of_batches
+from millstream.client.core.consumer.fetched import end_of_batches
+from millstream.client.fetch import Fetched
+from millstream.model.topic import TopicPartition
 from millstream.protocol.messages.fetch import AbortedTransaction
-from millstream.records.batch import iter_batches
 from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.records.control import ControlType, EndTransactionMarker, build_marker_batch
 
@@ -35,13 +36,23 @@ def marker(offset: int, producer_id: int, kind: ControlType) -> bytes:
 
 def visible(log: bytes, aborted: list[tuple[int, int]]) -> list[int]:
     transactions = [AbortedTransaction(producer_id=p, first_offset=o) for p, o in aborted]
-    return [batch.base_offset for batch in data_batches(iter_batches(log), transactions)]
+    fetched = Fetched(
+        topic_partition=TopicPartition("t", 0),
+        data=memoryview(log),
+        fetch_offset=0,
+        next_offset=0,
+        high_watermark=0,
+        last_stable_offset=0,
+        log_start_offset=0,
+        aborted_transactions=transactions,
+    )
+    return [batch.base_offset for batch in fetched.batches()]
 
 
 def test_the_end_of_whole_batches() -> None:
     log = data(5) + data(7)
-    assert end_of_batches(memoryview(log)) == 9
-    assert end_of_batches(memoryview(log[:-1])) == 7
+    assert end_of_batches(memoryview(log)) == (9, -1)
+    assert end_of_batches(memoryview(log[:-1])) == (7, -1)
     assert end_of_batches(memoryview(log[:60])) is None
     assert end_of_batches(memoryview(b"")) is None
 

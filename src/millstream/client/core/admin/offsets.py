@@ -24,7 +24,8 @@ EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 """Asked instead of a timestamp: the record with the largest one (KIP-734)."""
 
-_CONSUMER: Final = -1
+CONSUMER_ID: Final = -1
+"""The ``replica_id`` of whoever is no broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,9 @@ class Offsets(Routing):
             for leader, places in leaders.items():
                 wanted = {place: timestamps[place] for place in places}
                 request = ListOffsetsRequest(
-                    replica_id=_CONSUMER,
+                    replica_id=CONSUMER_ID,
                     isolation_level=int(read_committed),
-                    topics=_rows(wanted),
+                    topics=list_offsets_topics(wanted),
                     timeout_ms=self.timeout_ms,
                 )
                 response = await self.network.call(leader, request, ListOffsetsResponse)
@@ -69,7 +70,8 @@ class Offsets(Routing):
         return await self.each(timestamps, ask)
 
 
-def _rows(wanted: Mapping[TopicPartition, int]) -> list[ListOffsetsTopic]:
+def list_offsets_topics(wanted: Mapping[TopicPartition, int]) -> list[ListOffsetsTopic]:
+    """Return what to ask for as a request carries it."""
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for place, timestamp in wanted.items():
         topics.setdefault(place.topic, []).append(
