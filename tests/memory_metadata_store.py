@@ -98,6 +98,9 @@ class MemoryMetadataStore:
     def get(self, path: str) -> Deferred[Node]:
         return self._answer(path, lambda: self._tree.get(path))
 
+    def get_all(self, paths: Sequence[str]) -> Deferred[Mapping[str, Node]]:
+        return self._answer("", lambda: self._tree.present(paths))
+
     def children(self, path: str) -> Deferred[tuple[str, ...]]:
         return self._answer(path, lambda: self._tree.children(path))
 

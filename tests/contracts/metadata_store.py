@@ -52,6 +52,18 @@ class MetadataStoreContract:
                 self.wait(call)
             assert raised.value.path == "/a"
 
+    def test_many_nodes_are_read_and_the_absent_left_out(self, open_store: OpenStore) -> None:
+        store = open_store()
+        names = [f"/a{number}" for number in range(1_200)]
+        self.wait(store.multi([Create(name, name.encode()) for name in names]))
+        self.wait(store.multi([SetData("/a7", b"")]))
+        found = self.wait(store.get_all(["/none", *names, "/a1/none"]))
+        assert list(found) == names
+        assert found["/a7"] == self.wait(store.get("/a7"))
+        assert found["/a7"].version == 1
+        assert found["/a1199"].data == b"/a1199"
+        assert self.wait(store.get_all([])) == {}
+
     def test_a_set_raises_the_version_and_keeps_the_creation_id(
         self, open_store: OpenStore
     ) -> None:

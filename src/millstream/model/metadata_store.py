@@ -148,6 +148,12 @@ class MetadataStore(Protocol):
     def get(self, path: str) -> Deferred[Node]:
         """Read a node; NoNodeError when it is absent."""
 
+    def get_all(self, paths: Sequence[str]) -> Deferred[Mapping[str, Node]]:
+        """Read nodes, by path; those that are absent are left out.
+
+        Nodes that change meanwhile can be of different moments, as with :meth:`tree`.
+        """
+
     def children(self, path: str) -> Deferred[tuple[str, ...]]:
         """Return the names (not paths) of a node's children, sorted; NoNodeError when the node is
         absent.

@@ -49,14 +49,9 @@ async def read_cluster(store: MetadataStore) -> dict[str, Node]:
 
 
 async def read_nodes(store: MetadataStore, wanted: Iterable[str]) -> Mapping[str, Node]:
-    """Return those of some nodes that are there; all are asked for at once."""
-    found = {}
-    for path, reading in [(path, store.get(path)) for path in wanted]:
-        try:
-            found[path] = await reading
-        except NoNodeError:
-            continue
-    return found
+    """Return those of some nodes that are there."""
+    paths_wanted = list(wanted)
+    return await store.get_all(paths_wanted) if paths_wanted else {}
 
 
 async def prepare_store(store: MetadataStore, cluster_id: str) -> str:

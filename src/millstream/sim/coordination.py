@@ -154,6 +154,11 @@ class SimMetadataStore:
         """Read a node."""
         return self._ask(lambda tree: tree.get(path))
 
+    def get_all(self, paths: Sequence[str]) -> Deferred[Mapping[str, Node]]:
+        """Read nodes; those that are absent are left out."""
+        wanted = tuple(paths)
+        return self._ask(lambda tree: tree.present(wanted))
+
     def children(self, path: str) -> Deferred[tuple[str, ...]]:
         """Return the names of a node's children."""
         return self._ask(lambda tree: tree.children(path))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from millstream.model.metadata_store import (
@@ -74,6 +74,10 @@ class MetadataTree:
         if node is None:
             raise NoNodeError(path)
         return node
+
+    def present(self, paths: Iterable[str]) -> dict[str, Node]:
+        """Return those of some nodes that are there, by path."""
+        return {path: self.nodes[path] for path in paths if path in self.nodes}
 
     def children(self, path: str) -> tuple[str, ...]:
         """Return the names of a node's children, sorted."""

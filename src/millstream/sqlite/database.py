@@ -14,8 +14,8 @@ use the directory.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -97,6 +97,14 @@ class Database:
         if row is None:
             raise NoNodeError(path)
         return _node(row)
+
+    def present(self, paths: Iterable[str]) -> dict[str, Node]:
+        """Return those of some nodes that are there, by path."""
+        found = {}
+        for path in paths:
+            with suppress(NoNodeError):
+                found[path] = self.get(path)
+        return found
 
     def children(self, path: str) -> tuple[str, ...]:
         """Return the names of a node's children, sorted; NoNodeError when the node is absent."""

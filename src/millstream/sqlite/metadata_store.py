@@ -70,6 +70,11 @@ class SqliteMetadataStore:
         """Read a node; NoNodeError when it is absent."""
         return self._run(lambda database: database.get(path))
 
+    def get_all(self, paths: Sequence[str]) -> Deferred[Mapping[str, Node]]:
+        """Read nodes; those that are absent are left out."""
+        wanted = tuple(paths)
+        return self._run(lambda database: database.present(wanted))
+
     def children(self, path: str) -> Deferred[tuple[str, ...]]:
         """Return the names of a node's children, sorted; NoNodeError when the node is absent."""
         return self._run(lambda database: database.children(path))

@@ -48,7 +48,13 @@ from millstream.model.metadata_store import (
     SetData,
 )
 from millstream.zookeeper.connect_string import ConnectString
-from millstream.zookeeper.kazoo_internals import Multi, dispose, open_no_more_sessions, submit
+from millstream.zookeeper.kazoo_internals import (
+    Multi,
+    MultiRead,
+    dispose,
+    open_no_more_sessions,
+    submit,
+)
 from millstream.zookeeper.session import SessionLease
 
 log = logging.getLogger(__name__)
@@ -71,6 +77,11 @@ _RECONNECT: Final[Mapping[str, float]] = {
     "max_delay": 1.0,
 }
 
+
+class UnsupportedError(MetadataStoreError):
+    """The server does not know the kind of request."""
+
+
 _UNKNOWN_OUTCOME: Final = (
     kazoo_errors.ConnectionLoss,
     kazoo_errors.ConnectionClosedError,
@@ -82,6 +93,7 @@ _ERRORS: Final = {
     kazoo_errors.BadVersionError: BadVersionError,
     kazoo_errors.NotEmptyError: NotEmptyError,
     kazoo_errors.SessionExpiredError: SessionExpiredError,
+    kazoo_errors.UnimplementedError: UnsupportedError,
 }
 
 
@@ -265,6 +277,20 @@ class ZooKeeperClient:
     def get(self, path: str) -> Deferred[Node]:
         """Read a node; NoNodeError when it is absent."""
         return self._request(path, lambda kazoo: kazoo.get_async(self._full(path)), _node)
+
+    def get_all(self, paths: Sequence[str]) -> Deferred[Mapping[str, Node]]:
+        """Read nodes in one request; those that are absent are left out.
+
+        UnsupportedError from a server older than ZooKeeper 3.6.
+        """
+        full = [self._full(path) for path in paths]
+        return self._request(
+            "",
+            lambda kazoo: submit(kazoo, MultiRead(full)),
+            lambda answer: {
+                path: _node(each) for path, each in zip(paths, answer, strict=True) if each
+            },
+        )
 
     def get_counted(self, path: str) -> Deferred[tuple[Node, int]]:
         """Read a node and how many children it has; NoNodeError when it is absent."""

@@ -18,6 +18,7 @@ member                why it is needed
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from kazoo import exceptions as kazoo_errors
@@ -51,6 +52,47 @@ def dispose(client: Any) -> None:
         client.close()
     except Exception:
         log.debug("a kazoo client did not close", exc_info=True)
+
+
+class MultiRead:
+    """Many reads in one request (ZooKeeper 3.6; kazoo has none). The answer has for each path what
+    kazoo answers to one read, data and stat, or None for a node that is absent.
+    """
+
+    type = 22
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = paths
+
+    def serialize(self) -> bytes:
+        """Return the body of the request."""
+        body = bytearray()
+        header = wire.MultiHeader(wire.GetData.type, False, -1).serialize()
+        for path in self._paths:
+            body += header
+            body += wire.GetData(path, None).serialize()
+        return bytes(body + wire.MultiHeader(-1, True, -1).serialize())
+
+    @classmethod
+    def deserialize(cls, data: Any, offset: int) -> list[Any]:
+        """Read the answer."""
+        results: list[Any] = []
+        header, offset = wire.MultiHeader.deserialize(data, offset)
+        while not header.done:
+            if header.type == -1:
+                code = wire.int_struct.unpack_from(data, offset)[0]
+                offset += wire.int_struct.size
+                error = kazoo_errors.EXCEPTIONS[code]
+                if error is not kazoo_errors.NoNodeError:
+                    raise error
+                results.append(None)
+            else:
+                content, offset = wire.read_buffer(data, offset)
+                stat = wire.ZnodeStat._make(wire.stat_struct.unpack_from(data, offset))
+                offset += wire.stat_struct.size
+                results.append((content, stat))
+            header, offset = wire.MultiHeader.deserialize(data, offset)
+        return results
 
 
 class Multi(wire.Transaction):  # type: ignore[misc]

@@ -8,6 +8,7 @@ callback hears whenever the node or its list of children is in another state tha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from millstream.model.clock import Clock
@@ -22,9 +23,11 @@ from millstream.model.metadata_store import (
     SessionEvent,
     SessionExpiredError,
 )
-from millstream.zookeeper.client import Stat, ZooKeeperClient
+from millstream.zookeeper.client import Stat, UnsupportedError, ZooKeeperClient
 from millstream.zookeeper.connect_string import parse_connect_string
 
+READ_AT_ONCE: Final = 500
+"""Nodes in one request for many."""
 _ROOT_NODES: Final = frozenset({"zookeeper"})
 """What ZooKeeper itself keeps below its root; no part of any tree of ours."""
 
@@ -55,6 +58,8 @@ class ZooKeeperMetadataStore:
         self._clock = clock
         self._watches: dict[str, _Watch] = {}
         self._session_watchers: list[Callable[[SessionEvent], None]] = []
+        self._reads_one_by_one = False
+        """True with servers that are older than ZooKeeper 3.6."""
 
     @property
     def session_id(self) -> int:
@@ -81,6 +86,10 @@ class ZooKeeperMetadataStore:
         """Read a node; NoNodeError when it is absent."""
         return self._client.get(path)
 
+    def get_all(self, paths: Sequence[str]) -> Deferred[Mapping[str, Node]]:
+        """Read nodes, many in a request; those that are absent are left out."""
+        return spawn(self._get_all(paths))
+
     def children(self, path: str) -> Deferred[tuple[str, ...]]:
         """Return the names of a node's children, sorted; NoNodeError when the node is absent."""
         return spawn(self._children(path))
@@ -104,6 +113,37 @@ class ZooKeeperMetadataStore:
     def close(self) -> Deferred[None]:
         """End the session: its ephemeral nodes vanish."""
         return self._client.close()
+
+    async def _get_all(self, paths: Sequence[str]) -> Mapping[str, Node]:
+        """Ask for everything at once, in parts whose answers are not too large."""
+        parts = [paths[i : i + READ_AT_ONCE] for i in range(0, len(paths), READ_AT_ONCE)]
+        found: dict[str, Node] = {}
+        if not self._reads_one_by_one:
+            try:
+                for reading in [self._client.get_all(part) for part in parts]:
+                    found.update(await reading)
+            except UnsupportedError:
+                # Such a server hangs up, too: what is asked first is lost with the connection.
+                self._reads_one_by_one = True
+                with suppress(ConnectionLossError):
+                    return await self._get_one_by_one(paths)
+            else:
+                return found
+        return await self._get_one_by_one(paths)
+
+    async def _get_one_by_one(self, paths: Sequence[str]) -> Mapping[str, Node]:
+        found = {}
+        lost: ConnectionLossError | None = None
+        for path, reading in [(path, self._client.get(path)) for path in paths]:
+            try:
+                found[path] = await reading
+            except NoNodeError:
+                continue
+            except ConnectionLossError as error:
+                lost = error
+        if lost is not None:
+            raise lost
+        return found
 
     async def _children(self, path: str) -> tuple[str, ...]:
         names = await self._client.children(path)

@@ -9,6 +9,7 @@ from tests.contracts.metadata_store import MetadataStoreContract, OpenStore
 from tests.system.zookeeper.conftest import StoreLoop
 
 from millstream.model.deferred import Deferred
+from millstream.zookeeper.kazoo_internals import MultiRead
 
 pytestmark = pytest.mark.system
 
@@ -40,3 +41,10 @@ class TestZooKeeperMetadataStore(MetadataStoreContract):
         if error is not None:
             raise error
         return value  # type: ignore[return-value]
+
+    def test_an_older_server_is_asked_for_one_node_after_the_other(
+        self, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It answers that it does not know the kind of request, as this one does to 23."""
+        monkeypatch.setattr(MultiRead, "type", 23)
+        self.test_many_nodes_are_read_and_the_absent_left_out(open_store)

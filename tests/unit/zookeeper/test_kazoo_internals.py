@@ -7,11 +7,18 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
 from kazoo.protocol import serialization as wire
 from kazoo.protocol.states import KeeperState
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from millstream.zookeeper.kazoo_internals import Multi, dispose, open_no_more_sessions, submit
+from millstream.zookeeper.kazoo_internals import (
+    Multi,
+    MultiRead,
+    dispose,
+    open_no_more_sessions,
+    submit,
+)
 
 
 @pytest.fixture
@@ -66,3 +73,32 @@ def test_the_stat_of_what_was_made_is_read() -> None:
     assert Multi.deserialize(answer, 0) == [stat]
     request = wire.Create2("/a", b"", OPEN_ACL_UNSAFE, 0)
     assert request.type == wire.Create2.type
+
+
+def test_many_reads_are_one_request() -> None:
+    """As ZooKeeper's MultiOperationRecord: a header before each read, one that ends them."""
+    body = MultiRead(["/a", "/bc"]).serialize()
+    header = wire.multiheader_struct.pack(wire.GetData.type, False, -1)
+    expected = header + wire.write_string("/a") + b"\0" + header + wire.write_string("/bc") + b"\0"
+    assert body == expected + wire.multiheader_struct.pack(-1, True, -1)
+
+
+def test_many_reads_have_one_answer_each() -> None:
+    stat = wire.ZnodeStat(7, 7, 0, 0, 3, 0, 0, 0, 2, 0, 7)
+    answer = b"".join(
+        (
+            wire.multiheader_struct.pack(wire.GetData.type, False, 0),
+            wire.write_buffer(b"xy"),
+            wire.stat_struct.pack(*stat),
+            wire.multiheader_struct.pack(-1, False, -101),
+            wire.int_struct.pack(-101),
+            wire.multiheader_struct.pack(-1, True, -1),
+        )
+    )
+    assert MultiRead.deserialize(b"##" + answer, 2) == [(b"xy", stat), None]
+
+
+def test_many_reads_fail_as_one_where_one_is_refused() -> None:
+    answer = wire.multiheader_struct.pack(-1, False, -102) + wire.int_struct.pack(-102)
+    with pytest.raises(NoAuthError):
+        MultiRead.deserialize(answer, 0)
