@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millstream.client.closing import Closing
 from millstream.client.core.consumer.core import ConsumerCore
@@ -29,7 +29,7 @@ from millstream.client.core.consumer.record import (
     read_offset,
     read_offsets,
 )
-from millstream.client.core.consumer.record_reader import Deserializer, RecordReader
+from millstream.client.core.consumer.record_reader import RecordReader
 from millstream.client.core.consumer.reset import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from millstream.client.core.consumer.settings import ConsumerSettings, check_settings
 from millstream.client.core.consumer.user_calls import RebalanceListener, UserCall
@@ -78,11 +78,7 @@ class Consumer(Closing, Generic[K, V]):
         self._core: ConsumerCore = self._call(lambda: ConsumerCore(self._loop, chosen))
         fetcher = self._core.fetcher
         fetcher.buffer.on_taken = self._on_taken
-        reader: RecordReader[K, V] = RecordReader(
-            key_deserializer=cast("Deserializer | None", chosen.key_deserializer),
-            value_deserializer=cast("Deserializer | None", chosen.value_deserializer),
-            check_crcs=chosen.check_crcs,
-        )
+        reader: RecordReader[K, V] = RecordReader.of(chosen)
         self._delivery: Delivery[K, V] = Delivery(fetcher.buffer, reader)
         self._iterating: Iterator[ConsumerRecord[K, V]] | None = None
         self._closed = False

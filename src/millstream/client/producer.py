@@ -21,14 +21,13 @@ from millstream.client.core.producer.batch import (
     ProducerBatch,
     RecordMetadata,
 )
-from millstream.client.core.producer.core import ProducerCore, complete_settings
+from millstream.client.core.producer.core import ProducerCore, read_producer_settings
 from millstream.client.core.producer.encoded import (
     EncodedBatch,
     RowsMetadata,
     RowsOutcome,
     values_batches,
 )
-from millstream.client.core.settings import ProducerSettings, read_settings
 from millstream.client.errors import (
     BufferFullError,
     ClosedError,
@@ -113,9 +112,7 @@ class Producer(Closing):
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
-        read = read_settings(ProducerSettings, settings, keywords)
-        given = {name.replace(".", "_") for name in [*(settings or {}), *keywords]}
-        self._settings = complete_settings(read, given)
+        self._settings = read_producer_settings(settings, keywords)
         self._loop = ThreadLoop(
             f"millstream-producer-{self._settings.client_id}",
             send_bytes=self._settings.send_buffer_bytes,

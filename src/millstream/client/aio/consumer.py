@@ -11,7 +11,7 @@ import inspect
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millstream.client.aio.loop import AsyncioLoop
 from millstream.client.closing import AsyncClosing
@@ -29,7 +29,7 @@ from millstream.client.core.consumer.record import (
     read_offset,
     read_offsets,
 )
-from millstream.client.core.consumer.record_reader import Deserializer, RecordReader
+from millstream.client.core.consumer.record_reader import RecordReader
 from millstream.client.core.consumer.reset import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from millstream.client.core.consumer.settings import ConsumerSettings, check_settings
 from millstream.client.core.consumer.user_calls import RebalanceListener, UserCall
@@ -73,11 +73,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
         )
         self._core = ConsumerCore(self._loop, chosen)
         self._core.fetcher.buffer.on_taken = self._core.fetcher.taken
-        reader: RecordReader[K, V] = RecordReader(
-            key_deserializer=cast("Deserializer | None", chosen.key_deserializer),
-            value_deserializer=cast("Deserializer | None", chosen.value_deserializer),
-            check_crcs=chosen.check_crcs,
-        )
+        reader: RecordReader[K, V] = RecordReader.of(chosen)
         self._delivery: Delivery[K, V] = Delivery(self._core.fetcher.buffer, reader)
         self._iterating: Iterator[ConsumerRecord[K, V]] | None = None
         self._closed = False

@@ -17,14 +17,13 @@ from millstream.client.core.producer.batch import (
     ProducerBatch,
     RecordMetadata,
 )
-from millstream.client.core.producer.core import ProducerCore, complete_settings
+from millstream.client.core.producer.core import ProducerCore, read_producer_settings
 from millstream.client.core.producer.encoded import (
     EncodedBatch,
     RowsMetadata,
     RowsOutcome,
     values_batches,
 )
-from millstream.client.core.settings import ProducerSettings, read_settings
 from millstream.client.errors import BufferFullError, ClosedError
 from millstream.client.headers import GivenHeaders, header_pairs
 from millstream.client.metadata import Partition
@@ -82,9 +81,7 @@ class Producer(AsyncClosing):
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
-        read = read_settings(ProducerSettings, settings, keywords)
-        given = {name.replace(".", "_") for name in [*(settings or {}), *keywords]}
-        self._settings = complete_settings(read, given)
+        self._settings = read_producer_settings(settings, keywords)
         self._topics: dict[str, TopicBuffer] = {}
         self._running: tuple[AsyncioLoop, ProducerCore] | None = None
         self._core: ProducerCore | None = None

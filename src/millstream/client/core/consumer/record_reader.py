@@ -15,6 +15,7 @@ from millstream.client.core.consumer.errors import (
 )
 from millstream.client.core.consumer.fetched import Fetched
 from millstream.client.core.consumer.record import ConsumerRecord
+from millstream.client.core.consumer.settings import ConsumerSettings
 from millstream.model.errors import CorruptLogError, KafkaError, MillstreamError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
@@ -54,6 +55,15 @@ class RecordReader(Generic[K, V]):
         self._key = key_deserializer
         self._value = value_deserializer
         self._check_crcs = check_crcs
+
+    @classmethod
+    def of(cls, settings: ConsumerSettings) -> RecordReader[K, V]:
+        """Return the reader that a consumer's settings ask for."""
+        return cls(
+            key_deserializer=cast("Deserializer | None", settings.key_deserializer),
+            value_deserializer=cast("Deserializer | None", settings.value_deserializer),
+            check_crcs=settings.check_crcs,
+        )
 
     def read(self, fetched: Fetched) -> ReadRecords[K, V]:
         """Return the records from ``fetch_offset`` on, as far as they can be read."""

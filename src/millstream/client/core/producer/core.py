@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final, cast
@@ -19,7 +19,7 @@ from millstream.client.core.producer.accumulator import (
 from millstream.client.core.producer.metrics import ProducerMetrics
 from millstream.client.core.producer.partitioner import KeyPartitioner, chosen
 from millstream.client.core.producer.sender import Sender
-from millstream.client.core.settings import ProducerSettings, dotted
+from millstream.client.core.settings import ProducerSettings, dotted, read_settings
 from millstream.client.core.waiting import within
 from millstream.client.errors import (
     BrokerError,
@@ -132,6 +132,14 @@ class ProducerCore:
                 ]
                 if (len(topic.partitions), available) != (len(buffer.queues), buffer.available):
                     self.accumulator.resize(buffer, len(topic.partitions), available)
+
+
+def read_producer_settings(
+    settings: Mapping[str, object] | None, keywords: Mapping[str, object]
+) -> ProducerSettings:
+    """Return what a user set, checked and completed; ConfigError for a wrong one."""
+    given = {name.replace(".", "_") for name in [*(settings or {}), *keywords]}
+    return complete_settings(read_settings(ProducerSettings, settings, keywords), given)
 
 
 def complete_settings(settings: ProducerSettings, given: set[str]) -> ProducerSettings:
