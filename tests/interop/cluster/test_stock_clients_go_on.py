@@ -229,6 +229,7 @@ def arrived(cluster: ClusterProcesses, topic: str, index: int, replicas: list[in
 
 
 @pytest.mark.java
+@pytest.mark.timeout(600)
 def test_java(cluster: ClusterProcesses) -> None:
     story(cluster, ["java"], (*EVENTS, a_move_by_kafkas_own_tool))
 
