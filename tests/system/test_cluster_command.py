@@ -188,3 +188,29 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         each for each in psutil.process_iter(["cmdline"]) if str(tmp_path) in str(each.info)
     ]
     assert not children
+
+
+def test_an_ensemble_goes_on_without_one_of_its_servers_and_ends_without_two(
+    tmp_path: Path,
+) -> None:
+    errors = (tmp_path / "err").open("w+")
+    process = subprocess.Popen(
+        [*MILLSTREAM, "zookeeper", "start", "--ensemble", "3", "--dir", str(tmp_path / "zk")],
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert "zookeeper listening on" in process.stdout.readline()
+        first, second, _ = psutil.Process(process.pid).children()
+        first.kill()
+        until(lambda: "the others go on" in (tmp_path / "err").read_text(), "a word")
+        assert process.poll() is None
+        second.kill()
+        assert process.wait(TIMEOUT_S) == 1
+        assert "too few are left" in (tmp_path / "err").read_text()
+    finally:
+        process.terminate()
+        process.communicate()
+        errors.close()

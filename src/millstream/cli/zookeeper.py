@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from millstream.cli.failures import CommandFailedError
+from millstream.cli.failures import CommandFailedError, complain
 from millstream.zookeeper.embedded import JavaProgram, ZooKeeperEnsemble, find_jars
 
 app = typer.Typer(help="ZooKeeper for a cluster's metadata.", no_args_is_help=True)
@@ -51,10 +51,15 @@ def start(
     servers = ZooKeeperEnsemble(java_program(), directory, size=ensemble, ports=port or ())
     with servers:
         print(f"zookeeper listening on {servers.connect}, data in {directory}", flush=True)
+        told: set[str] = set()
         while not stopped.wait(0.5):
-            fallen = [each.address for each in servers.servers if not each.running]
-            if fallen:
-                raise CommandFailedError(f"ZooKeeper at {', '.join(fallen)} has ended")
+            fallen = {each.address for each in servers.servers if not each.running}
+            if 2 * len(fallen) >= ensemble:
+                places = ", ".join(sorted(fallen))
+                raise CommandFailedError(f"ZooKeeper at {places} has ended: too few are left")
+            for address in sorted(fallen - told):
+                complain(f"ZooKeeper at {address} has ended, the others go on")
+            told |= fallen
 
 
 def java_program() -> JavaProgram:
