@@ -16,6 +16,7 @@ from bench.peers.kafka import KafkaNode
 from bench.peers.subject import Node, SubjectFailedError
 from bench.peers.trio import IDS, Trio
 from millstream.client.conversation import Conversation
+from millstream.model.topic import ZERO_TOPIC_ID
 from millstream.protocol.message import Request, Response
 from millstream.protocol.messages.create_topics import (
     CreatableTopic,
@@ -94,7 +95,9 @@ class ClusterView:
     def delete(self, topic: str) -> None:
         """Delete a topic; return once no broker lists it any more."""
         request = DeleteTopicsRequest(
-            topics=[DeleteTopicState(name=topic)], topic_names=[topic], timeout_ms=30_000
+            topics=[DeleteTopicState(name=topic, topic_id=ZERO_TOPIC_ID)],
+            topic_names=[topic],
+            timeout_ms=30_000,
         )
         (result,) = self._ask_controller(request, DeleteTopicsResponse).responses
         if result.error_code:
