@@ -157,6 +157,8 @@ class Producer:
         self._sequence = 0
         self._producer_id = -1
         self.last_acknowledged_ms = -1.0
+        self.held = False
+        """True while it is to send nothing new."""
         self.done: Deferred[None] | None = None
 
     def start(self) -> None:
@@ -169,7 +171,8 @@ class Producer:
             await self._find_producer_id()
         while not client.stopped:
             await pause(client.clock, client.chance.expovariate(1 / self._pause_ms))
-            await self._send_batch()
+            if not self.held:
+                await self._send_batch()
 
     async def _find_producer_id(self) -> None:
         client = self._client

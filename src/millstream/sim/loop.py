@@ -39,6 +39,8 @@ class Loop:
         self.chance = Random(seed)
         """Where all chance comes from; part of the seed's history."""
         self.events = 0
+        self.most_events: int | None = None
+        """After how many a run is given up: whoever turns in a circle takes no virtual time."""
         self._heap: list[tuple[float, int, Timer]] = []
         self._count = 0
         self._trace = hashlib.blake2b(digest_size=8)
@@ -59,6 +61,8 @@ class Loop:
             if callback is not None:
                 self.now_ms = due_ms
                 self.events += 1
+                if self.events == self.most_events:
+                    raise RuntimeError(f"{self.events} events are too many")
                 callback()
         self.now_ms = max(self.now_ms, end_ms)
 

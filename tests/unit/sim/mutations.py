@@ -1,0 +1,610 @@
+"""Every rule of replication, and a broker without it: one mutation for each.
+
+``python -m tests.unit.sim.mutations --seeds 20`` prints in how many seeds each is caught.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from tests.unit.sim import scripts
+
+from millstream.controller import election, isr_changes, reassignment
+from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.metadata_store import ConnectionLossError
+from millstream.replication import divergence, follower
+from millstream.replication.follower import Append, FollowerReplication
+from millstream.replication.isr import Committed, PendingExpand
+from millstream.replication.leader import LeaderReplication
+from millstream.runtime import broker_metadata, controller_desk, partitions
+from millstream.runtime.broker_metadata import BrokerMetadata
+from millstream.runtime.leader_role import ReplicationContext
+from millstream.runtime.metadata_pushes import MetadataPushes
+from millstream.runtime.partition import Partition
+from millstream.runtime.replica_manager import ReplicaManager
+from millstream.server import membership
+from millstream.sim.cluster import SimCluster
+from millstream.sim.faults import Swarm
+from millstream.storage.log_core import LogCore
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+MOST_EVENTS = 150_000
+"""More than a lively seed takes."""
+
+# --- leader ------------------------------------------------------------------------------------
+
+
+def joins_without_the_start_of_the_epoch(patch: pytest.MonkeyPatch) -> None:
+    """KAFKA-7128: a new leader's high watermark lags behind what was committed."""
+
+    def mutant(self: LeaderReplication, fetch: Any, progress: Any) -> bool:
+        return bool(progress.log_end_offset >= self.high_watermark)
+
+    patch.setattr(LeaderReplication, "_may_join", mutant)
+
+
+def joins_at_any_offset(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LeaderReplication, "_may_join", lambda self, fetch, progress: True)
+
+
+def records_no_epoch_at_election(patch: pytest.MonkeyPatch) -> None:
+    """KAFKA-7415: a follower then cuts its log where nothing parts."""
+    patch.setattr(LogCore, "assign_epoch_start", lambda self, leader_epoch: None)
+
+
+def leads_without_producer_state(patch: pytest.MonkeyPatch) -> None:
+    """A retry that the leader before has written is then written again."""
+    lead = ReplicaManager.lead
+
+    def mutant(self: ReplicaManager, partition: Partition, state: Any) -> None:
+        if partition.leading is None:
+            partition.log.forget_oldest_producers(0)
+        lead(self, partition, state)
+
+    patch.setattr(ReplicaManager, "lead", mutant)
+
+
+def forgets_to_look_at_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """KAFKA-13091, KAFKA-13254: a smaller ISR may commit what waits."""
+
+    def on_state(self: LeaderReplication, state: Any, now_ms: float, **start: Any) -> Any:
+        effects = original(self, state, now_ms, **start)
+        return tuple(each for each in effects if type(each).__name__ != "AdvanceHighWatermark")
+
+    def answered(self: LeaderReplication, state: Any, now_ms: float) -> Any:
+        effects = original_answer(self, state, now_ms)
+        return tuple(each for each in effects if type(each).__name__ != "AdvanceHighWatermark")
+
+    original, original_answer = (
+        LeaderReplication.on_state,
+        LeaderReplication._answered_with_state,
+    )
+    patch.setattr(LeaderReplication, "on_state", on_state)
+    patch.setattr(LeaderReplication, "_answered_with_state", answered)
+
+
+def acknowledges_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Partition, "wait_for_commit", lambda self, last_offset, callback: callback(None))
+
+
+def acknowledges_when_it_steps_down(patch: pytest.MonkeyPatch) -> None:
+    """Whoever waits is refused by a leader that goes: another may have written other records."""
+    fail = Partition.fail
+
+    def mutant(self: Partition, error: Any) -> None:
+        self._commit_waiters.release(sys.maxsize)
+        fail(self, error)
+
+    patch.setattr(Partition, "fail", mutant)
+
+
+def serves_followers_of_other_epochs(patch: pytest.MonkeyPatch) -> None:
+    """KIP-320: what a follower has, it has of the leadership that it names."""
+    patch.setattr(Partition, "check_leader_epoch", lambda self, epoch: None)
+
+
+def counts_a_log_that_parts(patch: pytest.MonkeyPatch) -> None:
+    """A fetch that is answered with a diverging epoch says nothing of what its sender has."""
+    patch.setattr("millstream.handlers.fetch.divergence", lambda partition, fetch: None)
+
+
+def commits_below_min_isr(patch: pytest.MonkeyPatch) -> None:
+    """KIP-966: the eligible leader replicas then lack what the last member committed alone."""
+    patch.setattr(LeaderReplication, "is_under_min_isr", property(lambda self: False))
+
+
+def commits_without_who_may_be_in_sync(patch: pytest.MonkeyPatch) -> None:
+    """KIP-497: the controller may hold the ISR that was proposed."""
+    patch.setattr(PendingExpand, "maximal_isr", property(lambda self: self.isr))
+
+
+def takes_back_what_is_unknown(patch: pytest.MonkeyPatch) -> None:
+    """Only a refusal for certain takes a proposal back."""
+    original = LeaderReplication.on_isr_answer
+
+    def mutant(self: LeaderReplication, attempt: int, answer: Any, now_ms: float) -> Any:
+        pending = self.isr
+        if isinstance(answer, ErrorCode) and not isinstance(pending, Committed):
+            return self._revert(pending, now_ms)
+        return original(self, attempt, answer, now_ms)
+
+    patch.setattr(LeaderReplication, "on_isr_answer", mutant)
+
+
+def never_shrinks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LeaderReplication, "check_shrink", lambda self, now_ms: ())
+
+
+# --- follower ------------------------------------------------------------------------------------
+
+
+def truncates_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """KIP-101: what lies above a follower's high watermark may be committed."""
+    follow = ReplicaManager.follow
+
+    def mutant(self: ReplicaManager, partition: Partition, state: Any) -> None:
+        partition.log.truncate_to(partition.log.high_watermark, now_ms=0)
+        follow(self, partition, state)
+
+    patch.setattr(ReplicaManager, "follow", mutant)
+
+
+def does_not_truncate_at_all(patch: pytest.MonkeyPatch) -> None:
+    """A leader that does not compare epochs lets logs diverge."""
+    patch.setattr(FollowerReplication, "_diverging", lambda self, diverging, log, now_ms: ())
+
+
+def truncates_to_the_leaders_end_alone(patch: pytest.MonkeyPatch) -> None:
+    """KIP-279: the own end of the leader's epoch may lie below the leader's."""
+
+    def mutant(diverging: Any, own_end: Any, *, log_end_offset: int) -> int:
+        return int(max(0, min(diverging.end_offset, log_end_offset)))
+
+    patch.setattr(divergence, "truncation_offset", mutant)
+    patch.setattr(follower, "truncation_offset", mutant)
+
+
+def keeps_epochs_beyond_its_log(patch: pytest.MonkeyPatch) -> None:
+    """An epoch in which nothing was written sends the follower in a circle."""
+    truncate = LogCore.truncate_to
+
+    def follow(self: ReplicaManager, partition: Partition, state: Any) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(LogCore, "truncate_to", lambda *_, **__: None)
+            original(self, partition, state)
+
+    assert truncate is not None
+    original = ReplicaManager.follow
+    patch.setattr(ReplicaManager, "follow", follow)
+
+
+def takes_late_answers(patch: pytest.MonkeyPatch) -> None:
+    """An answer counts for the fetch of the same leadership, from the offset where the log ends."""
+    original = FollowerReplication.on_answer
+
+    def mutant(self: Any, asked: Any, answer: Any, log: Any, now_ms: float) -> Any:
+        asked = asked._replace(leader_epoch=self.leader_epoch, offset=log.log_end_offset)
+        return original(self, asked, answer, log, now_ms)
+
+    patch.setattr(FollowerReplication, "on_answer", mutant)
+
+
+def appends_what_parts(patch: pytest.MonkeyPatch) -> None:
+    """A diverging answer carries no records; a follower that goes on all the same tears a hole."""
+    patch.setattr(
+        FollowerReplication, "_diverging", lambda self, diverging, log, now_ms: (Append(),)
+    )
+
+
+def never_reads_the_state(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ReplicationContext, "read_state", lambda self, topic_partition: None)
+
+
+# --- controller ----------------------------------------------------------------------------------
+
+
+def takes_a_lost_write_for_done(patch: pytest.MonkeyPatch) -> None:
+    """A write whose connection was lost is looked up."""
+    patch.setattr(controller_desk, "write_surely", _write_hopefully)
+
+
+async def _write_hopefully(store: Any, clock: Any, operations: Any) -> Any:
+    try:
+        return await store.multi(operations)
+    except ConnectionLossError:
+        return None
+
+
+def writes_without_its_epoch(patch: pytest.MonkeyPatch) -> None:
+    """Every write of a controller checks that it is the controller still."""
+
+    async def mutant(store: Any, clock: Any, operations: Any) -> Any:
+        return await original(store, clock, list(operations)[1:])
+
+    original = controller_desk.write_surely
+    patch.setattr(controller_desk, "write_surely", mutant)
+
+
+def pushes_once(patch: pytest.MonkeyPatch) -> None:
+    """A push is repeated until it is acknowledged."""
+
+    def mutant(self: MetadataPushes, addressee: Any, sent: Any, error: Any) -> None:
+        addressee.unsent.everything = False
+
+    patch.setattr(MetadataPushes, "_failed", mutant)
+    patch.setattr(MetadataPushes, "_repeat_unsettled", lambda self: None)
+
+
+def takes_stale_pushes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BrokerMetadata, "check_controller", lambda self, controller_epoch: None)
+    patch.setattr(broker_metadata, "_newer", lambda older, pushed: pushed or older)
+    patch.setattr(partitions, "newer", lambda state, known: state != known)
+    apply_topic = BrokerMetadata.apply_topic
+
+    def mutant(self: BrokerMetadata, update: Any) -> bool:
+        known = self.cache.topic(update.name)
+        if known is not None and len(known.partitions) == update.partition_count:
+            self._put(update)
+            return True
+        return apply_topic(self, update)
+
+    patch.setattr(BrokerMetadata, "apply_topic", mutant)
+
+
+def ignores_broker_epochs(patch: pytest.MonkeyPatch) -> None:
+    """KIP-380, KIP-841, KIP-903: what an earlier life of a broker fetched says nothing of this."""
+
+    def apply(self: BrokerMetadata, update: Any) -> None:
+        original(
+            self,
+            broker_metadata.MetadataUpdate(
+                **{name: getattr(update, name) for name in update.__slots__}
+                | {"broker_epoch": self.broker_epoch}
+            ),
+        )
+
+    original = BrokerMetadata.apply
+    patch.setattr(BrokerMetadata, "apply", apply)
+    patch.setattr(isr_changes, "_check_members", lambda context, state, wanted: None)
+    patch.setattr(election, "place_counts", lambda state, broker_id, electorate: True)
+    patch.setattr(
+        LeaderReplication,
+        "_may_join",
+        lambda self, fetch, progress: (
+            progress.log_end_offset >= max(self.high_watermark, self.leader_epoch_start_offset)
+        ),
+    )
+
+
+def takes_an_isr_of_an_older_state(patch: pytest.MonkeyPatch) -> None:
+    """KIP-497: a proposal rests on the partition epoch, leader and leader epoch that it names."""
+    original = isr_changes.plan_isr
+
+    def mutant(context: Any, sender: Any, wanted: Any, *, min_insync_replicas: int) -> Any:
+        state = isr_changes._state(context, wanted)
+        wanted = replace(
+            wanted, leader_epoch=state.leader_epoch, partition_epoch=state.partition_epoch
+        )
+        return original(context, state.leader, wanted, min_insync_replicas=min_insync_replicas)
+
+    patch.setattr("millstream.runtime.isr_updates.plan_isr", mutant, raising=False)
+    patch.setattr("millstream.runtime.replica_control.plan_isr", mutant, raising=False)
+    patch.setattr(isr_changes, "plan_isr", mutant)
+
+
+def elects_whoever_lives(patch: pytest.MonkeyPatch) -> None:
+    def mutant(state: Any, electorate: Any, min_insync_replicas: int) -> Any:
+        live = [each for each in state.replicas if each in electorate.live]
+        if not live:
+            return original(state, electorate, min_insync_replicas)
+        state = election.with_isr(state, (live[0],), min_insync_replicas=min_insync_replicas)
+        return replace(state, leader=BrokerId(live[0]))
+
+    original = election._elected
+    patch.setattr(election, "_elected", mutant)
+
+
+def leads_anew_in_the_same_epoch(patch: pytest.MonkeyPatch) -> None:
+    """Every change of the leader raises the leader epoch."""
+    original = election._written
+
+    def mutant(state: Any, controller_epoch: int, *, raise_leader_epoch: bool) -> Any:
+        return original(state, controller_epoch, raise_leader_epoch=False)
+
+    patch.setattr(election, "_written", mutant)
+
+
+def keeps_the_epoch_of_a_leader_reborn(patch: pytest.MonkeyPatch) -> None:
+    """A new controller lets a leader of another life lead in a new epoch."""
+    patch.setattr(
+        "millstream.runtime.replica_control.after_takeover",
+        lambda state, live_epochs, *, controller_epoch: state,
+        raising=False,
+    )
+    patch.setattr(election, "after_takeover", lambda state, live_epochs, *, controller_epoch: state)
+
+
+def forgets_eligible_replicas(patch: pytest.MonkeyPatch) -> None:
+    """KIP-966: whoever left an ISR that became too small holds everything that is committed."""
+    original = election.with_isr
+
+    def mutant(state: Any, isr: Any, **rest: Any) -> Any:
+        return replace(original(state, isr, **rest), elr=())
+
+    patch.setattr(election, "with_isr", mutant)
+
+
+def keeps_the_last_of_the_isr(patch: pytest.MonkeyPatch) -> None:
+    """The ISR may become empty: the last member's place would count without having been earned."""
+    original = election.after_joining
+
+    def mutant(state: Any, joined: Any, electorate: Any, **rest: Any) -> Any:
+        after = original(state, joined, electorate, **rest)
+        if after.isr or not state.isr:
+            return after
+        last = state.isr[:1]
+        epochs = tuple(
+            replace(each, broker_epoch=sys.maxsize) if each.broker_id in last else each
+            for each in state.isr_broker_epochs
+        )
+        leader = last[0] if last[0] in electorate.live else BrokerId(-1)
+        return replace(after, isr=last, leader=leader, isr_broker_epochs=epochs)
+
+    patch.setattr(election, "after_joining", mutant)
+    patch.setattr("millstream.runtime.replica_control.after_joining", mutant, raising=False)
+
+
+def trusts_who_lost_its_power(patch: pytest.MonkeyPatch) -> None:
+    """A place in the ISR counts no more once what earned it is gone."""
+    patch.setattr(election, "place_counts", lambda state, broker_id, electorate: True)
+
+
+def trusts_every_start(patch: pytest.MonkeyPatch) -> None:
+    """Boot ids, damage in the middle and failed disks say that a start is not to be trusted."""
+
+    def mutant(file_system: Any, log_manager: Any) -> int:
+        return 0
+
+    assert NO_BROKER_EPOCH < 0
+    patch.setattr(membership, "continuity_found", mutant)
+
+
+def moves_before_the_new_ones_are_in_sync(patch: pytest.MonkeyPatch) -> None:
+    """Replicas go once all that came are in sync."""
+    original = reassignment.settle
+
+    def mutant(state: Any, *arguments: Any, **rest: Any) -> Any:
+        grown = replace(state, isr=tuple(state.replicas))
+        after = original(grown, *arguments, **rest)
+        return state if after is grown else after
+
+    patch.setattr(reassignment, "settle", mutant)
+
+
+def leaves_waiters_of_groups(patch: pytest.MonkeyPatch) -> None:
+    """A commit is answered once its records are committed."""
+    original = Partition.append_internal
+
+    def mutant(self: Partition, batch: Any) -> Any:
+        from millstream.model.deferred import Deferred
+
+        done = original(self, batch)
+        return done if done.done else Deferred.of(0)
+
+    patch.setattr(Partition, "append_internal", mutant)
+
+
+# --- what to run ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A rule, what switches it off, and what shows that it is needed: a swarm, or a script."""
+
+    rule: str
+    patch: Patch
+    kinds: tuple[str, ...] = ()
+    script: scripts.Script | None = None
+    min_isr: int = 2
+    first_seed: int = 1
+    every_ms: float = 800.0
+    is_shown: bool = True
+    """False where no simulation has shown the rule to be needed yet."""
+
+    @property
+    def name(self) -> str:
+        return self.patch.__name__
+
+    def problems(self, seed: int) -> list[str]:
+        """Run one seed; the rule is off already."""
+        try:
+            if self.script is not None:
+                return scripts.play(self.script, seed, min_isr=self.min_isr).problems
+            cluster = SimCluster(seed, swarm=Swarm.of(*self.kinds, every_ms=self.every_ms))
+            cluster.loop.most_events = MOST_EVENTS
+            return cluster.run(12).problems
+        except (AssertionError, RuntimeError, MillstreamError) as error:
+            return [repr(error)]
+
+    def seeds(self, count: int) -> Sequence[int]:
+        return range(self.first_seed, self.first_seed + count)
+
+
+CUTS = ("isolate", "cut one way", "kill leader", "pause")
+LOSS = ("power loss", "kill all")
+
+MUTATIONS: tuple[Mutation, ...] = (
+    Mutation(
+        "join needs LEO ≥ leso",
+        joins_without_the_start_of_the_epoch,
+        ("kill all", "kill", "kill leader"),
+        is_shown=False,
+    ),
+    Mutation("join needs LEO ≥ HW", joins_at_any_offset, ("kill", "kill leader"), first_seed=2),
+    Mutation(
+        "epoch recorded at election",
+        records_no_epoch_at_election,
+        ("elect", "kill leader", "isolate"),
+        is_shown=False,
+    ),
+    Mutation(
+        "producer state before the first write",
+        leads_without_producer_state,
+        ("kill leader", "reset", "elect"),
+        first_seed=3,
+    ),
+    Mutation(
+        "HW re-evaluated at each ISR",
+        forgets_to_look_at_the_high_watermark,
+        script=scripts.one_writer_is_left_alone,
+        min_isr=1,
+        is_shown=False,
+    ),
+    Mutation("acks=all waits for the commit", acknowledges_before_the_commit, CUTS),
+    Mutation(
+        "who steps down refuses its waiters", acknowledges_when_it_steps_down, CUTS, is_shown=False
+    ),
+    Mutation(
+        "fetches are fenced by leader epoch",
+        serves_followers_of_other_epochs,
+        ("pause", "slow messages", "kill leader", "isolate"),
+        is_shown=False,
+    ),
+    Mutation("no state from a fetch that parts", counts_a_log_that_parts, CUTS),
+    Mutation(
+        "HW only at min ISR", commits_below_min_isr, ("isolate", "kill leader", "kill", "pause")
+    ),
+    Mutation(
+        "maximal ISR",
+        commits_without_who_may_be_in_sync,
+        ("isolate", "kill", "slow messages", "cut one way"),
+    ),
+    Mutation(
+        "only certain refusals revert", takes_back_what_is_unknown, script=scripts.answers_are_lost
+    ),
+    Mutation("shrink", never_shrinks, script=scripts.a_follower_is_cut_off),
+    Mutation(
+        "no truncation to the HW",
+        truncates_to_the_high_watermark,
+        ("elect", "kill leader", "kill all"),
+    ),
+    Mutation("truncation by epoch", does_not_truncate_at_all, CUTS),
+    Mutation(
+        "truncation to the smaller end",
+        truncates_to_the_leaders_end_alone,
+        ("isolate", "pause", "kill leader", "kill all"),
+        is_shown=False,
+    ),
+    Mutation("no records where logs part", appends_what_parts, CUTS, is_shown=False),
+    Mutation(
+        "no epochs beyond the log",
+        keeps_epochs_beyond_its_log,
+        script=scripts.a_leader_writes_nothing,
+    ),
+    Mutation(
+        "late answers do not count",
+        takes_late_answers,
+        ("slow messages", "elect", "kill leader"),
+        is_shown=False,
+    ),
+    Mutation(
+        "a follower reads the state",
+        never_reads_the_state,
+        script=scripts.the_controller_is_cut_from_a_follower,
+    ),
+    Mutation(
+        "a lost write is looked up",
+        takes_a_lost_write_for_done,
+        ("reset store", "cut store", "kill"),
+        is_shown=False,
+    ),
+    Mutation(
+        "writes check the controller epoch",
+        writes_without_its_epoch,
+        ("pause", "cut store", "kill controller"),
+        is_shown=False,
+    ),
+    Mutation("pushes are repeated", pushes_once, ("isolate", "cut one way", "reset", "kill")),
+    Mutation(
+        "stale pushes are refused",
+        takes_stale_pushes,
+        ("pause", "slow messages", "kill controller", "cut one way"),
+    ),
+    Mutation("broker epochs", ignores_broker_epochs, LOSS, first_seed=3),
+    Mutation(
+        "an ISR rests on the newest state",
+        takes_an_isr_of_an_older_state,
+        ("slow messages", "isolate", "kill", "pause"),
+        is_shown=False,
+    ),
+    Mutation("elections inside the ISR", elects_whoever_lives, ("isolate", "kill leader", "kill")),
+    Mutation(
+        "another leader, another epoch", leads_anew_in_the_same_epoch, ("kill leader", "elect")
+    ),
+    Mutation(
+        "a leader reborn, another epoch",
+        keeps_the_epoch_of_a_leader_reborn,
+        ("kill all", "kill controller", "kill leader"),
+        is_shown=False,
+    ),
+    Mutation("ELR", forgets_eligible_replicas, ("kill all", "kill", "kill leader", "shut down")),
+    Mutation(
+        "the ISR may become empty",
+        keeps_the_last_of_the_isr,
+        ("power loss", "kill all", "kill"),
+        is_shown=False,
+    ),
+    Mutation("a place counts while its data is there", trusts_who_lost_its_power, LOSS),
+    Mutation(
+        "trust at start",
+        trusts_every_start,
+        ("power loss", "bit flip", "new disk", "failed flush"),
+        is_shown=False,
+    ),
+    Mutation(
+        "reassignment waits for the new ones",
+        moves_before_the_new_ones_are_in_sync,
+        ("reassign", "isolate", "kill leader"),
+        is_shown=False,
+    ),
+    Mutation("groups: a commit is committed", leaves_waiters_of_groups, CUTS, is_shown=False),
+)
+
+
+def main() -> int:
+    """Print a table: rule, mutation, in how many seeds it was caught, and by what first."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first", action="store_true", help="stop at the first that is caught")
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.CRITICAL + 1)
+    for mutation in MUTATIONS:
+        if options.names and mutation.name not in options.names:
+            continue
+        caught: list[tuple[int, str]] = []
+        with pytest.MonkeyPatch.context() as patch:
+            mutation.patch(patch)
+            for seed in mutation.seeds(options.seeds):
+                problems = mutation.problems(seed)
+                if problems:
+                    caught.append((seed, problems[0]))
+                    if options.first:
+                        break
+        first = f"{caught[0][0]}: {caught[0][1][:100]}" if caught else "never"
+        print(
+            f"| {mutation.rule} | {mutation.name} | {len(caught)}/{options.seeds} | {first}",
+            flush=True,
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
