@@ -495,7 +495,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         truncates_to_the_high_watermark,
         ("elect", "kill leader", "kill all"),
     ),
-    Mutation("truncation by epoch", does_not_truncate_at_all, CUTS),
+    Mutation("truncation by epoch", does_not_truncate_at_all, CUTS, first_seed=2),
     Mutation(
         "truncation to the smaller end",
         truncates_to_the_leaders_end_alone,
@@ -536,6 +536,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "stale pushes are refused",
         takes_stale_pushes,
         ("pause", "slow messages", "kill controller", "cut one way"),
+        is_shown=False,
     ),
     Mutation("broker epochs", ignores_broker_epochs, LOSS, first_seed=3),
     Mutation(
