@@ -335,6 +335,18 @@ def test_one_command_runs_a_cluster_and_ctrl_c_stops_it(tmp_path: Path) -> None:
             process.stdout.close()
 
 
+def test_brokers_stop_although_zookeeper_is_gone(tmp_path: Path) -> None:
+    with ClusterSite(tmp_path, brokers=2) as site:
+        with admin_of(site.bootstrap) as admin:
+            admin.create_topics([NewTopic("t", 4, 2)]).get_all()
+        site.until(lambda client: in_sync(client, "t", 2))
+        controller = site.controller_id()
+        site.zookeeper.stop()
+        # The controller first: it believes in its seat still, and its write stays without an answer.
+        for number in sorted(site.brokers, key=lambda each: each != controller):
+            site.brokers[number].stop()
+
+
 def test_zookeeper_as_a_command(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "millstream.cli.main", "zookeeper", "start"]
     process = subprocess.Popen(

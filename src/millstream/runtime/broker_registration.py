@@ -37,7 +37,7 @@ from millstream.model.metadata_store import (
     SessionEvent,
     SessionExpiredError,
 )
-from millstream.runtime.careful_writes import pause
+from millstream.runtime.pauses import pause
 
 log = logging.getLogger(__name__)
 

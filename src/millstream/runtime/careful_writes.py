@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from millstream.model.clock import Clock
-from millstream.model.deferred import Deferred
 from millstream.model.metadata_store import (
     ANY_VERSION,
     ConnectionLossError,
@@ -24,6 +23,7 @@ from millstream.model.metadata_store import (
     Operation,
     SetData,
 )
+from millstream.runtime.pauses import pause
 
 RETRY_MS: Final = 100
 
@@ -91,10 +91,3 @@ async def _is_done(store: MetadataStore, operation: Operation, session: int) -> 
             return False if node.version == operation.version else None
         case _:
             return None
-
-
-def pause(clock: Clock, delay_ms: float) -> Deferred[None]:
-    """Return what is filled after a while."""
-    over: Deferred[None] = Deferred()
-    clock.call_later(delay_ms, lambda: over.complete(None))
-    return over

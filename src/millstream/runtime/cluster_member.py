@@ -33,7 +33,6 @@ from millstream.protocol.messages.stop_leading import StopLeadingRequest, StopLe
 from millstream.runtime.broker_channels import BrokerChannels, Network
 from millstream.runtime.broker_metadata import BrokerMetadata, BrokerStateListener
 from millstream.runtime.broker_registration import BrokerRegistration
-from millstream.runtime.careful_writes import pause
 from millstream.runtime.cluster_controller import ClusterController
 from millstream.runtime.cluster_reading import prepare_store, read_cluster, read_nodes
 from millstream.runtime.controller_runtime import ControllerRuntime
@@ -42,6 +41,7 @@ from millstream.runtime.isr_proposals import IsrProposals
 from millstream.runtime.metadata_cache import TopicImage
 from millstream.runtime.metadata_messages import topic_update
 from millstream.runtime.offline_reporter import OfflineReporter
+from millstream.runtime.pauses import at_most, pause
 from millstream.runtime.vigils import Vigils
 
 log = logging.getLogger(__name__)
@@ -372,8 +372,11 @@ class ClusterMember:
     # --- stop ----------------------------------------------------------------------------------
 
     def give_away(self) -> Deferred[None]:
-        """Move leaderships to other brokers; filled when they have gone, or cannot."""
-        return spawn(self._give_away())
+        """Move leaderships to other brokers; filled when they have gone, or cannot, or the time for
+        it is over: a store that is away would hold the shutdown up for as long as that.
+        """
+        limit_ms = STOP_LEADING_MS + HAND_OVER_MS
+        return at_most(self._clock, spawn(self._give_away()), limit_ms)
 
     async def _give_away(self) -> None:
         self.registration.stop()

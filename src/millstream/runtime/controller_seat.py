@@ -37,8 +37,8 @@ from millstream.model.metadata_store import (
     SessionExpiredError,
     SetData,
 )
-from millstream.runtime.careful_writes import pause
 from millstream.runtime.controller_desk import ControllerDesk
+from millstream.runtime.pauses import pause
 
 log = logging.getLogger(__name__)
 

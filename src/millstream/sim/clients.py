@@ -41,7 +41,7 @@ from millstream.records.batch import iter_batches
 from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.records.record import iter_records
 from millstream.runtime.broker_channels import BrokerChannels
-from millstream.runtime.careful_writes import pause
+from millstream.runtime.pauses import pause
 from millstream.sim.broker import LISTENER
 from millstream.sim.history import History, Outcome, Place, Poll, Send
 from millstream.sim.loop import NodeClock

@@ -24,7 +24,7 @@ from millstream.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from millstream.runtime.careful_writes import pause
+from millstream.runtime.pauses import pause
 from millstream.sim.clients import Client, run_client
 from millstream.sim.history import GroupOffset, Place, Step
 

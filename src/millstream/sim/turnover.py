@@ -29,7 +29,7 @@ from millstream.protocol.messages.produce import (
     TopicProduceData,
 )
 from millstream.records.builder import BatchBuilder, BatchOptions
-from millstream.runtime.careful_writes import pause
+from millstream.runtime.pauses import pause
 from millstream.sim.clients import REQUEST_MS, Client, run_client
 from millstream.sim.history import Outcome, Place, Send
 

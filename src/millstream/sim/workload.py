@@ -16,7 +16,7 @@ from millstream.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from millstream.runtime.careful_writes import pause
+from millstream.runtime.pauses import pause
 from millstream.sim.clients import FIRST_CLIENT, Client, Consumer, Producer
 from millstream.sim.groups import Committer
 from millstream.sim.history import History

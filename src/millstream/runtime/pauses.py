@@ -1,0 +1,44 @@
+"""Waiting for a while, and not for longer than that."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from millstream.model.clock import Clock
+from millstream.model.deferred import Deferred
+
+T = TypeVar("T")
+
+
+def pause(clock: Clock, delay_ms: float) -> Deferred[None]:
+    """Return what is filled after a while."""
+    over: Deferred[None] = Deferred()
+    clock.call_later(delay_ms, lambda: over.complete(None))
+    return over
+
+
+def at_most(clock: Clock, work: Deferred[T], limit_ms: float) -> Deferred[T | None]:
+    """Return what is filled as ``work`` is, or with None once the limit has passed.
+
+    The work goes on then, and nobody hears of its end.
+    """
+    outcome: Deferred[T | None] = Deferred()
+
+    def too_late() -> None:
+        if not outcome.done:
+            outcome.complete(None)
+
+    def done(work: Deferred[T]) -> None:
+        if outcome.done:
+            return
+        timer.cancel()
+        try:
+            value = work.result()
+        except Exception as error:
+            outcome.fail(error)
+        else:
+            outcome.complete(value)
+
+    timer = clock.call_later(limit_ms, too_late)
+    work.on_done(done)
+    return outcome
