@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -63,6 +64,8 @@ def main(
         raise typer.BadParameter(f"there is no benchmark {', '.join(unknown)}")
     if sys.platform != "linux":
         raise typer.BadParameter("the benchmarks read /proc and use epoll: they need Linux")
+    # A run that is ended from outside stops what it started, too.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     raise_open_file_limit()
     options = Options(
         pairs=min(pairs, QUICK_PAIRS) if quick else pairs,

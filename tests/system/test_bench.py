@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -40,3 +42,25 @@ def test_a_quick_run_has_figures_for_the_broker_and_the_raw_limit(tmp_path: Path
     assert benchmarks["b6"]["tables"][0]["rows"][0]["unit"] == "ms CPU/MB"
     # The directory of the run is gone with everything in it.
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
+@pytest.mark.system
+def test_a_run_that_is_ended_from_outside_leaves_nothing_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench", "b1", "--no-kafka", "--data-dir", str(tmp_path)]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as run:
+        deadline = time.monotonic() + 60
+        while not (brokers := brokers_of(run.pid)):
+            assert time.monotonic() < deadline
+            assert run.poll() is None
+            time.sleep(0.05)
+        run.terminate()
+        assert run.wait(60) == 143
+    assert not [each for each in brokers if each.is_running()]
+    assert list(tmp_path.iterdir()) == []
+
+
+def brokers_of(pid: int) -> list[psutil.Process]:
+    children = psutil.Process(pid).children(recursive=True)
+    return [each for each in children if "serve" in each.cmdline()]
