@@ -228,11 +228,12 @@ def after_joining(
 def after_takeover(
     state: PartitionState, live_epochs: Mapping[BrokerId, int], *, controller_epoch: int
 ) -> PartitionState:
-    """Return the state as a controller that has just been elected wants it: a leader that is
-    another life of itself leads in a new leader epoch. The same object when nothing changes.
+    """Return the state with a leader that is another life of itself in a new leader epoch; part of
+    :func:`after_claim`. The same object when nothing changes.
 
     Nobody watched while it was away. Its high watermark begins anew at the last checkpoint, and
-    within one leader epoch a high watermark never goes back.
+    within one leader epoch a high watermark never goes back. Its place counts, or it would not
+    lead any more: it is earned anew in the epoch of its new life.
     """
     earned = earned_epoch(state, state.leader)
     live = live_epochs.get(state.leader, NO_BROKER_EPOCH)
@@ -244,6 +245,46 @@ def after_takeover(
     )
     after = replace(state, isr_broker_epochs=members)
     return _written(after, controller_epoch, raise_leader_epoch=True)
+
+
+def after_claim(
+    state: PartitionState,
+    live_epochs: Mapping[BrokerId, int],
+    electorate: Electorate,
+    *,
+    min_insync_replicas: int,
+    controller_epoch: int,
+) -> PartitionState:
+    """Return the state in agreement with the brokers that live and their broker epochs, as a
+    controller needs it that has just claimed its seat. The same object when nothing changes.
+
+    Everything that happened while nobody decided is one step: a state in between might name a
+    leader whose place counts no more, and it would be stored, where anybody may read it. Places
+    that were lost are given up first, so that those who leave are counted against what is left.
+    """
+    gone = frozenset({*state.isr, state.leader} - live_epochs.keys() - {NO_LEADER})
+    after = after_joining(
+        state,
+        live_epochs.keys(),
+        electorate,
+        min_insync_replicas=min_insync_replicas,
+        controller_epoch=controller_epoch,
+    )
+    after = after_leaving(
+        after,
+        gone,
+        electorate,
+        min_insync_replicas=min_insync_replicas,
+        controller_epoch=controller_epoch,
+    )
+    after = after_takeover(after, live_epochs, controller_epoch=controller_epoch)
+    if after is state:
+        return state
+    return replace(
+        after,
+        leader_epoch=min(after.leader_epoch, state.leader_epoch + 1),
+        partition_epoch=state.partition_epoch + 1,
+    )
 
 
 def preferred(

@@ -74,7 +74,11 @@ class ClusterController:
     # --- from the election on ------------------------------------------------------------------
 
     async def _begin(self, epoch: int, epoch_version: int) -> None:
-        """Read everything, finish what a fallen controller began, elect, and tell everybody."""
+        """Read everything, finish what a fallen controller began, elect, and tell everybody.
+
+        What was read may be of a life of this broker that has ended: nothing of it is shown here
+        before it agrees with who lives, and that is in the store.
+        """
         desk = self._desk
         nodes = await read_cluster(desk.store)
         context = load_context(nodes, piecemeal=True)
@@ -95,8 +99,9 @@ class ClusterController:
         deleting = [spawn(self._delete_registration(node)) for node in gone]
         await self._finish_deletions()
         await self._finish_creations()
-        self._show_everything()
         await self.replicas.reconcile()
+        self._show_everything()
+        await self.replicas.resume()
         self.pushes.start()
         for deleted in deleting:
             await deleted

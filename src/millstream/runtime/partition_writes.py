@@ -57,8 +57,17 @@ class PartitionWrites:
 
     async def apply(self, changes: Changes) -> None:
         """Store new states, then know them, then show them."""
+        for topic, states in await self.store(changes):
+            self._desk.show(topic, indices=states)
+
+    async def store(
+        self, changes: Changes
+    ) -> list[tuple[TopicState, Mapping[int, PartitionState]]]:
+        """Store new states, then know them. Return the topics that have changed, each with its
+        changed partitions by index.
+        """
         if not changes:
-            return
+            return []
         by_topic: dict[str, dict[int, PartitionState]] = {}
         for place, state in changes.items():
             by_topic.setdefault(place.topic, {})[place.partition] = state
@@ -70,9 +79,9 @@ class PartitionWrites:
             for name, states in by_topic.items()
             for op in _storing(before[name], after[name], states)
         )
-        for name, topic in after.items():
+        for topic in after.values():
             context.put_topic(topic)
-            self._desk.show(topic, indices=by_topic[name])
+        return [(topic, by_topic[name]) for name, topic in after.items()]
 
 
 def _with_states(topic: TopicState, states: Mapping[int, PartitionState]) -> TopicState:

@@ -17,9 +17,9 @@ from millstream.controller.broker_changes import broker_changes
 from millstream.controller.context import ControllerContext, LiveBroker
 from millstream.controller.election import (
     Electorate,
+    after_claim,
     after_joining,
     after_leaving,
-    after_takeover,
     before_shutdown,
     last_resort,
     preferred,
@@ -96,21 +96,18 @@ class ReplicaControl:
         self._last_resort.seek()
 
     async def reconcile(self) -> None:
-        """Bring all partitions into agreement with who lives: a controller's first event."""
-        context = self._context
-        keepers = {
-            each
-            for topic in context.topics.values()
-            for state in topic.partitions
-            for each in (*state.isr, state.leader)
-        }
-        gone = frozenset(keepers - context.brokers.keys() - {NO_LEADER})
-        await self._partitions.apply(self._after_leaving(gone))
-        await self._partitions.apply(self._after_joining(frozenset(context.brokers)))
-        await self._partitions.apply(self._after_takeover())
+        """Bring all partitions into agreement with who lives: a controller's first event.
+
+        What is decided is stored and known, and shown to nobody: no broker, this one least of all,
+        may hear a state that was decided for lives which have ended.
+        """
+        await self._partitions.store(self._after_claim())
+
+    async def resume(self) -> None:
+        """Go on with moves and elections that the controller before this one did not finish."""
         await self._settle_moves(
             (TopicPartition(topic.name, index), state)
-            for topic in context.topics.values()
+            for topic in self._context.topics.values()
             for index, state in enumerate(topic.partitions)
         )
         self._last_resort.seek()
@@ -137,12 +134,16 @@ class ReplicaControl:
             )
         )
 
-    def _after_takeover(self) -> Changes:
+    def _after_claim(self) -> Changes:
         context = self._context
         epochs = {each: live.node.epoch for each, live in context.brokers.items()}
         return self._partitions.each(
-            lambda topic, state, electorate: after_takeover(
-                state, epochs, controller_epoch=context.controller_epoch
+            lambda topic, state, electorate: after_claim(
+                state,
+                epochs,
+                electorate,
+                min_insync_replicas=self._desk.min_insync_replicas(topic),
+                controller_epoch=context.controller_epoch,
             )
         )
 

@@ -77,7 +77,7 @@ class Checkers:
         self.problems: list[str] = []
         self.committed: dict[Held, list[Entry]] = {}
         """What some leader has committed."""
-        self._leaders: dict[tuple[Held, int], int] = {}
+        self._leaders: dict[tuple[Held, int], BrokerLife] = {}
         self._newest: dict[Held, int] = {}
         self._checked: dict[tuple[BrokerLife, Held, int], int] = {}
         """Up to which committed entry a leadership has been compared."""
@@ -132,6 +132,7 @@ class Checkers:
             for partition in life.partitions:
                 if partition.leading is not None:
                     self._one_leader(life, partition)
+                    self._leads_by_right(life, partition)
                     self._commits(life, partition)
                     self._maximal_isr(life, partition, tree)
         for life in looked:
@@ -159,9 +160,23 @@ class Checkers:
 
     def _one_leader(self, life: BrokerLife, partition: Partition) -> None:
         key = (Held.of(partition), partition.leader_epoch)
-        known = self._leaders.setdefault(key, life.number)
-        if known != life.number:
-            self._wrong(f"{key[0]}: brokers {known} and {life.number} lead in epoch {key[1]}")
+        known = self._leaders.setdefault(key, life)
+        if known is not life:
+            two = f"brokers {known.number} and {life.number}"
+            if known.number == life.number:
+                two = f"two lives of broker {life.number}"
+            self._wrong(f"{key[0]}: {two} lead in epoch {key[1]}")
+
+    def _leads_by_right(self, life: BrokerLife, partition: Partition) -> None:
+        """Nobody leads whose place does not count: it was earned since its data is there."""
+        assert partition.leading is not None
+        state = partition.leading.machine.state
+        continuity = life.member.registration.continuity
+        if continuity is None or continuity > earned_epoch(state, life.id):
+            self._wrong(
+                f"{Held.of(partition)}: broker {life.number} leads by {state}, and has lost what "
+                f"it had before epoch {continuity}"
+            )
 
     def _commits(self, life: BrokerLife, partition: Partition) -> None:
         """What is committed never changes, and the newest leader holds all of it."""

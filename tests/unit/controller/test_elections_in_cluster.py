@@ -10,6 +10,7 @@ from tests.unit.controller.states import EPOCH, brokers, electorate, ids, member
 from millstream.controller.election import (
     LastResort,
     LogEnd,
+    after_claim,
     after_joining,
     after_leaving,
     after_takeover,
@@ -17,6 +18,7 @@ from millstream.controller.election import (
     elect_longest,
     last_resort,
     new_partition,
+    place_counts,
     preferred,
     with_isr,
 )
@@ -305,3 +307,80 @@ def test_a_leader_of_another_life_leads_in_a_new_epoch() -> None:
 def test_a_leader_that_lived_on_keeps_its_epoch(live_epochs: dict[BrokerId, int]) -> None:
     before = state((1, 2, 3), leader=1, isr=(1, 2, 3))
     assert after_takeover(before, live_epochs, controller_epoch=EPOCH) is before
+
+
+def claimed(
+    before: PartitionState, live_epochs: dict[int, int], *, lost: tuple[int, ...] = ()
+) -> PartitionState:
+    """What a controller makes of a state that it finds; those in ``lost`` have lost their logs."""
+    return after_claim(
+        before,
+        {BrokerId(each): epoch for each, epoch in live_epochs.items()},
+        electorate(*live_epochs, lost=lost),
+        min_insync_replicas=2,
+        controller_epoch=EPOCH,
+    )
+
+
+def test_what_happened_while_nobody_decided_is_one_step() -> None:
+    """The leader lost its log, a follower left: no state in between names that leader again."""
+    after = claimed(THREE, {1: 1000, 2: 102}, lost=(1,))
+    assert (after.leader, after.isr) == (2, (2,))
+    assert (after.elr, after.last_known_elr) == (ids(3), ids(1)), "3 left while too few were left"
+    assert after.isr_broker_epochs == members(2, 3)
+    assert after.partition_epoch == THREE.partition_epoch + 1
+    assert after.leader_epoch == THREE.leader_epoch + 1
+    assert after.controller_epoch == EPOCH
+
+
+def test_a_leader_in_another_life_whose_place_counts_earns_it_anew() -> None:
+    after = claimed(THREE, {1: 500, 2: 102})
+    assert (after.leader, after.isr) == (1, (1, 2))
+    assert after.isr_broker_epochs == (IsrMember(BrokerId(1), 500), *members(2))
+    assert after.partition_epoch == THREE.partition_epoch + 1
+    assert after.leader_epoch == THREE.leader_epoch + 1
+
+
+def test_a_leader_that_lost_its_log_does_not_earn_its_place_by_coming_back() -> None:
+    """Alone, it leads no more: the epoch of its new life is not taken for the one it earned."""
+    after = claimed(THREE, {1: 1000}, lost=(1,))
+    assert (after.leader, after.isr, after.elr) == (NO_LEADER, (), ids(2, 3))
+    assert after.isr_broker_epochs == members(2, 3)
+    back = joining(after, 2, live=(1, 2), lost=(1,))
+    assert (back.leader, back.isr) == (2, ids(2))
+
+
+def test_where_nothing_happened_nothing_is_written() -> None:
+    assert claimed(THREE, {1: 101, 2: 102, 3: 103}) is THREE
+
+
+@given(
+    st.sets(st.integers(1, 3)),
+    st.sets(st.integers(1, 3)),
+    st.dictionaries(st.integers(1, 3), st.sampled_from((0, 500))),
+    st.sets(st.integers(1, 3)),
+)
+def test_after_a_claim_only_places_that_count_are_left(
+    isr: set[int], elr: set[int], lives: dict[int, int], lost: set[int]
+) -> None:
+    """A broker is in the life in which it earned its place (0) or in a later one; only who began
+    another life can have lost its log.
+    """
+    leader = min(isr, default=NO_LEADER)
+    before = state((1, 2, 3), leader=leader, isr=sorted(isr), elr=sorted(elr - isr))
+    live_epochs = {each: later or 100 + each for each, later in lives.items()}
+    gave_up = tuple(each for each, later in lives.items() if later and each in lost)
+    after = claimed(before, live_epochs, lost=gave_up)
+    voters = electorate(*live_epochs, lost=gave_up)
+    assert set(after.isr) <= live_epochs.keys()
+    assert all(place_counts(after, each, voters) for each in (*after.isr, *after.elr))
+    assert after.leader in (*after.isr, NO_LEADER)
+    able = [each for each in before.isr if each in live_epochs and each not in gave_up]
+    if able:
+        assert after.leader in able
+    if after is not before:
+        assert after.partition_epoch == before.partition_epoch + 1
+        assert after.leader_epoch in (before.leader_epoch, before.leader_epoch + 1)
+    if after.leader == before.leader != NO_LEADER and lives[after.leader]:
+        assert after.leader_epoch == before.leader_epoch + 1, "another life, another epoch"
+    assert claimed(after, live_epochs, lost=gave_up) is after

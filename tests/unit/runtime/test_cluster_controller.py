@@ -13,8 +13,8 @@ from millstream.controller.isr_changes import WantedIsr
 from millstream.controller.topic_changes import NewTopic
 from millstream.model.broker import BrokerId
 from millstream.model.errors import ErrorCode, KafkaError
-from millstream.model.leadership import IsrMember, LeaderRecoveryState
-from millstream.model.metadata_store import Create, Delete
+from millstream.model.leadership import NO_LEADER, IsrMember, LeaderRecoveryState
+from millstream.model.metadata_store import Create, Delete, Node, SetData
 from millstream.model.topic import TopicPartition
 from millstream.runtime.replica_control import ElectionType, Move
 
@@ -252,6 +252,67 @@ def test_a_session_that_expires_registers_anew_with_another_epoch() -> None:
     assert member.local.broker_epoch > before
     assert site.members[1].state("t").leader == 1
     assert member.state("t").leader == 1
+
+
+def all_vanish(site: Site) -> None:
+    """All processes end at once: nobody decides what follows from it."""
+    for member in site.members.values():
+        member.killed = member.store.is_silent = True
+    for member in site.members.values():
+        member.kill()
+
+
+def test_a_controller_hears_nothing_of_the_time_before_its_life() -> None:
+    """The simulator's seed 30094. Machine 1 lost its power, and what it had not flushed. Back in
+    the seat, it showed itself the stored states before it had brought them into agreement with
+    who lives: it led on, in its old epoch, with a log that lacked what was committed.
+    """
+    site = three()
+    site.create("t", (1, 2, 3))
+    all_vanish(site)
+    reborn = site.add(1, continuity=None)
+    assert reborn.is_controller
+    assert reborn.heard.changed
+    assert {image.partitions[0].leader for image in reborn.heard.changed} == {NO_LEADER}
+    state = reborn.state("t")
+    assert (state.isr, state.elr, state.last_known_elr) == ((), (2, 3), (1,))
+    assert state.partition_epoch == 1, "nobody could read a state in between from the store"
+
+
+def test_a_controller_that_kept_everything_leads_in_a_new_epoch_from_the_first() -> None:
+    """Its high watermark begins anew, and within one leader epoch it never goes back."""
+    site = three()
+    site.create("t", (1, 2, 3))
+    all_vanish(site)
+    reborn = site.add(1)
+    heard = [image.partitions[0] for image in reborn.heard.changed]
+    assert {(each.leader, each.leader_epoch) for each in heard} == {(1, 1)}
+
+
+def test_a_controller_that_cannot_store_what_follows_shows_nothing() -> None:
+    site = three()
+    site.create("t", (1, 2, 3))
+    all_vanish(site)
+
+    def follow(before: dict[str, Node], after: dict[str, Node]) -> None:
+        """Another broker takes the seat as soon as it is claimed."""
+        claimed = after[paths.CONTROLLER_EPOCH]
+        if claimed != before[paths.CONTROLLER_EPOCH]:
+            site.tree.on_change = lambda _, __: None
+            site.tree.multi(
+                [
+                    Delete(paths.CONTROLLER),
+                    Create(paths.CONTROLLER, payloads.controller(BrokerId(2), 0), ephemeral=True),
+                    SetData(paths.CONTROLLER_EPOCH, b"9", claimed.version),
+                ],
+                site.tree.new_session(),
+            )
+
+    site.tree.on_change = follow
+    reborn = site.add(1)
+    assert reborn.leading.seat.claims == 1
+    assert not reborn.is_controller
+    assert reborn.heard.changed == []
 
 
 # --- in-sync replicas ----------------------------------------------------------------------------
