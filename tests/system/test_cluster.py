@@ -163,12 +163,15 @@ def test_a_controller_that_sleeps_past_its_session_is_followed_and_fenced(
         os.kill(process.pid, signal.SIGCONT)
     cluster.until(lambda client: in_sync(client, "asleep"), "the sleeper back in sync")
     assert controller_epoch(cluster) == epoch + 1
-    said = set()
-    for broker_id in cluster.brokers:
-        with client_of(cluster, broker_id) as client:
-            said.add(client.metadata([]).controller_id)
-    assert len(said) == 1
-    assert said != {sleeper}
+
+    def agreed() -> bool:
+        said = set()
+        for broker_id in cluster.brokers:
+            with client_of(cluster, broker_id) as client:
+                said.add(client.metadata([]).controller_id)
+        return len(said) == 1 and said != {sleeper}
+
+    cluster.until(lambda _: agreed(), "one controller, another one, in the eyes of all")
 
 
 def client_of(cluster: ClusterSite, broker_id: int) -> Cluster:
