@@ -232,7 +232,7 @@ def test_writes_that_come_while_a_flush_hangs_share_the_next_one(broker: LocalBr
         for number in range(50):
             request = produce_request("safe", {0: batch(b"%d" % number)})
             wires[1 + number % 5].send(request, PRODUCE_VERSION)
-        log = next(log for log in broker._broker._log_manager.logs())
+        log = next(log for log in broker._broker._core.log_manager.logs())
         wait_until(lambda: log.log_end_offset == 52)
         broker.flushes.open()
         answers = [produced(wires[0]), *(produced(wires[1 + n % 5]) for n in range(50))]
