@@ -51,6 +51,7 @@ from millstream.storage.segment import Segment
 from millstream.storage.segment_recovery import SegmentRecovery
 from millstream.storage.segments import Segments
 from millstream.storage.torn_tail import valid_batch_follows
+from millstream.storage.trust import distrust
 
 _log = logging.getLogger(__name__)
 
@@ -289,6 +290,7 @@ class Loader:
             return False
         self._report.truncated_at = next_offset
         self._report.is_torn_tail = not any(segment.size for segment in rest)
+        self._distrust_unless_torn()
         _log.warning(
             "%s: offsets %d to %d are missing, what follows is dropped",
             self._directory.path,
@@ -325,6 +327,7 @@ class Loader:
         report.is_torn_tail = (higher is None or higher.size == 0) and not valid_batch_follows(
             segment.records, valid_bytes, next_offset
         )
+        self._distrust_unless_torn()
         report.truncated_bytes += segment.records.truncate(valid_bytes)
         _log.warning(
             "%s is cut at offset %d, %d bytes are dropped (%s): %s",
@@ -334,6 +337,13 @@ class Loader:
             "a torn tail" if report.is_torn_tail else "valid records followed",
             error,
         )
+
+    def _distrust_unless_torn(self) -> None:
+        """Put on record that records are lost, before the log is cut: a start after this one, which
+        may end before the broker takes part, finds nothing wrong with it any more.
+        """
+        if not self._report.is_torn_tail:
+            distrust(self._environment.file_system, self._directory.parent)
 
     def _drop(self, segments: list[Segment]) -> None:
         for segment in reversed(segments):

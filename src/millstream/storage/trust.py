@@ -14,7 +14,8 @@ machine lost its power may have lost what was not flushed, though it counted as 
 calls that an unclean shutdown). It goes on being trusted only if it was closed cleanly or the
 machine has not gone down since, if no log was found damaged in the middle, and if no disk has
 failed: after a flush that failed the page cache holds pages that will never be written, and may
-drop them at any time.
+drop them at any time. For damage and for a failed disk the file is taken away at once: a start that
+comes later would see nothing of either.
 """
 
 from __future__ import annotations

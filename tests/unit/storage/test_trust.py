@@ -11,7 +11,7 @@ from millstream.model.topic import TopicId, TopicPartition
 from millstream.records.batch import Batch
 from millstream.records.builder import BatchBuilder
 from millstream.storage import trust
-from millstream.storage.continuity import continuity_found, write_trust
+from millstream.storage.continuity import continuity_found, damaged_logs, write_trust
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import LocalFileSystem
 from millstream.storage.log_manager import LogManager
@@ -88,7 +88,8 @@ def test_without_a_boot_id_every_start_counts_as_one(tmp_path: Path, boot_id: Pa
     killed(manager)
 
 
-def test_damage_in_the_middle_ends_it(tmp_path: Path, boot_id: Path) -> None:
+def damaged(tmp_path: Path) -> None:
+    """Leave a log of three batches by a broker that was killed; the first batch is bad."""
     manager = opened(tmp_path)
     log = manager.get_or_create(PLACE, TopicId(bytes(range(16))), TopicConfig(), now_ms=0)
     for value in (b"one", b"two", b"three"):
@@ -102,7 +103,23 @@ def test_damage_in_the_middle_ends_it(tmp_path: Path, boot_id: Path) -> None:
     data = bytearray(path.read_bytes())
     data[100] ^= 1
     path.write_bytes(data)
+
+
+def test_damage_in_the_middle_ends_it(tmp_path: Path, boot_id: Path) -> None:
+    damaged(tmp_path)
     manager = opened(tmp_path)
+    assert continuity_found(FILES, manager) is None
+    killed(manager)
+
+
+def test_damage_is_remembered_by_a_broker_that_ends_before_it_takes_part(
+    tmp_path: Path, boot_id: Path
+) -> None:
+    """The first start has cut the log: the second finds nothing wrong with it."""
+    damaged(tmp_path)
+    killed(opened(tmp_path))
+    manager = opened(tmp_path)
+    assert damaged_logs(manager) == []
     assert continuity_found(FILES, manager) is None
     killed(manager)
 
