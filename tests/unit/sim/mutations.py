@@ -28,6 +28,7 @@ from millstream.runtime.broker_metadata import BrokerMetadata
 from millstream.runtime.leader_role import ReplicationContext
 from millstream.runtime.metadata_pushes import MetadataPushes
 from millstream.runtime.partition import Partition
+from millstream.runtime.replica_control import ReplicaControl
 from millstream.runtime.replica_manager import ReplicaManager
 from millstream.server import membership
 from millstream.sim.cluster import SimCluster
@@ -323,12 +324,19 @@ def leads_anew_in_the_same_epoch(patch: pytest.MonkeyPatch) -> None:
 
 def keeps_the_epoch_of_a_leader_reborn(patch: pytest.MonkeyPatch) -> None:
     """A new controller lets a leader of another life lead in a new epoch."""
-    patch.setattr(
-        "millstream.runtime.replica_control.after_takeover",
-        lambda state, live_epochs, *, controller_epoch: state,
-        raising=False,
-    )
     patch.setattr(election, "after_takeover", lambda state, live_epochs, *, controller_epoch: state)
+
+
+def shows_what_was_decided_for_other_lives(patch: pytest.MonkeyPatch) -> None:
+    """A controller hears nothing of what it has read before that agrees with who lives."""
+    reconcile = ReplicaControl.reconcile
+
+    async def mutant(self: ReplicaControl) -> None:
+        for topic in tuple(self._context.topics.values()):
+            self._desk.local.show(topic)
+        await reconcile(self)
+
+    patch.setattr(ReplicaControl, "reconcile", mutant)
 
 
 def forgets_eligible_replicas(patch: pytest.MonkeyPatch) -> None:
@@ -412,7 +420,6 @@ class Mutation:
     patch: Patch
     kinds: tuple[str, ...] = ()
     script: scripts.Script | None = None
-    min_isr: int = 2
     first_seed: int = 1
     every_ms: float = 800.0
     is_shown: bool = True
@@ -426,7 +433,7 @@ class Mutation:
         """Run one seed; the rule is off already."""
         try:
             if self.script is not None:
-                return scripts.play(self.script, seed, min_isr=self.min_isr).problems
+                return scripts.play(self.script, seed).problems
             cluster = SimCluster(seed, swarm=Swarm.of(*self.kinds, every_ms=self.every_ms))
             cluster.loop.most_events = MOST_EVENTS
             return cluster.run(12).problems
@@ -464,7 +471,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         "HW re-evaluated at each ISR",
         forgets_to_look_at_the_high_watermark,
         script=scripts.one_writer_is_left_alone,
-        min_isr=1,
         is_shown=False,
     ),
     Mutation("acks=all waits for the commit", acknowledges_before_the_commit, CUTS),
@@ -553,7 +559,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a leader reborn, another epoch",
         keeps_the_epoch_of_a_leader_reborn,
         ("kill all", "kill controller", "kill leader"),
-        is_shown=False,
+    ),
+    Mutation(
+        "a controller shows nothing of other lives",
+        shows_what_was_decided_for_other_lives,
+        ("power loss", "kill", "kill all", "kill controller"),
     ),
     Mutation("ELR", forgets_eligible_replicas, ("kill all", "kill", "kill leader", "shut down")),
     Mutation(
