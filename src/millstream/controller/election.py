@@ -287,6 +287,21 @@ def after_claim(
     )
 
 
+def after_smaller_min_isr(
+    state: PartitionState, *, min_insync_replicas: int, controller_epoch: int
+) -> PartitionState:
+    """Return the state without eligible leader replicas where as many are in sync as are required
+    by now. The same object when nothing changes.
+
+    From then on the leader commits without them (KIP-966 clears them for the same reason).
+    """
+    enough = len(state.isr) >= required_isr(state, min_insync_replicas)
+    if not enough or not (state.elr or state.last_known_elr):
+        return state
+    after = with_isr(state, state.isr, min_insync_replicas=min_insync_replicas)
+    return _written(after, controller_epoch, raise_leader_epoch=False)
+
+
 def preferred(
     state: PartitionState, electorate: Electorate, *, controller_epoch: int
 ) -> PartitionState | None:

@@ -7,7 +7,8 @@ proposes (see ``isr``). Times are of a monotonic clock. Kafka: ``Partition``, ``
 
 The high watermark moves to the smallest log end of the maximal ISR, and only while the committed
 ISR has ``min.insync.replicas`` members (KIP-966): so every eligible leader replica that the
-controller keeps beside a small ISR holds all that is committed.
+controller keeps beside a small ISR holds all that is committed. When the setting becomes smaller,
+eligible leader replicas are waited for until the controller keeps none.
 """
 
 from __future__ import annotations
@@ -396,12 +397,23 @@ class LeaderReplication:
 
     # The high watermark
 
+    @property
+    def waited_for(self) -> tuple[BrokerId, ...]:
+        """Whom the high watermark waits for: everybody who may be elected in the controller's eyes.
+
+        Eligible leader replicas stand beside an ISR that is too small for anything to be committed.
+        Where this leader's ``min.insync.replicas`` is smaller than the one they were kept by, they
+        count until the controller has let go of them.
+        """
+        elr = self.state.elr
+        return (*self.isr.maximal_isr, *elr) if elr else self.isr.maximal_isr
+
     def _advance(self) -> tuple[LeaderEffect, ...]:
         if self.is_under_min_isr:
             return ()
         committed = self.log_end_offset
         followers = self.followers
-        for each in self.isr.maximal_isr:
+        for each in self.waited_for:
             if each == self._broker_id:
                 continue
             progress = followers.get(each)

@@ -20,6 +20,7 @@ from millstream.controller.election import (
     after_claim,
     after_joining,
     after_leaving,
+    after_smaller_min_isr,
     before_shutdown,
     last_resort,
     preferred,
@@ -105,12 +106,27 @@ class ReplicaControl:
 
     async def resume(self) -> None:
         """Go on with moves and elections that the controller before this one did not finish."""
+        await self.let_go_of_eligible()
         await self._settle_moves(
             (TopicPartition(topic.name, index), state)
             for topic in self._context.topics.values()
             for index, state in enumerate(topic.partitions)
         )
         self._last_resort.seek()
+
+    async def let_go_of_eligible(self) -> None:
+        """Keep no eligible leader replicas where enough are in sync: ``min.insync.replicas`` may
+        have become smaller; part of an event.
+        """
+        await self._partitions.apply(
+            self._partitions.each(
+                lambda topic, state, _: after_smaller_min_isr(
+                    state,
+                    min_insync_replicas=self._desk.min_insync_replicas(topic),
+                    controller_epoch=self._context.controller_epoch,
+                )
+            )
+        )
 
     def _after_leaving(self, gone: frozenset[BrokerId]) -> Changes:
         return self._partitions.each(

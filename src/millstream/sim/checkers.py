@@ -232,7 +232,7 @@ class Checkers:
             return
         if stored.leader_epoch != partition.leader_epoch:
             return
-        missing = {*stored.isr, *stored.elr}.difference(machine.isr.maximal_isr)
+        missing = {*stored.isr, *stored.elr}.difference(machine.waited_for)
         if missing:
             self._wrong(
                 f"{partition.topic_partition}: broker {life.number} does not wait for {missing}, "

@@ -13,6 +13,7 @@ from millstream.controller.election import (
     after_claim,
     after_joining,
     after_leaving,
+    after_smaller_min_isr,
     after_takeover,
     before_shutdown,
     elect_longest,
@@ -283,6 +284,21 @@ def test_leaders_are_in_sync_and_epochs_never_go_back(
             assert now.partition_epoch == before.partition_epoch + 1
         if not lost:  # everything committed is with somebody that is waited for
             assert now.isr or now.elr
+
+
+def test_a_smaller_min_isr_leaves_no_eligible_replicas_where_enough_are_in_sync() -> None:
+    """What is committed from then on, they need not have."""
+    before = state((1, 2, 3), leader=1, isr=(1,), elr=(2,), last_known=(3,))
+
+    def at(minimum: int) -> PartitionState:
+        return after_smaller_min_isr(before, min_insync_replicas=minimum, controller_epoch=EPOCH)
+
+    assert at(2) is before
+    after = at(1)
+    assert (after.leader, after.isr, after.elr, after.last_known_elr) == (1, ids(1), (), ())
+    assert after.isr_broker_epochs == members(1)
+    assert after.leader_epoch == before.leader_epoch
+    assert after.partition_epoch == before.partition_epoch + 1
 
 
 # --- a new controller ----------------------------------------------------------------------------

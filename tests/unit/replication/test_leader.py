@@ -124,6 +124,16 @@ def test_smaller_min_isr_commits_what_waited() -> None:
     assert machine.on_rules(RULES) == (AdvanceHighWatermark(100),)
 
 
+def test_eligible_leader_replicas_are_waited_for_where_min_isr_became_smaller() -> None:
+    """They may be elected until the controller has let go of them."""
+    machine = leader(ME, end=100, min_isr=2)
+    kept = replace(state(ME, partition_epoch=8), elr=(B,))
+    assert machine.on_state(kept, 1) == ()
+    assert machine.on_rules(RULES) == ()
+    assert machine.on_append(101) == ()
+    assert machine.on_state(state(ME, partition_epoch=9), 2) == (AdvanceHighWatermark(101),)
+
+
 # Expand
 
 

@@ -315,6 +315,25 @@ def test_a_controller_that_cannot_store_what_follows_shows_nothing() -> None:
     assert reborn.heard.changed == []
 
 
+def test_a_smaller_min_isr_lets_go_of_eligible_leader_replicas() -> None:
+    """The leader, alone in the ISR, commits without them: they must not lead after it."""
+    site = three()
+    site.create("t", (1, 2, 3))
+    site.members[3].kill()
+    site.members[2].kill()
+    member = site.members[1]
+    assert (member.state("t").isr, member.state("t").elr) == ((1,), (2,))
+    change = ConfigChange(
+        ResourceType.TOPIC, "t", lambda texts: {**texts, "min.insync.replicas": "1"}
+    )
+    site.wait(member.runtime.alter_configs([change]))
+    assert (member.state("t").isr, member.state("t").elr) == ((1,), ())
+    assert b'"elr"' not in site.tree.nodes[paths.state("t", 0)].data
+    all_vanish(site)
+    reborn = site.add(2)
+    assert reborn.state("t").leader == NO_LEADER
+
+
 # --- in-sync replicas ----------------------------------------------------------------------------
 
 

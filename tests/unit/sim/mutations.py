@@ -117,8 +117,11 @@ def counts_a_log_that_parts(patch: pytest.MonkeyPatch) -> None:
 
 
 def commits_below_min_isr(patch: pytest.MonkeyPatch) -> None:
-    """KIP-966: the eligible leader replicas then lack what the last member committed alone."""
+    """KIP-966: the eligible leader replicas then lack what the last member committed alone. They
+    are waited for as well, for the sake of a min ISR that becomes smaller: that is off with it.
+    """
     patch.setattr(LeaderReplication, "is_under_min_isr", property(lambda self: False))
+    patch.setattr(LeaderReplication, "waited_for", property(lambda self: self.isr.maximal_isr))
 
 
 def commits_without_who_may_be_in_sync(patch: pytest.MonkeyPatch) -> None:
