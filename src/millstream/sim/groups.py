@@ -42,6 +42,8 @@ class Committer:
         self._pause_ms = pause_ms
         self._coordinator: BrokerId | None = None
         self._offset = 0
+        self.asks_only = False
+        """True while it is to commit nothing."""
         self.last_answered_ms = -1.0
         """When a commit was last acknowledged."""
 
@@ -54,7 +56,7 @@ class Committer:
         while not client.stopped:
             await pause(client.clock, client.chance.expovariate(1 / self._pause_ms))
             try:
-                if client.chance.random() < 0.5:
+                if client.chance.random() < 0.5 and not self.asks_only:
                     await self._commit()
                 else:
                     await self._ask()
@@ -111,9 +113,9 @@ class Committer:
         self._note(max(0, answer.committed_offset), Step.SEEN, asked=known)
 
     def _note(self, offset: int, step: Step, asked: int = 0) -> None:
-        self._client.history.group_offsets.append(
-            GroupOffset(self.group, self._place, offset, step, asked)
-        )
+        # All clients write one list: how long it is tells what was before what.
+        steps = self._client.history.group_offsets
+        steps.append(GroupOffset(self.group, self._place, offset, step, len(steps), asked))
 
 
 def _check(error_code: int) -> None:

@@ -19,6 +19,7 @@ from millstream.controller import election, isr_changes, reassignment
 from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.metadata_store import ConnectionLossError
+from millstream.model.offsets import NO_LEADER_EPOCH
 from millstream.replication import divergence, follower
 from millstream.replication.follower import Append, FollowerReplication
 from millstream.replication.isr import Committed, PendingExpand
@@ -161,8 +162,13 @@ def truncates_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
 
 
 def does_not_truncate_at_all(patch: pytest.MonkeyPatch) -> None:
-    """A leader that does not compare epochs lets logs diverge."""
-    patch.setattr(FollowerReplication, "_diverging", lambda self, diverging, log, now_ms: ())
+    """A follower that says nothing of its last epoch is never told where its log parts."""
+    original = FollowerReplication.position
+
+    def mutant(self: FollowerReplication, **kept: Any) -> Any:
+        return original(self, **kept | {"latest_epoch": NO_LEADER_EPOCH})
+
+    patch.setattr(FollowerReplication, "position", mutant)
 
 
 def truncates_to_the_leaders_end_alone(patch: pytest.MonkeyPatch) -> None:
@@ -362,7 +368,7 @@ def keeps_the_last_of_the_isr(patch: pytest.MonkeyPatch) -> None:
             return after
         last = state.isr[:1]
         epochs = tuple(
-            replace(each, broker_epoch=sys.maxsize) if each.broker_id in last else each
+            each._replace(broker_epoch=sys.maxsize) if each.broker_id in last else each
             for each in state.isr_broker_epochs
         )
         leader = last[0] if last[0] in electorate.live else BrokerId(-1)
@@ -454,8 +460,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "join needs LEO ≥ leso",
         joins_without_the_start_of_the_epoch,
-        ("kill all", "kill", "kill leader"),
-        is_shown=False,
+        script=scripts.a_high_watermark_lags,
     ),
     Mutation("join needs LEO ≥ HW", joins_at_any_offset, ("kill", "kill leader"), first_seed=2),
     Mutation(
@@ -478,7 +483,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation("acks=all waits for the commit", acknowledges_before_the_commit, CUTS),
     Mutation(
-        "who steps down refuses its waiters", acknowledges_when_it_steps_down, CUTS, is_shown=False
+        "who steps down refuses its waiters",
+        acknowledges_when_it_steps_down,
+        script=scripts.a_leader_gives_way,
     ),
     Mutation(
         "fetches are fenced by leader epoch",
@@ -531,28 +538,24 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a lost write is looked up",
         takes_a_lost_write_for_done,
-        ("reset store", "cut store", "kill"),
-        is_shown=False,
+        script=scripts.a_write_is_lost,
     ),
     Mutation(
         "writes check the controller epoch",
         writes_without_its_epoch,
-        ("pause", "cut store", "kill controller"),
-        is_shown=False,
+        script=scripts.the_seat_is_taken_away,
     ),
     Mutation("pushes are repeated", pushes_once, ("isolate", "cut one way", "reset", "kill")),
     Mutation(
         "stale pushes are refused",
         takes_stale_pushes,
-        ("pause", "slow messages", "kill controller", "cut one way"),
-        is_shown=False,
+        script=scripts.a_push_is_late,
     ),
     Mutation("broker epochs", ignores_broker_epochs, LOSS, first_seed=3),
     Mutation(
         "an ISR rests on the newest state",
         takes_an_isr_of_an_older_state,
-        ("slow messages", "isolate", "kill", "pause"),
-        is_shown=False,
+        script=scripts.a_proposal_is_late,
     ),
     Mutation("elections inside the ISR", elects_whoever_lives, ("isolate", "kill leader", "kill")),
     Mutation(
@@ -572,15 +575,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "the ISR may become empty",
         keeps_the_last_of_the_isr,
-        ("power loss", "kill all", "kill"),
-        is_shown=False,
+        script=scripts.the_last_in_sync_loses_its_power,
+        first_seed=3,
     ),
     Mutation("a place counts while its data is there", trusts_who_lost_its_power, LOSS),
     Mutation(
         "trust at start",
         trusts_every_start,
-        ("power loss", "bit flip", "new disk", "failed flush"),
-        is_shown=False,
+        script=scripts.the_last_in_sync_loses_its_power,
+        first_seed=3,
     ),
     Mutation(
         "reassignment waits for the new ones",
@@ -588,7 +591,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("reassign", "isolate", "kill leader"),
         is_shown=False,
     ),
-    Mutation("groups: a commit is committed", leaves_waiters_of_groups, CUTS, is_shown=False),
+    Mutation(
+        "groups: a commit is committed",
+        leaves_waiters_of_groups,
+        script=scripts.a_coordinator_is_cut_off,
+    ),
 )
 
 

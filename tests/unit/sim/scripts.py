@@ -7,32 +7,74 @@ A script is played by a cluster of three brokers and one partition, and must end
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from millstream.controller import paths, payloads
+from millstream.coordinator.group.partitioner import group_partition
 from millstream.model.broker import BrokerId
+from millstream.model.deferred import Deferred, spawn
+from millstream.model.errors import KafkaError
 from millstream.model.leadership import NO_LEADER, PartitionState
-from millstream.model.metadata_store import Node
+from millstream.model.metadata_store import Delete, Node
+from millstream.model.topic import GROUP_METADATA_TOPIC
 from millstream.protocol.api import ApiKey
+from millstream.protocol.message import Response
+from millstream.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from millstream.protocol.messages.metadata import MetadataRequest
+from millstream.runtime.partition import Partition
+from millstream.runtime.replica_control import ElectionType
 from millstream.sim.cluster import Report, SimCluster
 from millstream.sim.faults import Swarm
+from millstream.sim.history import Step
 from millstream.sim.workload import TOPIC
 
 Script = Callable[[SimCluster], list[str]]
 ACKNOWLEDGED_MS = 30_000
+NEVER_MS = 1e9
 
 
-def play(script: Script, seed: int, *, min_isr: int = 2) -> Report:
-    """Play a script in the first cluster from ``seed`` on that has the shape it needs."""
+@dataclass(frozen=True)
+class Shape:
+    """The cluster that a script needs."""
+
+    brokers: int = 3
+    min_isr: int = 2
+    groups: bool = False
+    rebalances: bool = True
+    """False where the controller is to give no leadership back by itself."""
+
+    def fits(self, cluster: SimCluster) -> bool:
+        """Tell whether a cluster is like that."""
+        return (
+            (len(cluster.numbers), cluster.work.partition_count) == (self.brokers, 1)
+            and cluster.min_isr == self.min_isr
+            and (cluster.work.group_count > 0 or not self.groups)
+        )
+
+
+def play(script: Script, seed: int) -> Report:
+    """Play a script in a cluster of the shape it needs, another one for each seed."""
+    shape = SCRIPTS[script]
+    seed *= 1_000
     while True:
         cluster = SimCluster(seed, swarm=Swarm.of("elect"))
-        shape = (len(cluster.numbers), cluster.work.partition_count, cluster.min_isr)
-        if shape == (3, 1, min_isr):
-            return _play(cluster, script)
+        if shape.fits(cluster):
+            break
         seed += 1
+    if not shape.rebalances:
+        cluster.settings["auto.leader.rebalance.enable"] = "false"
 
+    def strike() -> list[str]:
+        try:
+            return script(cluster)
+        finally:
+            heal_all(cluster)
 
-def _play(cluster: SimCluster, script: Script) -> Report:
-    return cluster.play(lambda: script(cluster))
+    return cluster.play(strike)
 
 
 def state(cluster: SimCluster) -> PartitionState:
@@ -57,6 +99,76 @@ def make_controller_and_leader_two(cluster: SimCluster) -> tuple[int, int, int]:
         cluster.start_broker(controller)
         cluster.until(lambda: not cluster.unhealthy(), 30_000)
     raise AssertionError("controller and leader are always one")
+
+
+def seat(cluster: SimCluster, is_wanted: Callable[[int], bool]) -> int:
+    """Have a broker of one's choice be the controller: the seat is freed until it claims it."""
+    for _ in range(100):
+        controller = cluster.controller_number()
+        if controller is not None and is_wanted(controller):
+            cluster.go_on(1_000)
+            return controller
+        if controller is not None:
+            free_the_seat(cluster)
+        cluster.go_on(400)
+    raise AssertionError("the controller is never the one that is wanted")
+
+
+def free_the_seat(cluster: SimCluster) -> None:
+    """Delete ``/controller``, as operators do to have another controller."""
+    cluster.ensemble.tree.multi([Delete(paths.CONTROLLER)], 0)
+    cluster.ensemble.changed()
+
+
+def whole(cluster: SimCluster) -> None:
+    """Wait until all are in sync."""
+    assert cluster.until(lambda: not cluster.unhealthy(), 30_000), cluster.unhealthy()
+
+
+def elect_preferred(cluster: SimCluster, controller: int) -> None:
+    """Have the preferred leader elected, without a message."""
+    control = cluster.lives[controller].member.leading.replicas
+    control.elect(ElectionType.PREFERRED, None).on_done(lambda _: None)
+
+
+def replica(cluster: SimCluster, number: int, topic: str = TOPIC, index: int = 0) -> Partition:
+    """Return what a broker has of a partition."""
+    found = cluster.lives[number].partitions.replica(topic, index)
+    assert found is not None
+    return found
+
+
+def cut_off(cluster: SimCluster, number: int, *others: int) -> None:
+    """Let nothing go between a broker and some others."""
+    for other in others:
+        cluster.network.cut(number, other)
+        cluster.network.cut(other, number)
+
+
+def heal_all(cluster: SimCluster) -> None:
+    """Let everything through again."""
+    for source, target in tuple(cluster.network.cuts):
+        cluster.network.heal(source, target)
+    cluster.network.weather.slow.clear()
+
+
+def lead_with_second(cluster: SimCluster) -> tuple[int, int, int]:
+    """Have the second replica lead, everybody in sync; return the replicas in their order.
+
+    For shapes in which no leadership is given back.
+    """
+    first, second, third = state(cluster).replicas
+    controller = cluster.controller_number()
+    assert controller is not None
+    if state(cluster).leader == third:
+        elect_preferred(cluster, controller)
+        assert cluster.until(lambda: state(cluster).leader == first, 10_000)
+    if state(cluster).leader == first:
+        cluster.kill(first, "kill the leader")
+        assert cluster.until(lambda: state(cluster).leader == second, 20_000)
+        cluster.start_broker(first)
+        whole(cluster)
+    return first, second, third
 
 
 def answers_are_lost(cluster: SimCluster) -> list[str]:
@@ -167,11 +279,276 @@ def _knows(cluster: SimCluster, number: int) -> bool:
     return partition is not None and partition.leader_epoch == state(cluster).leader_epoch
 
 
-SCRIPTS: tuple[tuple[Script, int], ...] = (
-    (answers_are_lost, 2),
-    (a_leader_writes_nothing, 2),
-    (one_writer_is_left_alone, 1),
-    (a_follower_is_cut_off, 2),
-    (the_controller_is_cut_from_a_follower, 2),
-)
-"""Every script, and the ``min.insync.replicas`` that it needs."""
+def a_push_is_late(cluster: SimCluster) -> list[str]:
+    """A controller writes that a leader is alone in sync, and is paused with the push under way.
+    Its successor elects another leader, which others follow and write to. Then the push arrives,
+    and a client writes that knows the leader of before alone.
+    """
+    first, second, third = state(cluster).replicas
+    controller = seat(cluster, lambda number: number == third)
+    network, tree = cluster.network, cluster.ensemble.tree
+    cluster.kill(first, "kill the leader")
+    if not cluster.until(lambda: replica(cluster, second).leading is not None, 20_000):
+        return ["the second replica does not lead"]
+    network.weather.slow[third, second, int(ApiKey.FETCH)] = NEVER_MS
+    network.reset(third, second)
+    look = tree.on_change
+
+    def changed(before: dict[str, Node], after: dict[str, Node]) -> None:
+        look(before, after)
+        if state(cluster).isr == (second,):
+            network.cut(controller, second)
+            tree.on_change = look
+
+    tree.on_change = changed
+    if not cluster.until(lambda: (controller, second) in network.cuts, 20_000):
+        return [f"the ISR is {state(cluster).isr}"]
+    cluster.go_on(600)
+    cluster.lives[controller].clock.pause()
+    taken_over = cluster.until(lambda: cluster.controller_number() == second, 20_000)
+    cluster.start_broker(first)
+    joined = taken_over and cluster.until(lambda: first in state(cluster).isr, 20_000)
+    cluster.go_on(1_000)
+    for client in cluster.work.clients:
+        client.clock.pause()
+    elect_preferred(cluster, second)
+    moved = joined and cluster.until(lambda: state(cluster).leader == first, 10_000)
+    cluster.go_on(1_000)
+    network.heal(controller, second)
+    cluster.go_on(500)
+    for client in cluster.work.clients:
+        client.clock.resume()
+    cluster.go_on(3_000)
+    cluster.lives[controller].clock.resume()
+    heal_all(cluster)
+    return [] if moved else ["the first replica does not lead again"]
+
+
+def the_seat_is_taken_away(cluster: SimCluster) -> list[str]:
+    """``/controller`` is deleted, as operators do to have another controller, while the controller
+    does not run. It wakes with a topic to make, which its successor would know nothing of.
+    """
+    controller = cluster.controller_number()
+    assert controller is not None
+    life = cluster.lives[controller]
+    client = cluster.work.clients[0]
+    greeting = spawn(client.ask(BrokerId(controller), MetadataRequest(topics=[]), lane="late"))
+    cluster.until(lambda: greeting.done, 3_000)
+    life.clock.pause()
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name="late", num_partitions=1, replication_factor=3, assignments=[], configs=[]
+            )
+        ],
+        timeout_ms=2_000,
+    )
+    making = spawn(client.ask(BrokerId(controller), request, lane="late"))
+    cluster.go_on(100)
+    free_the_seat(cluster)
+    cluster.until(lambda: cluster.controller_number() not in (None, controller), 1_000)
+    cluster.go_on(500)
+    life.clock.resume()
+    cluster.until(lambda: making.done, 5_000)
+    if not _was_made(making):
+        return []
+    known = cluster.until(
+        lambda: all(
+            each.partitions.replica("late", 0) is not None for each in cluster.lives.values()
+        ),
+        20_000,
+    )
+    return [] if known else ["a topic that was made is nowhere"]
+
+
+def _was_made(making: Deferred[Response]) -> bool:
+    try:
+        response = making.result()
+    except KafkaError:
+        return False
+    assert isinstance(response, CreateTopicsResponse)
+    return response.topics[0].error_code == 0
+
+
+def a_proposal_is_late(cluster: SimCluster) -> list[str]:
+    """A leader proposes a follower, and the request is held up. Another leads in the meantime, and
+    the follower falls behind; then the proposal arrives.
+    """
+    replicas = first, second, third = lead_with_second(cluster)
+    controller = seat(cluster, lambda number: number not in replicas)
+    cluster.kill(third, "kill")
+    if not cluster.until(lambda: third not in state(cluster).isr, 20_000):
+        return ["a killed follower stays in the ISR"]
+    cluster.start_broker(third)
+    if not _proposes(cluster, second, third, controller):
+        return ["the follower is not proposed"]
+    cluster.network.cut(second, controller)
+    cut_off(cluster, third, first, second)
+    elect_preferred(cluster, controller)
+    moved = cluster.until(lambda: replica(cluster, first).leading is not None, 4_000)
+    cluster.go_on(3_000)
+    cluster.network.heal(second, controller)
+    cluster.go_on(2_000)
+    heal_all(cluster)
+    return [] if moved else ["the preferred replica does not lead"]
+
+
+def _proposes(cluster: SimCluster, leader: int, joining: int, controller: int) -> bool:
+    """Let time pass until a proposal has left and has not arrived."""
+    leading = replica(cluster, leader).leading
+    assert leading is not None
+    machine, requests = leading.machine, cluster.network.requests
+    key, count = (leader, controller, int(ApiKey.PROPOSE_ISR)), 0
+    end_ms = cluster.loop.now_ms + 20_000
+    while cluster.loop.now_ms < end_ms:
+        cluster.go_on(0.1)
+        if joining not in machine.isr.maximal_isr:
+            count = requests[key]
+        elif requests[key] > count:
+            return True
+    return False
+
+
+def a_leader_gives_way(cluster: SimCluster) -> list[str]:
+    """A leader's answers do not reach its followers, so writes wait; another is elected, which has
+    other records at their offsets.
+    """
+    first, second, third = lead_with_second(cluster)
+    controller = cluster.controller_number()
+    assert controller is not None
+    for each in (first, third):
+        cluster.network.weather.slow[second, each, int(ApiKey.FETCH)] = NEVER_MS
+    log = replica(cluster, second).log
+    start = log.log_end_offset
+    cluster.until(lambda: log.log_end_offset > start + 2, 1_500)
+    elect_preferred(cluster, controller)
+    moved = cluster.until(lambda: replica(cluster, first).leading is not None, 5_000)
+    heal_all(cluster)
+    cluster.network.reset(second, first)
+    cluster.network.reset(second, third)
+    return [] if moved else ["the preferred replica does not lead"]
+
+
+def a_write_is_lost(cluster: SimCluster) -> list[str]:
+    """An election is written, and neither the store hears of it nor the controller that it did
+    not; the leader that it names dies.
+    """
+    first, _, third = lead_with_second(cluster)
+    controller = seat(cluster, lambda number: number == third)
+    cluster.ensemble.cuts.add((controller, "to"))
+    elect_preferred(cluster, controller)
+    cluster.go_on(300)
+    cluster.ensemble.cuts.discard((controller, "to"))
+    cluster.lives[controller].store.reset()
+    cluster.go_on(1_000)
+    cluster.kill(first, "kill")
+    cluster.go_on(8_000)
+    return []
+
+
+def a_high_watermark_lags(cluster: SimCluster) -> list[str]:
+    """KAFKA-7128: one write is committed, and the leader dies before its follower hears that it is.
+    A third broker lacks it, and has all that the follower knows to be committed.
+    """
+    first, second, third = state(cluster).replicas
+    seat(cluster, lambda number: number != first)
+    if not cluster.until(lambda: state(cluster).leader == first, 60_000):
+        return ["the preferred replica does not lead"]
+    for producer in cluster.work.producers:
+        producer.held = True
+    cluster.go_on(3_000)
+    cluster.kill(third, "kill")
+    if not cluster.until(lambda: third not in state(cluster).isr, 20_000):
+        return ["a killed follower stays in the ISR"]
+    cut_off(cluster, third, first)
+    cluster.start_broker(third)
+    if not cluster.until(lambda: cluster.lives[third].is_up, 20_000):
+        return ["a broker does not start"]
+    log = replica(cluster, first).log
+    committed = log.high_watermark
+    cluster.network.weather.slow[second, third, int(ApiKey.FETCH)] = NEVER_MS
+    cluster.work.producers[0].held = False
+    end_ms = cluster.loop.now_ms + 10_000
+    while log.high_watermark == committed and cluster.loop.now_ms < end_ms:
+        cluster.go_on(0.05)
+    cluster.work.producers[0].held = True
+    cluster.network.cut(first, second)
+    cluster.kill(first, "kill the leader")
+    elected = cluster.until(lambda: state(cluster).leader == second, 20_000)
+    cluster.go_on(3_000)
+    heal_all(cluster)
+    for producer in cluster.work.producers:
+        producer.held = False
+    return [] if elected else ["nobody leads"]
+
+
+def a_coordinator_is_cut_off(cluster: SimCluster) -> list[str]:
+    """A group commits at a coordinator whose records reach nobody, and which dies."""
+    tree, committer = cluster.ensemble.tree, cluster.work.committers[0]
+    committed = _commits(cluster)
+    if not cluster.until(lambda: _commits(cluster) > committed, 20_000):
+        return ["no group commits"]
+    index = group_partition(committer.group, 2)
+    leader = payloads.read_state(
+        "", tree.nodes[paths.state(GROUP_METADATA_TOPIC, index)].data, replicas=(), version=0
+    ).leader
+    others = [each for each in cluster.numbers if each != leader]
+    for each in others:
+        cluster.network.cut(leader, each)
+    committed = _commits(cluster)
+    cluster.until(lambda: _commits(cluster) > committed, 3_000)
+    committer.asks_only = True
+    cluster.kill(leader, "kill the coordinator")
+    heal_all(cluster)
+    asked = len(cluster.work.history.group_offsets)
+    seen = cluster.until(
+        lambda: any(
+            each.group == committer.group and each.step is Step.SEEN and each.asked >= asked
+            for each in cluster.work.history.group_offsets[asked:]
+        ),
+        30_000,
+    )
+    committer.asks_only = False
+    return [] if seen else ["nobody answers for the group"]
+
+
+def _commits(cluster: SimCluster) -> int:
+    group = cluster.work.committers[0].group
+    return sum(
+        each.group == group and each.step is Step.ACKNOWLEDGED
+        for each in cluster.work.history.group_offsets
+    )
+
+
+def the_last_in_sync_loses_its_power(cluster: SimCluster) -> list[str]:
+    """The last of the ISR loses its power, and what it had not flushed. An eligible replica has
+    all that is committed; the last of the ISR comes back alone.
+    """
+    first, second, third = state(cluster).replicas
+    cluster.go_on(2_000)
+    for each in (first, second):
+        cluster.kill(each, "kill")
+        if not cluster.until(lambda each=each: each not in state(cluster).isr, 20_000):  # type: ignore[misc]
+            return ["a killed broker stays in the ISR"]
+    cluster.lose_power(third)
+    cluster.start_broker(third)
+    cluster.go_on(10_000)
+    return []
+
+
+SCRIPTS: dict[Script, Shape] = {
+    answers_are_lost: Shape(),
+    a_leader_writes_nothing: Shape(),
+    one_writer_is_left_alone: Shape(min_isr=1),
+    a_follower_is_cut_off: Shape(),
+    the_controller_is_cut_from_a_follower: Shape(),
+    a_push_is_late: Shape(min_isr=1, rebalances=False),
+    the_seat_is_taken_away: Shape(),
+    a_proposal_is_late: Shape(brokers=4, rebalances=False),
+    a_leader_gives_way: Shape(rebalances=False),
+    a_write_is_lost: Shape(rebalances=False),
+    a_high_watermark_lags: Shape(),
+    a_coordinator_is_cut_off: Shape(groups=True),
+    the_last_in_sync_loses_its_power: Shape(),
+}
+"""Every script, and the cluster that it needs."""

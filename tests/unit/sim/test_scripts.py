@@ -6,6 +6,6 @@ import pytest
 from tests.unit.sim.scripts import SCRIPTS, Script, play
 
 
-@pytest.mark.parametrize(("script", "min_isr"), SCRIPTS, ids=lambda s: getattr(s, "__name__", None))
-def test_script(script: Script, min_isr: int) -> None:
-    assert play(script, 1, min_isr=min_isr).problems == []
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+def test_script(script: Script) -> None:
+    assert play(script, 1).problems == []
