@@ -16,7 +16,7 @@ from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import KafkaError
 from millstream.model.leadership import NO_LEADER, PartitionState
 from millstream.model.metadata_store import Delete, Node
-from millstream.model.topic import GROUP_METADATA_TOPIC
+from millstream.model.topic import GROUP_METADATA_TOPIC, TopicPartition
 from millstream.protocol.api import ApiKey
 from millstream.protocol.message import Response
 from millstream.protocol.messages.create_topics import (
@@ -26,7 +26,7 @@ from millstream.protocol.messages.create_topics import (
 )
 from millstream.protocol.messages.metadata import MetadataRequest
 from millstream.runtime.partition import Partition
-from millstream.runtime.replica_control import ElectionType
+from millstream.runtime.replica_control import ElectionType, Move
 from millstream.sim.cluster import Report, SimCluster
 from millstream.sim.faults import Swarm
 from millstream.sim.history import Step
@@ -536,6 +536,47 @@ def the_last_in_sync_loses_its_power(cluster: SimCluster) -> list[str]:
     return []
 
 
+def two_tails(cluster: SimCluster) -> list[str]:
+    """KIP-279: two leaders in turn write what nobody fetches, each in an epoch of its own, and the
+    first of them leads again.
+    """
+    first, second, third = lead_with_second(cluster)
+    controller = cluster.controller_number()
+    assert controller is not None
+    slow = cluster.network.weather.slow
+    for each in (first, third):
+        slow[second, each, int(ApiKey.FETCH)] = NEVER_MS
+    for each in (second, third):
+        slow[first, each, int(ApiKey.FETCH)] = NEVER_MS
+    cluster.go_on(900)
+    elect_preferred(cluster, controller)
+    if not cluster.until(lambda: replica(cluster, first).leading is not None, 2_000):
+        return ["the preferred replica does not lead"]
+    cluster.go_on(900)
+    cluster.kill(first, "kill the leader")
+    elected = cluster.until(lambda: state(cluster).leader == second, 20_000)
+    heal_all(cluster)
+    cluster.network.reset(second, third)
+    return [] if elected else ["the second replica does not lead"]
+
+
+def a_move_takes_long(cluster: SimCluster) -> list[str]:
+    """A replica moves to a broker that is cut off from the leader, and another leaves the ISR."""
+    first, second, third = state(cluster).replicas
+    newcomer = next(each for each in cluster.numbers if each not in (first, second, third))
+    if not cluster.until(lambda: state(cluster).leader == first, 60_000):
+        return ["the preferred replica does not lead"]
+    controller = seat(cluster, lambda number: number == second)
+    cut_off(cluster, first, third, newcomer)
+    control = cluster.lives[controller].member.leading.replicas
+    control.move([Move(TopicPartition(TOPIC, 0), [first, second, newcomer])]).on_done(
+        lambda _: None
+    )
+    gone = cluster.until(lambda: third not in state(cluster).isr, 20_000)
+    cluster.go_on(2_000)
+    return [] if gone else ["a follower that is cut off stays in the ISR"]
+
+
 SCRIPTS: dict[Script, Shape] = {
     answers_are_lost: Shape(),
     a_leader_writes_nothing: Shape(),
@@ -550,5 +591,7 @@ SCRIPTS: dict[Script, Shape] = {
     a_high_watermark_lags: Shape(),
     a_coordinator_is_cut_off: Shape(groups=True),
     the_last_in_sync_loses_its_power: Shape(),
+    two_tails: Shape(rebalances=False),
+    a_move_takes_long: Shape(brokers=4),
 }
 """Every script, and the cluster that it needs."""
