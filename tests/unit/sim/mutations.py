@@ -481,19 +481,19 @@ MUTATIONS: tuple[Mutation, ...] = (
         "HW re-evaluated at each ISR",
         forgets_to_look_at_the_high_watermark,
         script=scripts.one_writer_is_left_alone,
-        is_shown=False,
     ),
     Mutation("acks=all waits for the commit", acknowledges_before_the_commit, CUTS),
     Mutation(
         "who steps down refuses its waiters",
         acknowledges_when_it_steps_down,
         script=scripts.a_leader_gives_way,
+        first_seed=2,
     ),
     Mutation(
         "fetches are fenced by leader epoch",
         serves_followers_of_other_epochs,
         ("pause", "slow messages", "kill leader", "isolate"),
-        is_shown=False,
+        first_seed=6,
     ),
     Mutation("no state from a fetch that parts", counts_a_log_that_parts, CUTS),
     Mutation(
@@ -524,6 +524,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "no epochs beyond the log",
         keeps_epochs_beyond_its_log,
         script=scripts.a_leader_writes_nothing,
+        first_seed=6,
     ),
     Mutation(
         "late answers do not count",
@@ -545,6 +546,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "writes check the controller epoch",
         writes_without_its_epoch,
         script=scripts.the_seat_is_taken_away,
+        first_seed=2,
     ),
     Mutation("pushes are repeated", pushes_once, ("isolate", "cut one way", "reset", "kill")),
     Mutation(

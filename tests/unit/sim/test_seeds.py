@@ -15,7 +15,6 @@ FOUND = (
     (3004, 15, (), "an eviction took away the registration of the next life, and nobody saw it"),
     (204, 20, (), "a leader of another life in the same leader epoch"),
     (20096, 6, (), "the log of a topic that was deleted while its broker started was kept"),
-    (20097, 6, (), "a flush of one partition waited for the long poll of another"),
     (30094, 5, (), "a controller showed itself what was decided for a life that had ended"),
     (8, 8, (), "a coordinator waited for a fraction of a millisecond, and spun"),
 )
