@@ -168,6 +168,7 @@ class BrokerCore:
     async def load_logs(self) -> None:
         """Open every log of the directories, once the metadata is read."""
         self.cordon(self.dynamic.current)
+        self.log_manager.topic_id_of = self._topic_id_of
         threads = self.dynamic.current.num_recovery_threads_per_data_dir
         loading = LogLoading(
             self.clock, self.offload, self.log_manager, threads_per_directory=threads
@@ -245,6 +246,10 @@ class BrokerCore:
             )
             self._groups.start()
         return self._groups
+
+    def _topic_id_of(self, name: str) -> TopicId | None:
+        image = self.metadata.topic(name)
+        return None if image is None else image.topic_id
 
     def _config_of(self, topic_partition: TopicPartition, topic_id: TopicId | None) -> TopicConfig:
         image = self.metadata.topic(topic_partition.topic)

@@ -24,7 +24,7 @@ import logging
 from collections.abc import Iterator
 
 from millstream.model.errors import StorageError
-from millstream.model.topic import TopicPartition
+from millstream.model.topic import TopicId, TopicPartition
 from millstream.storage.directory import DirectoryKind, PartitionDirectory, directory_name
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.log import Log
@@ -108,11 +108,18 @@ class FutureLogs:
         self._logs.pop(topic_partition, None)
 
 
-def same_replica(one: Log, other: Log) -> tuple[Log, Log] | None:
-    """Return two logs of one partition, the longer first, where the shorter is a part of it; None
-    where they are not the same replica.
+def which_counts(one: Log, other: Log, topic_id: TopicId | None) -> tuple[Log, Log] | None:
+    """Return two logs of one partition, the one that counts first; None where nothing tells.
+
+    Of one replica, a move had begun and the shorter one is a part of the longer. Of two lives of a
+    topic, the log of the life that there is counts (``topic_id``): the other lies in a directory
+    that was away when the topic was deleted and made anew.
     """
-    if one.topic_id is None or one.topic_id != other.topic_id:
+    if one.topic_id != other.topic_id:
+        if topic_id is None or topic_id not in (one.topic_id, other.topic_id):
+            return None
+        return (one, other) if one.topic_id == topic_id else (other, one)
+    if one.topic_id is None:
         return None
     longer, shorter = (one, other) if one.log_end_offset >= other.log_end_offset else (other, one)
     end = shorter.log_end_offset

@@ -30,7 +30,7 @@ from millstream.storage.directory_load import ConfigOf, DirectoryLoad
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import Space
 from millstream.storage.flush import run_together
-from millstream.storage.future_logs import FutureLogs, same_replica
+from millstream.storage.future_logs import FutureLogs, which_counts
 from millstream.storage.log import Log
 from millstream.storage.log_directory import LogDirectory
 from millstream.storage.recovery_report import RecoveryCounter
@@ -60,6 +60,8 @@ class LogManager:
         self._offline: list[str] = []
         self.cordoned: frozenset[str] = frozenset()
         """Directories that take no new logs (KIP-1066), as absolute paths."""
+        self.topic_id_of: Callable[[str], TopicId | None] = lambda _: None
+        """Tells the id of a topic that there is; to be set before logs are loaded."""
         self._unreadable: set[str] = set()
         self._logs: dict[TopicPartition, Log] = {}
         self.future_logs = FutureLogs(environment)
@@ -161,15 +163,20 @@ class LogManager:
         self._logs[topic_partition] = log
         if other is None:
             return
-        both = same_replica(log, other)
+        both = which_counts(log, other, self.topic_id_of(topic_partition.topic))
         if both is None:
             raise ConfigError(
                 f"{log.directory} and {other.directory} hold the same partition: remove the one "
                 "that is out of date"
             )
-        self._logs[topic_partition], shorter = both
-        _log.warning("%s is what a move left behind: put aside as stray", shorter.directory)
-        self._stray.append(self._rename(shorter, DirectoryKind.STRAY))
+        self._logs[topic_partition], old = both
+        why = (
+            "what a move left behind"
+            if old.topic_id == log.topic_id == other.topic_id
+            else ("of a topic of that name that was deleted")
+        )
+        _log.warning("%s is %s: put aside as stray", old.directory, why)
+        self._stray.append(self._rename(old, DirectoryKind.STRAY))
 
     def settle_moves(self) -> None:
         """Finish the moves that had come so far when the process ended. Call once all is loaded;

@@ -16,6 +16,12 @@ FOUND = (
     (204, 20, (), "a leader of another life in the same leader epoch"),
     (20096, 6, (), "the log of a topic that was deleted while its broker started was kept"),
     (30094, 5, (), "a controller showed itself what was decided for a life that had ended"),
+    (
+        40524,
+        5,
+        (),
+        "a directory came back with a former life of a topic, and the broker did not start",
+    ),
     (8, 8, (), "a coordinator waited for a fraction of a millisecond, and spun"),
 )
 

@@ -17,12 +17,14 @@ from millstream.storage.log import Log
 from millstream.storage.log_manager import LogManager
 
 TOPIC_ID = TopicId(bytes(range(16)))
+LATER_ID = TopicId(bytes(range(1, 17)))
 ORDERS = TopicPartition("orders", 0)
 
 
-def start(*directories: Path, broker_id: int = 1) -> LogManager:
+def start(*directories: Path, broker_id: int = 1, topic_id: TopicId | None = None) -> LogManager:
     environment = LogEnvironment(new_id=_ids())
     manager = LogManager([str(d) for d in directories], environment, broker_id=broker_id)
+    manager.topic_id_of = lambda _: topic_id
     manager.lock()
     manager.start(config_of=lambda partition, topic_id: SMALL, now_ms=NOW_MS)
     return manager
@@ -366,3 +368,33 @@ def test_a_real_broker_may_open_many_files() -> None:
     assert 0 <= environment.roll_jitter_ms(10) < 10
     assert environment.roll_jitter_ms(0) == 0
     assert len(environment.new_id()) == 16
+
+
+@pytest.mark.parametrize("living", [TOPIC_ID, LATER_ID])
+def test_a_directory_comes_back_with_a_former_life_of_a_topic(
+    tmp_path: Path, living: TopicId
+) -> None:
+    """Simulator, seed 40524: deleted and made anew while a directory was away."""
+    for name, topic_id in (("one", TOPIC_ID), ("two", LATER_ID)):
+        manager = start(tmp_path / name)
+        log = manager.get_or_create(ORDERS, topic_id, SMALL, now_ms=NOW_MS)
+        append(log, topic_id)
+        manager.close()
+    manager = start(tmp_path / "one", tmp_path / "two", topic_id=living)
+    kept = manager.get(ORDERS)
+    assert kept is not None
+    assert kept.topic_id == living
+    assert read_values(kept) == [(0, living)]
+    (put_aside,) = tmp_path.glob("*/*-stray")
+    assert put_aside.parent.name == ("two" if living == TOPIC_ID else "one")
+    manager.close()
+    assert start(tmp_path / "one", tmp_path / "two", topic_id=living).get(ORDERS) is not None
+
+
+def test_two_lives_of_a_topic_that_nobody_knows_are_for_the_user_to_settle(tmp_path: Path) -> None:
+    for name, topic_id in (("one", TOPIC_ID), ("two", LATER_ID)):
+        manager = start(tmp_path / name)
+        manager.get_or_create(ORDERS, topic_id, SMALL, now_ms=NOW_MS)
+        manager.close()
+    with pytest.raises(ConfigError, match="hold the same partition"):
+        start(tmp_path / "one", tmp_path / "two")
