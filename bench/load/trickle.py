@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import TracebackType
@@ -42,7 +43,7 @@ class Acknowledged:
         return max((b - a for a, b in pairwise(moments) if b > since), default=0.0)
 
 
-class Trickle:
+class Trickle(ABC):
     """Does something small every 5 ms on a thread of its own; a context manager."""
 
     def __init__(self) -> None:
@@ -72,10 +73,11 @@ class Trickle:
         except Exception as error:
             self.failure = error
 
+    @abstractmethod
     def once(self) -> None:
         """Do it once, and wait a little."""
-        raise NotImplementedError
 
+    @abstractmethod
     def finish(self) -> None:
         """Wait for the last answers and hang up."""
 

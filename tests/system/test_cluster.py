@@ -345,7 +345,7 @@ def test_brokers_stop_although_zookeeper_is_gone(tmp_path: Path) -> None:
         site.until(lambda client: in_sync(client, "t", 2))
         controller = site.controller_id()
         site.zookeeper.stop()
-        # The controller first: it believes in its seat still, and its write stays without an answer.
+        # The controller first: it believes in its seat still, and its write is never answered.
         for number in sorted(site.brokers, key=lambda each: each != controller):
             site.brokers[number].stop()
 

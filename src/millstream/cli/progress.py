@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
 
-class TerminalBar:
+class TerminalBar(ABC):
     """A bar for as long as a block runs; where standard error is no terminal, or where it is not
     ``wanted``, there is none and updates go nowhere.
 
@@ -36,9 +37,9 @@ class TerminalBar:
             self._task = self._bar.add_task(description, total=total)
             self._bar.tasks[0].fields.update(fields)
 
+    @abstractmethod
     def columns(self) -> Sequence[ProgressColumn | str]:
         """Return what the bar is made of; asked once, where there is one."""
-        raise NotImplementedError
 
     def update(
         self, *, completed: float | None = None, total: float | None = None, **fields: object
