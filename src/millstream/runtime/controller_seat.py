@@ -163,6 +163,9 @@ class ControllerSeat:
 
     async def _look(self) -> None:
         store = self._desk.store
+        # The epoch before the seat: whoever claims it in between raises the epoch, and a claim that
+        # rests on the old one fails. The other way round it would take the seat from them.
+        epoch = await store.get(paths.CONTROLLER_EPOCH)
         current = await self._current()
         if current is not None:
             holder = payloads.read_controller(paths.CONTROLLER, current.data)
@@ -179,7 +182,7 @@ class ControllerSeat:
         elif self._leading:
             self.resign()
             return
-        await self._claim(current)
+        await self._claim(current, epoch)
 
     async def _current(self) -> Node | None:
         try:
@@ -187,9 +190,8 @@ class ControllerSeat:
         except NoNodeError:
             return None
 
-    async def _claim(self, current: Node | None) -> None:
+    async def _claim(self, current: Node | None, epoch_node: Node) -> None:
         store = self._desk.store
-        epoch_node = await store.get(paths.CONTROLLER_EPOCH)
         epoch = payloads.read_controller_epoch(paths.CONTROLLER_EPOCH, epoch_node.data) + 1
         data = payloads.controller(self._broker_id, self._desk.clock.now_ms())
         operations: list[Operation] = []
