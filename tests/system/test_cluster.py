@@ -81,6 +81,22 @@ def test_replicas_are_spread_and_in_sync(cluster: ClusterSite) -> None:
     assert all(each.min_insync_replicas == 2 for each in view.partitions)
 
 
+def test_a_broker_that_says_where_it_listens_may_be_given_partitions(
+    cluster: ClusterSite,
+) -> None:
+    newcomer = next(each for each in (1, 2, 3) if each != cluster.controller_id())
+    with admin_of(cluster.brokers[cluster.controller_id()].bootstrap) as admin:
+        admin.create_topics([NewTopic("before", 1, 1)]).get_all()  # a warm connection
+        for attempt in range(4):
+            if attempt % 2:
+                cluster.brokers[newcomer].kill()
+            else:
+                cluster.brokers[newcomer].stop()
+            cluster.brokers[newcomer].start()
+            topic = NewTopic(f"at-once-{attempt}", assignments={0: (newcomer,)})
+            admin.create_topics([topic]).get_all()
+
+
 def test_a_killed_broker_is_followed_in_assignment_order_and_comes_back(
     cluster: ClusterSite,
 ) -> None:

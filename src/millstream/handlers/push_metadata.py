@@ -21,7 +21,7 @@ def handle(
     """Take over what is newer."""
     cluster = cluster_of(services)
     services.controller.local.apply(metadata_update(request))
-    cluster.heard()
+    cluster.told()
     return PushMetadataResponse(error_code=ErrorCode.NONE.code)
 
 

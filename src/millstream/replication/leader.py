@@ -325,9 +325,9 @@ class LeaderReplication:
         proposal is repeated or newer state is waited for.
         """
         if isinstance(answer, PartitionState):
-            return self._answered_with_state(answer, now_ms)
-        pending = self.isr
-        if isinstance(pending, Committed) or pending.attempt != attempt:
+            return self._answered_with_state(attempt, answer, now_ms)
+        pending = self._pending(attempt)
+        if pending is None:
             return ()
         if answer is ErrorCode.INELIGIBLE_REPLICA and self._may_revert_refused(pending, now_ms):
             return self._revert(pending, now_ms)
@@ -341,8 +341,13 @@ class LeaderReplication:
         )
         return (RetryProposal(attempt),)
 
+    def _pending(self, attempt: int) -> Pending | None:
+        """Return what is proposed under ``attempt``; None once something else has settled it."""
+        pending = self.isr
+        return None if isinstance(pending, Committed) or pending.attempt != attempt else pending
+
     def _answered_with_state(
-        self, state: PartitionState, now_ms: float
+        self, attempt: int, state: PartitionState, now_ms: float
     ) -> tuple[LeaderEffect, ...]:
         if state.leader != self._broker_id or state.leader_epoch != self.state.leader_epoch:
             return (AwaitNewState(),)
@@ -350,6 +355,10 @@ class LeaderReplication:
             return ()
         if state.partition_epoch > self.state.partition_epoch:
             return self.on_state(state, now_ms)
+        if self._pending(attempt) is None:
+            # A push told of it before, and another proposal may rest on it by now: whom that one
+            # adds is waited for.
+            return ()
         # "Already so": what was proposed is what the controller holds.
         self._adopt(state)
         return self._advance()
@@ -373,10 +382,8 @@ class LeaderReplication:
 
     def retry_proposal(self, attempt: int) -> tuple[LeaderEffect, ...]:
         """Propose again what is still pending under ``attempt``."""
-        pending = self.isr
-        if isinstance(pending, Committed) or pending.attempt != attempt:
-            return ()
-        return (self._proposal(pending),)
+        pending = self._pending(attempt)
+        return () if pending is None else (self._proposal(pending),)
 
     def _proposal(self, pending: Pending) -> ProposeIsr:
         return ProposeIsr(

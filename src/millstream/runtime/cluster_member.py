@@ -51,6 +51,7 @@ FORWARD_TIMEOUT_MS: Final = 10_000
 RETRY_MS: Final = 100
 STOP_LEADING_MS: Final = 5_000
 HAND_OVER_MS: Final = 1_000
+KNOWN_LIMIT_MS: Final = 5_000
 
 _ASK_AGAIN: Final = frozenset(
     {
@@ -96,6 +97,7 @@ class ClusterMember:
         self._on_epoch = on_epoch
         self._node: BrokerNode | None = None
         self._last_heard_ms = 0.0
+        self._was_told = False
         self._rebalance_timer: TimerHandle | None = None
         self._reporter = OfflineReporter(self, kept.offline)
         self.broker_id = config.static.broker
@@ -216,6 +218,22 @@ class ClusterMember:
         assert continuity is not None
         self._on_epoch(epoch, continuity)
 
+    def until_known(self) -> Deferred[None]:
+        """Return what is filled once the controller knows this broker, and no later than
+        ``KNOWN_LIMIT_MS`` from now: a cluster may have no controller.
+
+        Before that it refuses to give partitions to the broker.
+        """
+        return spawn(self._until_known())
+
+    async def _until_known(self) -> None:
+        limit_ms = self._clock.monotonic_ms() + KNOWN_LIMIT_MS
+        while not (self._was_told or self.leading.seat.leads):
+            if self._clock.monotonic_ms() > limit_ms:
+                log.warning("no controller has told this broker anything yet")
+                return
+            await pause(self._clock, 10)
+
     # --- the controller, wherever it is ----------------------------------------------------------
 
     def endpoint_of(self, broker_id: BrokerId) -> Endpoint | None:
@@ -321,6 +339,11 @@ class ClusterMember:
         )
 
     # --- is there a controller? (``controller_watch.Seat``) ---------------------------------------
+
+    def told(self) -> None:
+        """Take note of a push, which a controller sends to a life that it knows."""
+        self._was_told = True
+        self.heard()
 
     def heard(self) -> None:
         """Take note that a controller lives, and tell it what cannot be served here."""

@@ -69,6 +69,7 @@ class ControllerSeat:
         self._gone: int | None = None
         """The creation id of a `/controller` whose owner is known to be gone."""
         self._leading = False
+        self._has_read = False
         self._retrying = False
         self._said = ""
         self.claims = 0
@@ -89,6 +90,11 @@ class ControllerSeat:
         was_leading = self._leading
         self._leave()
         return spawn(self._free()) if was_leading else Deferred.of(None)
+
+    @property
+    def leads(self) -> bool:
+        """True while this broker is the controller and has read the cluster's metadata."""
+        return self._leading and self._has_read
 
     def evict(self, creation_id: int) -> None:
         """Claim the seat although it is taken: its holder is known to be gone."""
@@ -230,6 +236,7 @@ class ControllerSeat:
         log.info("broker %d is the controller, epoch %d", self._broker_id, epoch)
         self.claims += 1
         self._leading = True
+        self._has_read = False
         self._gone = None
         self._desk.take_seat()
         loaded = self._desk.submit(lambda: self._load(epoch, epoch_version))
@@ -244,3 +251,5 @@ class ControllerSeat:
         except MillstreamError:
             log.exception("the controller could not read the metadata")
             self.resign()
+        else:
+            self._has_read = True

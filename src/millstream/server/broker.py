@@ -87,6 +87,11 @@ class Broker:
         for listener in self._listeners:
             listener.start(dispatcher.open_session)
 
+    def until_known(self) -> Deferred[None]:
+        """Return what is filled once its cluster may give partitions to a broker that serves."""
+        assert self._home is not None
+        return self._home.until_known()
+
     def stop(self) -> None:
         """Accept nothing more, bring everything to disk, and mark the shutdown as clean.
 

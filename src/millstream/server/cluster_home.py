@@ -7,7 +7,7 @@ from asyncio import AbstractEventLoop
 
 from millstream.config.broker import BrokerConfig
 from millstream.model.broker import BrokerNode
-from millstream.model.deferred import spawn
+from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ConfigError
 from millstream.model.metadata_store import ConnectionLossError, MetadataStoreError
 from millstream.net.channel import LoopNetwork
@@ -62,6 +62,10 @@ class ClusterHome:
         """Put away what the cluster has taken from this broker, then register."""
         self._wait(spawn(self._membership.join(node)))
         self._joined = True
+
+    def until_known(self) -> Deferred[None]:
+        """Wait for a controller, for a while."""
+        return self._membership.member.until_known()
 
     def give_away(self) -> None:
         """Have the controller elect others."""

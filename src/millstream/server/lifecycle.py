@@ -15,7 +15,7 @@ from millstream.server.broker import Broker
 log = logging.getLogger(__name__)
 
 Announce = Callable[[str, int, list[str]], None]
-"""Called once with the host, the port and the log directories."""
+"""Called once with the host, the port and the log directories, when the broker takes its part."""
 
 
 def run(config: BrokerConfig, announce: Announce) -> int:
@@ -45,8 +45,9 @@ def run(config: BrokerConfig, announce: Announce) -> int:
         broker = Broker(config, loop, on_fatal=stop)
         try:
             broker.start()
-            host, port = broker.bound
-            announce(host, port, list(config.log_directories))
+            broker.until_known().on_done(
+                lambda _: announce(*broker.bound, list(config.log_directories))
+            )
             _settle_memory()
             while not stopped:
                 loop.run_forever()

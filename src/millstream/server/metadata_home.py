@@ -40,6 +40,9 @@ class MetadataHome(Protocol):
     def join(self, node: BrokerNode) -> None:
         """Register the broker, decide about the logs that were found, open what it keeps."""
 
+    def until_known(self) -> Deferred[None]:
+        """Return what is filled once partitions may be given to the broker."""
+
     def give_away(self) -> None:
         """Let others lead what this broker leads, before it stops."""
 
@@ -78,6 +81,10 @@ class StandaloneHome:
             )
         )
         manager.assign_cluster_id(core.metadata.cluster_id)
+
+    def until_known(self) -> Deferred[None]:
+        """The broker is its own controller."""
+        return Deferred.of(None)
 
     def give_away(self) -> None:
         """There is nobody else."""

@@ -371,6 +371,17 @@ def test_state_that_came_by_a_push_ends_a_proposal_and_its_answer_is_late() -> N
     assert machine.isr == Committed((ME, B))
 
 
+def test_an_answer_that_comes_after_its_push_leaves_the_next_proposal_pending() -> None:
+    """The controller may hold the second proposal by now: whom it adds is waited for."""
+    machine = leader(ME, end=100)
+    fetch(machine, B, 100)
+    machine.on_state(state(ME, B, partition_epoch=8), 2)
+    assert proposed(fetch(machine, C, 100)) == (ME, B, C)
+    assert machine.on_isr_answer(1, state(ME, B, partition_epoch=8), 3) == ()
+    assert machine.isr == PendingExpand((ME, B), C, 2, 1)
+    assert C in machine.waited_for
+
+
 def test_already_so_is_success() -> None:
     machine = leader(ME, B, end=100)
     fetch(machine, C, 100)

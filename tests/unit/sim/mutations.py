@@ -81,8 +81,8 @@ def forgets_to_look_at_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
         effects = original(self, state, now_ms, **start)
         return tuple(each for each in effects if type(each).__name__ != "AdvanceHighWatermark")
 
-    def answered(self: LeaderReplication, state: Any, now_ms: float) -> Any:
-        effects = original_answer(self, state, now_ms)
+    def answered(self: LeaderReplication, *answer: Any) -> Any:
+        effects = original_answer(self, *answer)
         return tuple(each for each in effects if type(each).__name__ != "AdvanceHighWatermark")
 
     original, original_answer = (
@@ -129,6 +129,17 @@ def commits_below_min_isr(patch: pytest.MonkeyPatch) -> None:
 def commits_without_who_may_be_in_sync(patch: pytest.MonkeyPatch) -> None:
     """KIP-497: the controller may hold the ISR that was proposed."""
     patch.setattr(PendingExpand, "maximal_isr", property(lambda self: self.isr))
+
+
+def takes_any_answer_for_the_last(patch: pytest.MonkeyPatch) -> None:
+    """An answer settles the proposal that it answers."""
+
+    original = LeaderReplication._answered_with_state
+
+    def mutant(self: LeaderReplication, attempt: int, state: Any, now_ms: float) -> Any:
+        return original(self, getattr(self.isr, "attempt", attempt), state, now_ms)
+
+    patch.setattr(LeaderReplication, "_answered_with_state", mutant)
 
 
 def takes_back_what_is_unknown(patch: pytest.MonkeyPatch) -> None:
@@ -495,7 +506,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "fetches are fenced by leader epoch",
         serves_followers_of_other_epochs,
         ("pause", "slow messages", "kill leader", "isolate"),
-        first_seed=6,
+        is_shown=False,
     ),
     Mutation("no state from a fetch that parts", counts_a_log_that_parts, CUTS),
     Mutation(
@@ -508,6 +519,11 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "only certain refusals revert", takes_back_what_is_unknown, script=scripts.answers_are_lost
+    ),
+    Mutation(
+        "an answer settles its own proposal",
+        takes_any_answer_for_the_last,
+        script=scripts.an_answer_is_late,
     ),
     Mutation("shrink", never_shrinks, script=scripts.a_follower_is_cut_off),
     Mutation(

@@ -393,6 +393,40 @@ def a_proposal_is_late(cluster: SimCluster) -> list[str]:
     return [] if moved else ["the preferred replica does not lead"]
 
 
+def an_answer_is_late(cluster: SimCluster) -> list[str]:
+    """Two followers join one after the other. A push tells the leader of the first one before
+    the answer to its proposal does. The first answer comes when the second proposal is written.
+    """
+    replicas = first, second, third = lead_with_second(cluster)
+    controller = seat(cluster, lambda number: number not in replicas)
+    for number in (first, third):
+        cluster.kill(number, "kill")
+    if not cluster.until(lambda: state(cluster).isr == (second,), 20_000):
+        return [f"the ISR is {state(cluster).isr}"]
+    cluster.go_on(1_000)
+    slow = cluster.network.weather.slow
+    slow[controller, second, int(ApiKey.PROPOSE_ISR)] = 4_000
+    cluster.start_broker(third)
+    known = cluster.lives[second].core.metadata
+    if not cluster.until(lambda: known.is_reachable(BrokerId(third)), 10_000):
+        return ["the second follower does not come back"]
+    held = cluster.lives[third].clock
+    held.pause()
+    cluster.start_broker(first)
+    leading = replica(cluster, second).leading
+    assert leading is not None
+    if not cluster.until(lambda: set(leading.machine.isr.isr) == {first, second}, 20_000):
+        return [f"the first follower does not join: {leading.machine.isr}"]
+    slow[controller, second, int(ApiKey.PUSH_METADATA)] = NEVER_MS
+    held.resume()
+    if not cluster.until(lambda: third in leading.machine.waited_for, 20_000):
+        return []  # its session has ended while it was held, and no push tells of its next one
+    held.pause()
+    cluster.go_on(6_000)
+    held.resume()
+    return []
+
+
 def _proposes(cluster: SimCluster, leader: int, joining: int, controller: int) -> bool:
     """Let time pass until a proposal has left and has not arrived."""
     leading = replica(cluster, leader).leading
@@ -586,6 +620,7 @@ SCRIPTS: dict[Script, Shape] = {
     a_push_is_late: Shape(min_isr=1, rebalances=False),
     the_seat_is_taken_away: Shape(),
     a_proposal_is_late: Shape(brokers=4, rebalances=False),
+    an_answer_is_late: Shape(brokers=4, min_isr=1, rebalances=False),
     a_leader_gives_way: Shape(rebalances=False),
     a_write_is_lost: Shape(rebalances=False),
     a_high_watermark_lags: Shape(),
