@@ -10,9 +10,9 @@ from contextlib import suppress
 import pytest
 from tests.memory_files import MemoryFileSystem, PowerLossError
 from tests.unit.runtime.log_site import LogSite, Outcomes, append, write
-from tests.unit.runtime.test_replica_mover import SMALL, mover_of, other, values
+from tests.unit.runtime.logs.test_replica_mover import SMALL, mover_of, other, values
 
-from millstream.runtime import replica_mover
+from millstream.runtime.logs import replica_mover
 
 
 class Scenario:

@@ -8,11 +8,11 @@ import random
 
 import pytest
 from tests.unit.runtime.log_site import LogSite, Outcomes
-from tests.unit.runtime.test_replica_mover import values
+from tests.unit.runtime.logs.test_replica_mover import values
 
 from millstream.records.batch import Batch
 from millstream.records.builder import BatchBuilder, BatchOptions
-from millstream.runtime.partition import Partition
+from millstream.runtime.replicas.partition import Partition
 
 WAYS = (
     {"flush_policy": "ack"},

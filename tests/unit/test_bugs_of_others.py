@@ -14,8 +14,8 @@ TESTS = Path(__file__).parents[1]
 LEADER = "unit/replication/test_leader.py"
 FOLLOWER = "unit/replication/test_follower.py"
 ISR = "unit/controller/test_isr_changes.py"
-REPLICAS = "unit/runtime/test_replicas.py"
-CONTROLLER = "unit/runtime/test_cluster_controller.py"
+REPLICAS = "unit/runtime/replicas/test_replicas.py"
+CONTROLLER = "unit/runtime/controlling/test_cluster_controller.py"
 BOUNDARIES = "unit/storage/test_log_boundaries.py"
 PRODUCERS = "unit/storage/test_producer_state.py"
 
@@ -99,7 +99,7 @@ BUGS = (
     ),
     (
         "KAFKA-10778: a failed flush is tried again",
-        "unit/runtime/test_flusher.py",
+        "unit/runtime/replicas/test_flusher.py",
         "test_a_flush_that_fails_is_final_for_its_directory_and_no_other",
     ),
     (
@@ -114,7 +114,7 @@ BUGS = (
     ),
     (
         "KAFKA-9307: a coordinator answers after it has gone",
-        "unit/runtime/test_coordinator_moves.py",
+        "unit/runtime/coordinators/test_coordinator_moves.py",
         "test_a_commit_on_its_way_is_refused_when_the_partition_moves",
     ),
     (

@@ -27,7 +27,7 @@ from millstream.protocol.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from millstream.runtime.replica_control import Move
+from millstream.runtime.controlling.replica_control import Move
 from millstream.runtime.services import Services
 
 Outcomes = Mapping[TopicPartition, KafkaError | None]

@@ -29,7 +29,7 @@ from millstream.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from millstream.runtime.metadata_cache import TopicImage
+from millstream.runtime.metadata.metadata_cache import TopicImage
 from millstream.runtime.services import Services
 
 _CLUSTER_METADATA: Final = "__cluster_metadata"

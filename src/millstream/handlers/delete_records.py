@@ -29,7 +29,7 @@ from millstream.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from millstream.runtime.leader_role import LeaderRole
+from millstream.runtime.replicas.leader_role import LeaderRole
 from millstream.runtime.services import Services
 
 NO_LOW_WATERMARK: Final = -1

@@ -27,7 +27,7 @@ from millstream.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from millstream.runtime.metadata_cache import MetadataCache
+from millstream.runtime.metadata.metadata_cache import MetadataCache
 from millstream.runtime.services import Services
 
 _FIRST_VERSION_WITH_DISABLED_ERROR: Final = 3

@@ -21,7 +21,7 @@ from millstream.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from millstream.runtime.metadata_cache import MetadataCache, TopicImage
+from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.services import Services
 
 

@@ -24,7 +24,7 @@ from millstream.protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
-from millstream.runtime.replica_control import ElectionType
+from millstream.runtime.controlling.replica_control import ElectionType
 from millstream.runtime.services import Services
 
 

@@ -8,7 +8,7 @@ from millstream.handlers.request import RequestContext
 from millstream.model.broker import BrokerId
 from millstream.model.errors import KafkaError
 from millstream.protocol.messages.ensure_topic import EnsureTopicRequest, EnsureTopicResponse
-from millstream.runtime.metadata_messages import topic_message
+from millstream.runtime.metadata.metadata_messages import topic_message
 from millstream.runtime.services import Services
 
 

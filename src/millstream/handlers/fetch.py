@@ -58,10 +58,15 @@ from millstream.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from millstream.runtime.fetch_sessions import FetchContext, PartitionFetch
-from millstream.runtime.partition import READ_ALL, READ_COMMITTED, READ_UNCOMMITTED, Partition
+from millstream.runtime.replicas.fetch_sessions import FetchContext, PartitionFetch
+from millstream.runtime.replicas.partition import (
+    READ_ALL,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    Partition,
+)
+from millstream.runtime.replicas.waiters import FetchWaiter
 from millstream.runtime.services import Services
-from millstream.runtime.waiters import FetchWaiter
 from millstream.storage.log import ReadAhead
 
 _FIRST_VERSION_WITH_SESSIONS: Final = 7

@@ -7,8 +7,8 @@ from typing import Final
 from millstream.model.broker import BrokerId
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
-from millstream.runtime.fetch_sessions import PartitionFetch
-from millstream.runtime.partition import Partition
+from millstream.runtime.replicas.fetch_sessions import PartitionFetch
+from millstream.runtime.replicas.partition import Partition
 
 _NONE_ABORTED: Final[list[AbortedTransaction]] = []
 _NOWHERE: Final = BrokerId(-1)

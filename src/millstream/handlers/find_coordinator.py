@@ -29,7 +29,7 @@ from millstream.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from millstream.runtime.metadata_cache import TopicImage
+from millstream.runtime.metadata.metadata_cache import TopicImage
 from millstream.runtime.services import Services
 
 _FIRST_VERSION_WITH_KEYS: Final = 4

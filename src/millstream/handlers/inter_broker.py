@@ -7,7 +7,7 @@ from typing import TypeVar
 from millstream.handlers.request import RequestContext
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.message import Request, Response
-from millstream.runtime.cluster_member import ClusterMember
+from millstream.runtime.membership.cluster_member import ClusterMember
 from millstream.runtime.services import Services
 
 R = TypeVar("R", bound=Response)

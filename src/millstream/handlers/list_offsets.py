@@ -34,7 +34,7 @@ from millstream.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from millstream.runtime.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
+from millstream.runtime.replicas.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from millstream.runtime.services import Services
 
 LATEST: Final = -1

@@ -44,7 +44,7 @@ from millstream.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from millstream.runtime.metadata_cache import MetadataCache, TopicImage
+from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.services import Services
 
 _FIRST_VERSION_WITH_IDS: Final = 12

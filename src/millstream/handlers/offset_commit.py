@@ -32,7 +32,7 @@ from millstream.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from millstream.runtime.metadata_cache import MetadataCache, TopicImage
+from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.services import Services
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 10

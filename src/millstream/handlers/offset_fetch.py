@@ -35,7 +35,7 @@ from millstream.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from millstream.runtime.metadata_cache import MetadataCache
+from millstream.runtime.metadata.metadata_cache import MetadataCache
 from millstream.runtime.services import Services
 
 _FIRST_VERSION_WITH_GROUP_ERROR = 2

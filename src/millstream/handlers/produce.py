@@ -48,8 +48,8 @@ from millstream.protocol.messages.produce import (
 )
 from millstream.records.limits import NotOneBatchError, RecordsRefusedError
 from millstream.records.validation import claims_transaction, validate_produced
-from millstream.runtime.leader_role import LeaderRole
-from millstream.runtime.partition import Partition
+from millstream.runtime.replicas.leader_role import LeaderRole
+from millstream.runtime.replicas.partition import Partition
 from millstream.runtime.services import Services
 from millstream.storage.log import AppendResult
 

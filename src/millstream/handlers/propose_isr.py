@@ -17,7 +17,7 @@ from millstream.protocol.messages.propose_isr import (
     ProposeIsrRequest,
     ProposeIsrResponse,
 )
-from millstream.runtime.metadata_messages import members, partition_message
+from millstream.runtime.metadata.metadata_messages import members, partition_message
 from millstream.runtime.services import Services
 
 

@@ -11,7 +11,7 @@ from millstream.handlers.inter_broker import cluster_of
 from millstream.handlers.request import RequestContext
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.push_metadata import PushMetadataRequest, PushMetadataResponse
-from millstream.runtime.metadata_messages import metadata_update
+from millstream.runtime.metadata.metadata_messages import metadata_update
 from millstream.runtime.services import Services
 
 

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 from millstream.model.broker import BrokerNode
 from millstream.model.clock import Clock
-from millstream.runtime.metadata_cache import MetadataCache
+from millstream.runtime.metadata.metadata_cache import MetadataCache
 
 if TYPE_CHECKING:
     from millstream.config.dynamic import DynamicConfig
-    from millstream.runtime.cluster_member import ClusterMember
-    from millstream.runtime.controller_runtime import ControllerRuntime
-    from millstream.runtime.coordinator_runtime import GroupCoordinatorRuntime
-    from millstream.runtime.fetch_sessions import FetchSessions
+    from millstream.runtime.controlling.controller_runtime import ControllerRuntime
+    from millstream.runtime.coordinators.coordinator_runtime import GroupCoordinatorRuntime
+    from millstream.runtime.logs.replica_mover import ReplicaMover
+    from millstream.runtime.membership.cluster_member import ClusterMember
     from millstream.runtime.offload import Offload
-    from millstream.runtime.partitions import Partitions
     from millstream.runtime.producer_ids import ProducerIds
-    from millstream.runtime.replica_mover import ReplicaMover
+    from millstream.runtime.replicas.fetch_sessions import FetchSessions
+    from millstream.runtime.replicas.partitions import Partitions
     from millstream.storage.log_manager import LogManager
 
 

@@ -23,16 +23,16 @@ from millstream.model.errors import ConfigError, StorageError
 from millstream.model.metadata_store import MetadataStore
 from millstream.model.offsets import NO_LEADER_EPOCH
 from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId, TopicPartition
-from millstream.runtime.controller_runtime import ControllerRuntime
-from millstream.runtime.fetch_sessions import FetchSessions
-from millstream.runtime.log_cleaner import LogCleaner
-from millstream.runtime.log_loading import LogLoading
-from millstream.runtime.log_maintenance import LogMaintenance
-from millstream.runtime.metadata_cache import MetadataCache, TopicImage
+from millstream.runtime.controlling.controller_runtime import ControllerRuntime
+from millstream.runtime.logs.log_cleaner import LogCleaner
+from millstream.runtime.logs.log_loading import LogLoading
+from millstream.runtime.logs.log_maintenance import LogMaintenance
+from millstream.runtime.logs.replica_mover import ReplicaMover
+from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.offload import Offload
-from millstream.runtime.partitions import Partitions
 from millstream.runtime.producer_ids import ProducerIds, first_unused_id
-from millstream.runtime.replica_mover import ReplicaMover
+from millstream.runtime.replicas.fetch_sessions import FetchSessions
+from millstream.runtime.replicas.partitions import Partitions
 from millstream.runtime.services import Services
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.kafka_metadata import KafkaTopics
@@ -40,8 +40,8 @@ from millstream.storage.log import Log
 from millstream.storage.log_manager import LogManager
 
 if TYPE_CHECKING:
-    from millstream.runtime.cluster_member import ClusterMember
-    from millstream.runtime.coordinator_runtime import GroupCoordinatorRuntime
+    from millstream.runtime.coordinators.coordinator_runtime import GroupCoordinatorRuntime
+    from millstream.runtime.membership.cluster_member import ClusterMember
 
 log = logging.getLogger(__name__)
 
@@ -234,7 +234,7 @@ class BrokerCore:
         It is a fifth of all the code that a start would load, and many brokers never need it.
         """
         if self._groups is None:
-            from millstream.runtime.coordinator_runtime import GroupCoordinatorRuntime
+            from millstream.runtime.coordinators.coordinator_runtime import GroupCoordinatorRuntime
 
             self._groups = GroupCoordinatorRuntime(
                 self._config,

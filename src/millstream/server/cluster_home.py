@@ -11,7 +11,7 @@ from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ConfigError
 from millstream.model.metadata_store import ConnectionLossError, MetadataStoreError
 from millstream.net.channel import LoopNetwork
-from millstream.runtime.cluster_member import ClusterMember
+from millstream.runtime.membership.cluster_member import ClusterMember
 from millstream.server.broker_core import BrokerCore
 from millstream.server.membership import Membership
 from millstream.server.metadata_home import Wait

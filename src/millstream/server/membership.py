@@ -15,9 +15,9 @@ from millstream.model.errors import StorageError
 from millstream.model.metadata_store import MetadataStore
 from millstream.model.topic import TopicPartition
 from millstream.runtime.broker_channels import Network
-from millstream.runtime.cluster_member import ClusterMember, KeptReplicas
-from millstream.runtime.leader_role import ReplicationContext
-from millstream.runtime.replica_manager import ReplicaManager
+from millstream.runtime.membership.cluster_member import ClusterMember, KeptReplicas
+from millstream.runtime.replicas.leader_role import ReplicationContext
+from millstream.runtime.replicas.replica_manager import ReplicaManager
 from millstream.server.broker_core import BrokerCore
 from millstream.storage.continuity import continuity_found, damaged_logs, write_trust
 

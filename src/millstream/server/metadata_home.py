@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from millstream.model.broker import BrokerNode
 from millstream.model.deferred import Deferred
 from millstream.model.errors import StorageError
-from millstream.runtime.controller_runtime import ControllerRuntime
+from millstream.runtime.controlling.controller_runtime import ControllerRuntime
 from millstream.server.broker_core import BrokerCore
 
 if TYPE_CHECKING:
-    from millstream.runtime.cluster_member import ClusterMember
+    from millstream.runtime.membership.cluster_member import ClusterMember
 
 log = logging.getLogger(__name__)
 

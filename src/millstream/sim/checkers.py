@@ -18,7 +18,7 @@ from millstream.model.metadata_store import Node
 from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId, TopicPartition
 from millstream.records.batch import Batch, iter_batches
 from millstream.records.record import iter_records
-from millstream.runtime.partition import Partition
+from millstream.runtime.replicas.partition import Partition
 from millstream.sim.broker import BrokerLife
 from millstream.sim.history import Place, Value
 from millstream.sim.turnover import TURNED, place_of

@@ -30,7 +30,7 @@ from millstream.model.metadata_store import (
     SessionExpiredError,
     SetData,
 )
-from millstream.runtime.careful_writes import write_surely
+from millstream.runtime.controlling.careful_writes import write_surely
 from millstream.zookeeper.embedded import ZooKeeperServer
 from millstream.zookeeper.metadata_store import ZooKeeperMetadataStore
 

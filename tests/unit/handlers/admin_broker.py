@@ -24,12 +24,12 @@ from millstream.protocol.message import Request, Response
 from millstream.protocol.outgoing import IN_MEMORY, Outgoing
 from millstream.records.batch import Batch
 from millstream.records.builder import BatchBuilder, BatchOptions
-from millstream.runtime.controller_runtime import ControllerRuntime
-from millstream.runtime.fetch_sessions import FetchSessions
-from millstream.runtime.metadata_cache import MetadataCache, TopicImage
-from millstream.runtime.partitions import Partitions
+from millstream.runtime.controlling.controller_runtime import ControllerRuntime
+from millstream.runtime.logs.replica_mover import ReplicaMover
+from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.producer_ids import ProducerIds
-from millstream.runtime.replica_mover import ReplicaMover
+from millstream.runtime.replicas.fetch_sessions import FetchSessions
+from millstream.runtime.replicas.partitions import Partitions
 from millstream.runtime.services import Services
 from millstream.server.dispatch import Dispatcher, DispatchSession
 from millstream.sqlite.metadata_store import SqliteMetadataStore

@@ -16,8 +16,8 @@ from millstream.model.broker import BrokerNode, Endpoint
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import KafkaError
 from millstream.protocol.message import Request, Response
-from millstream.runtime.controller_runtime import ControllerRuntime
-from millstream.runtime.metadata_cache import TopicImage
+from millstream.runtime.controlling.controller_runtime import ControllerRuntime
+from millstream.runtime.metadata.metadata_cache import TopicImage
 from millstream.runtime.services import Services
 
 A = TypeVar("A", bound=Response)

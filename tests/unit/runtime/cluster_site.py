@@ -26,12 +26,12 @@ from millstream.protocol.messages.describe_replicas import (
     DescribeReplicasResponse,
 )
 from millstream.protocol.messages.push_metadata import PushMetadataRequest, PushMetadataResponse
-from millstream.runtime.broker_registration import BrokerRegistration
-from millstream.runtime.cluster_controller import ClusterController
-from millstream.runtime.cluster_reading import prepare_store
-from millstream.runtime.controller_runtime import ControllerRuntime
-from millstream.runtime.metadata_cache import MetadataCache, TopicImage
-from millstream.runtime.metadata_messages import metadata_update
+from millstream.runtime.controlling.cluster_controller import ClusterController
+from millstream.runtime.controlling.cluster_reading import prepare_store
+from millstream.runtime.controlling.controller_runtime import ControllerRuntime
+from millstream.runtime.membership.broker_registration import BrokerRegistration
+from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
+from millstream.runtime.metadata.metadata_messages import metadata_update
 
 SESSION_MS = 6_000
 

@@ -16,9 +16,9 @@ from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.leadership import PartitionState
 from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId
-from millstream.runtime.coordinator_runtime import GroupCoordinatorRuntime
-from millstream.runtime.metadata_cache import MetadataCache, TopicImage
-from millstream.runtime.partitions import Partitions
+from millstream.runtime.coordinators.coordinator_runtime import GroupCoordinatorRuntime
+from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
+from millstream.runtime.replicas.partitions import Partitions
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.log_manager import LogManager
 

@@ -18,9 +18,9 @@ from millstream.model.leadership import PartitionState
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.records.batch import Batch
 from millstream.records.builder import BatchBuilder, BatchOptions
-from millstream.runtime.metadata_cache import MetadataCache, TopicImage
-from millstream.runtime.partition import READ_UNCOMMITTED, Partition
-from millstream.runtime.partitions import Partitions
+from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
+from millstream.runtime.replicas.partition import READ_UNCOMMITTED, Partition
+from millstream.runtime.replicas.partitions import Partitions
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import File
 from millstream.storage.log import AppendResult

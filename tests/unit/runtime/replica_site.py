@@ -34,13 +34,13 @@ from millstream.protocol.messages.produce import (
 )
 from millstream.protocol.outgoing import IN_MEMORY, Outgoing
 from millstream.runtime.broker_channels import BrokerChannels, TransportOwner
-from millstream.runtime.fetch_sessions import FetchSessions
-from millstream.runtime.isr_updates import IsrProposal
-from millstream.runtime.leader_role import ReplicationContext
-from millstream.runtime.metadata_cache import MetadataCache, TopicImage
-from millstream.runtime.partition import Partition
-from millstream.runtime.partitions import Partitions
-from millstream.runtime.replica_manager import ReplicaManager
+from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
+from millstream.runtime.replicas.fetch_sessions import FetchSessions
+from millstream.runtime.replicas.isr_updates import IsrProposal
+from millstream.runtime.replicas.leader_role import ReplicationContext
+from millstream.runtime.replicas.partition import Partition
+from millstream.runtime.replicas.partitions import Partitions
+from millstream.runtime.replicas.replica_manager import ReplicaManager
 from millstream.runtime.services import Services
 from millstream.server.dispatch import Dispatcher
 from millstream.storage.environment import LogEnvironment

@@ -25,13 +25,15 @@ from millstream.replication import divergence, follower
 from millstream.replication.follower import Append, FollowerReplication
 from millstream.replication.isr import Committed, PendingExpand
 from millstream.replication.leader import LeaderReplication
-from millstream.runtime import broker_metadata, controller_desk, partitions
-from millstream.runtime.broker_metadata import BrokerMetadata
-from millstream.runtime.leader_role import ReplicationContext
-from millstream.runtime.metadata_pushes import MetadataPushes
-from millstream.runtime.partition import Partition
-from millstream.runtime.replica_control import ReplicaControl
-from millstream.runtime.replica_manager import ReplicaManager
+from millstream.runtime.controlling import controller_desk
+from millstream.runtime.controlling.metadata_pushes import MetadataPushes
+from millstream.runtime.controlling.replica_control import ReplicaControl
+from millstream.runtime.metadata import broker_metadata
+from millstream.runtime.metadata.broker_metadata import BrokerMetadata
+from millstream.runtime.replicas import partitions
+from millstream.runtime.replicas.leader_role import ReplicationContext
+from millstream.runtime.replicas.partition import Partition
+from millstream.runtime.replicas.replica_manager import ReplicaManager
 from millstream.server import membership
 from millstream.sim.cluster import SimCluster
 from millstream.sim.faults import Swarm
@@ -316,8 +318,8 @@ def takes_an_isr_of_an_older_state(patch: pytest.MonkeyPatch) -> None:
         )
         return original(context, state.leader, wanted, min_insync_replicas=min_insync_replicas)
 
-    patch.setattr("millstream.runtime.isr_updates.plan_isr", mutant, raising=False)
-    patch.setattr("millstream.runtime.replica_control.plan_isr", mutant, raising=False)
+    patch.setattr("millstream.runtime.replicas.isr_updates.plan_isr", mutant, raising=False)
+    patch.setattr("millstream.runtime.controlling.replica_control.plan_isr", mutant, raising=False)
     patch.setattr(isr_changes, "plan_isr", mutant)
 
 
@@ -387,7 +389,9 @@ def keeps_the_last_of_the_isr(patch: pytest.MonkeyPatch) -> None:
         return replace(after, isr=last, leader=leader, isr_broker_epochs=epochs)
 
     patch.setattr(election, "after_joining", mutant)
-    patch.setattr("millstream.runtime.replica_control.after_joining", mutant, raising=False)
+    patch.setattr(
+        "millstream.runtime.controlling.replica_control.after_joining", mutant, raising=False
+    )
 
 
 def trusts_who_lost_its_power(patch: pytest.MonkeyPatch) -> None:

@@ -25,8 +25,8 @@ from millstream.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from millstream.protocol.messages.metadata import MetadataRequest
-from millstream.runtime.partition import Partition
-from millstream.runtime.replica_control import ElectionType, Move
+from millstream.runtime.controlling.replica_control import ElectionType, Move
+from millstream.runtime.replicas.partition import Partition
 from millstream.sim.cluster import Report, SimCluster
 from millstream.sim.faults import Swarm
 from millstream.sim.history import Step

@@ -1,0 +1,116 @@
+"""Elections where nobody is known to have everything: the logs themselves are compared.
+
+`controller.election.last_resort` says when, and among whom. Who does not answer is asked again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, TypeAlias
+
+from millstream.controller.election import LogEnd, elect_longest, last_resort
+from millstream.model.broker import BrokerId
+from millstream.model.deferred import Deferred
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.leadership import NO_LEADER
+from millstream.model.topic import TopicPartition
+from millstream.runtime.controlling.controller_desk import ControllerDesk
+from millstream.runtime.controlling.partition_writes import Changes, PartitionWrites
+
+log = logging.getLogger(__name__)
+
+LogEnds: TypeAlias = Mapping[TopicPartition, Mapping[BrokerId, LogEnd]]
+
+AskLogs: TypeAlias = Callable[[Mapping[TopicPartition, Sequence[BrokerId]]], Deferred[LogEnds]]
+"""Asks brokers how far their logs reach; who does not answer is left out."""
+
+ElectionResults: TypeAlias = dict[TopicPartition, KafkaError | None]
+"""What became of each partition; None is success."""
+
+ASK_AGAIN_MS: Final = 1_000
+
+
+class LastResortElections:
+    """Finds leaders for partitions that have no other way to one. ``ask_logs`` reaches brokers."""
+
+    def __init__(
+        self, desk: ControllerDesk, partitions: PartitionWrites, ask_logs: AskLogs
+    ) -> None:
+        self._desk = desk
+        self._partitions = partitions
+        self._ask_logs = ask_logs
+        self._asking: set[TopicPartition] = set()
+        self.count = 0
+        """Leaders that were elected so: they may lack records."""
+
+    def seek(self) -> None:
+        """Compare logs where that is the only way to a leader."""
+        wanted: dict[bool, dict[TopicPartition, Sequence[BrokerId]]] = {True: {}, False: {}}
+        for topic in self._desk.context.topics.values():
+            allow = self._desk.allows_unclean_election(topic)
+            for index, state in enumerate(topic.partitions):
+                place = TopicPartition(topic.name, index)
+                if state.leader != NO_LEADER or place in self._asking:
+                    continue
+                electorate = self._desk.context.electorate_of(topic.topic_id, index)
+                found = last_resort(state, electorate, allow_unclean=allow)
+                if found is not None:
+                    wanted[found.unclean][place] = found.candidates
+        for unclean, candidates in wanted.items():
+            if candidates:
+                self._asking.update(candidates)
+                done = self._desk.submit(partial(self.elect, candidates, unclean=unclean))
+                done.on_done(partial(self._asked, candidates))
+
+    def _asked(
+        self, candidates: Mapping[TopicPartition, object], done: Deferred[ElectionResults]
+    ) -> None:
+        """Ask again later where nobody could be elected: somebody may not have answered."""
+        self._asking.difference_update(candidates)
+        try:
+            again = any(error is not None for error in done.result().values())
+        except KafkaError as error:
+            log.info("logs could not be compared: %s", error)
+            return
+        if again:
+            self._desk.clock.call_later(ASK_AGAIN_MS, self._ask_again)
+
+    def _ask_again(self) -> None:
+        if self._desk.active:
+            self.seek()
+
+    async def elect(
+        self, candidates: Mapping[TopicPartition, Sequence[BrokerId]], *, unclean: bool
+    ) -> ElectionResults:
+        """Elect the longest log of each partition's candidates; part of an event. Unless the
+        election is ``unclean``, all of them have to answer.
+        """
+        ends = await self._ask_logs(candidates)
+        self._desk.check_active()
+        results: ElectionResults = {}
+        changes: Changes = {}
+        for place, asked in candidates.items():
+            state = self._partitions.find(place)
+            found = ends.get(place, {})
+            complete = unclean or len(found) == len(asked)
+            if state is None or state.leader != NO_LEADER or not found or not complete:
+                results[place] = KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+                continue
+            log.warning(
+                "%s: nobody is known to have everything; the longest log of %s is to lead%s",
+                place,
+                sorted(found),
+                " (unclean)" if unclean else "",
+            )
+            self.count += 1
+            changes[place] = elect_longest(
+                state,
+                found,
+                controller_epoch=self._desk.context.controller_epoch,
+                broker_epochs=self._desk.broker_epochs(),
+            )
+            results[place] = None
+        await self._partitions.apply(changes)
+        return results

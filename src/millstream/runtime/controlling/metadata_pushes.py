@@ -1,0 +1,346 @@
+"""Tells the other brokers what the controller decided, until each has acknowledged it.
+
+Pushes are level-triggered: what is sent is the newest whole state of what changed, read when it is
+sent. Each broker has one push under way. What it did not acknowledge is pushed again. A broker
+that came gets everything; what is not settled is repeated every few seconds, whoever acknowledged
+it. An empty push every so often shows that the controller lives.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from millstream.controller.context import TopicState
+from millstream.model.broker import BrokerId, BrokerNode
+from millstream.model.clock import TimerHandle
+from millstream.model.deferred import Deferred
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.leadership import NO_LEADER, PartitionState
+from millstream.model.topic import TopicId
+from millstream.protocol.message import Request, Response
+from millstream.protocol.messages.push_metadata import (
+    PushedDeletion,
+    PushedTopic,
+    PushMetadataRequest,
+    PushMetadataResponse,
+)
+from millstream.runtime.controlling.controller_desk import ControllerDesk
+from millstream.runtime.metadata.metadata_messages import (
+    broker_message,
+    settings_message,
+    topic_message,
+)
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_MS: Final = 250
+"""How often a broker hears from the controller at least."""
+REPEAT_MS: Final = 3_000
+"""How often what is not settled is pushed again."""
+RETRY_MS: Final = 100
+PUSH_TIMEOUT_MS: Final = 5_000
+MAX_PARTITIONS: Final = 2_000
+"""Partitions in one push; more follow in the next."""
+
+Send = Callable[[BrokerId, Request, float], Deferred[Response]]
+
+
+@dataclass(slots=True)
+class Unsent:
+    """What one broker has not acknowledged."""
+
+    everything: bool = False
+    """The broker is new: it gets the list of all topics."""
+    topics: dict[str, set[int] | None] = field(default_factory=dict)
+    """Partitions by topic; None stands for all of them."""
+    created: dict[str, TopicId] = field(default_factory=dict)
+    deleted: dict[TopicId, str] = field(default_factory=dict)
+    brokers: bool = False
+    configs: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.everything or self.topics or self.deleted or self.brokers or self.configs)
+
+    def add_topic(self, name: str, indices: Iterable[int] | None) -> None:
+        """Note that partitions of a topic changed."""
+        if indices is None or self.topics.get(name, ()) is None:
+            self.topics[name] = None
+            return
+        known = self.topics.setdefault(name, set())
+        assert known is not None
+        known.update(indices)
+
+    def merge(self, other: Unsent) -> None:
+        """Take back what was sent and not acknowledged."""
+        self.everything |= other.everything
+        self.brokers |= other.brokers
+        self.configs |= other.configs
+        for name, indices in other.topics.items():
+            self.add_topic(name, indices)
+        self.created = other.created | self.created
+        self.deleted = other.deleted | self.deleted
+
+
+class _Addressee:
+    """One broker: what it is to be told, and the push that is under way."""
+
+    def __init__(self, node: BrokerNode) -> None:
+        self.node = node
+        self.unsent = Unsent(everything=True, brokers=True, configs=True)
+        self.under_way = False
+        self.last_sent_ms = 0.0
+        self.refused = 0
+        """Pushes in a row that found nobody listening."""
+
+
+class MetadataPushes:
+    """The controller's voice; implements ``controller_desk.Audience``.
+
+    ``send`` carries a request to a broker. ``on_refused(node)`` hears when nobody listens any more
+    where a broker was; ``on_let_go(broker, topics)`` when a broker has acknowledged deletions.
+    """
+
+    def __init__(
+        self,
+        desk: ControllerDesk,
+        broker_id: BrokerId,
+        send: Send,
+        *,
+        on_refused: Callable[[BrokerNode], None],
+        on_let_go: Callable[[BrokerId, list[TopicId]], None],
+    ) -> None:
+        self._desk = desk
+        self._broker_id = broker_id
+        self._send = send
+        self._on_refused = on_refused
+        self._on_let_go = on_let_go
+        self._addressees: dict[BrokerId, _Addressee] = {}
+        self._flushing = False
+        self._timer: TimerHandle | None = None
+        self._last_repeat_ms = 0.0
+        self._reign = -1
+
+    def start(self) -> None:
+        """Tell every live broker everything, and go on telling."""
+        self.stop()
+        self._reign = self._desk.reign
+        self._last_repeat_ms = self._desk.clock.monotonic_ms()
+        self.brokers_changed()
+        self._tick()
+
+    def stop(self) -> None:
+        """Tell nobody anything more."""
+        self._reign = -1
+        self._addressees.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # --- what changed ------------------------------------------------------------------------
+
+    def topic_changed(self, topic: TopicState, indices: Iterable[int] | None) -> None:
+        """Tell of a topic: of some partitions, or (None) of all of it."""
+        chosen = None if indices is None else tuple(indices)
+        for each in self._addressees.values():
+            each.unsent.add_topic(topic.name, chosen)
+        self._flush_soon()
+
+    def topic_created(self, topic: TopicState) -> None:
+        """Tell of a topic that was made just now."""
+        for each in self._addressees.values():
+            each.unsent.created[topic.name] = topic.topic_id
+            each.unsent.add_topic(topic.name, None)
+        self._flush_soon()
+
+    def topic_deleted(self, name: str, topic_id: TopicId) -> None:
+        """Tell that a topic is gone."""
+        for each in self._addressees.values():
+            each.unsent.deleted[topic_id] = name
+            each.unsent.topics.pop(name, None)
+            each.unsent.created.pop(name, None)
+        self._on_let_go(self._broker_id, [topic_id])
+        self._flush_soon()
+
+    def brokers_changed(self) -> None:
+        """Tell who lives; a broker that came, or came again, is told everything."""
+        brokers = self._desk.context.brokers
+        for broker_id in [each for each in self._addressees if each not in brokers]:
+            del self._addressees[broker_id]
+        for broker_id, broker in brokers.items():
+            if broker_id == self._broker_id:
+                continue
+            known = self._addressees.get(broker_id)
+            if known is None or known.node != broker.node:
+                self._addressees[broker_id] = self._newcomer(broker.node)
+            else:
+                known.unsent.brokers = True
+        self._flush_soon()
+
+    def broker_configs_changed(self) -> None:
+        """Tell of dynamic settings of brokers."""
+        for each in self._addressees.values():
+            each.unsent.configs = True
+        self._flush_soon()
+
+    def _newcomer(self, node: BrokerNode) -> _Addressee:
+        addressee = _Addressee(node)
+        self._tell_everything(addressee)
+        return addressee
+
+    def _tell_everything(self, addressee: _Addressee) -> None:
+        addressee.unsent.everything = True
+        addressee.unsent.configs = True
+        for name in self._desk.context.topics:
+            addressee.unsent.add_topic(name, None)
+        for topic_id, deletion in self._desk.context.deletions.items():
+            if addressee.node.broker_id in deletion.brokers:
+                addressee.unsent.deleted[topic_id] = deletion.name
+
+    # --- sending -----------------------------------------------------------------------------
+
+    @property
+    def is_telling(self) -> bool:
+        """True while somebody has not acknowledged all that there is."""
+        return any(each.under_way or each.unsent for each in self._addressees.values())
+
+    def _flush_soon(self) -> None:
+        """Send after what runs now: one decision often changes many topics."""
+        if self._reign < 0 or self._flushing:
+            return
+        self._flushing = True
+        self._desk.clock.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        for each in tuple(self._addressees.values()):
+            if each.unsent:
+                self._push(each)
+
+    def _tick(self) -> None:
+        clock = self._desk.clock
+        now_ms = clock.monotonic_ms()
+        if now_ms - self._last_repeat_ms >= REPEAT_MS:
+            self._last_repeat_ms = now_ms
+            self._repeat_unsettled()
+        for each in tuple(self._addressees.values()):
+            if each.unsent or now_ms - each.last_sent_ms >= HEARTBEAT_MS:
+                self._push(each)
+        if self._reign >= 0:
+            self._timer = clock.call_later(HEARTBEAT_MS, self._tick)
+
+    def _repeat_unsettled(self) -> None:
+        for topic in self._desk.context.topics.values():
+            indices = [i for i, state in enumerate(topic.partitions) if not _is_settled(state)]
+            if indices:
+                for each in self._addressees.values():
+                    each.unsent.add_topic(topic.name, indices)
+
+    def _push(self, addressee: _Addressee) -> None:
+        if addressee.under_way or self._reign != self._desk.reign:
+            return
+        request, sent = self._next_push(addressee)
+        addressee.under_way = True
+        addressee.last_sent_ms = self._desk.clock.monotonic_ms()
+        self._send(addressee.node.broker_id, request, PUSH_TIMEOUT_MS).on_done(
+            lambda answer: self._answered(addressee, sent, answer)
+        )
+
+    def _next_push(self, addressee: _Addressee) -> tuple[PushMetadataRequest, Unsent]:
+        """Return the next push and what it takes from what the broker is to be told."""
+        context = self._desk.context
+        unsent, addressee.unsent = addressee.unsent, Unsent()
+        topics = self._take_topics(unsent, addressee.unsent)
+        request = PushMetadataRequest(
+            controller_id=self._broker_id,
+            controller_epoch=context.controller_epoch,
+            broker_epoch=addressee.node.epoch,
+            brokers=[broker_message(each.node) for each in context.brokers.values()],
+            all_topic_ids=[each.topic_id for each in context.topics.values()]
+            if unsent.everything
+            else None,
+            topics=topics,
+            deleted=[
+                PushedDeletion(name=name, topic_id=topic_id)
+                for topic_id, name in unsent.deleted.items()
+            ],
+            broker_settings=settings_message(context.broker_configs) if unsent.configs else None,
+        )
+        return request, unsent
+
+    def _take_topics(self, unsent: Unsent, rest: Unsent) -> list[PushedTopic]:
+        """Return the first topics that fit into one push; ``rest`` gets the others."""
+        messages: list[PushedTopic] = []
+        count = 0
+        for name, indices in list(unsent.topics.items()):
+            topic = self._desk.context.topics.get(name)
+            if topic is None:
+                del unsent.topics[name]
+                continue
+            if messages and count >= MAX_PARTITIONS:
+                rest.add_topic(name, indices)
+                del unsent.topics[name]
+                if name in unsent.created:
+                    rest.created[name] = unsent.created.pop(name)
+                continue
+            created = unsent.created.get(name) == topic.topic_id
+            messages.append(topic_message(topic, indices, created=created))
+            count += len(messages[-1].partitions)
+        return messages
+
+    def _answered(self, addressee: _Addressee, sent: Unsent, answer: Deferred[Response]) -> None:
+        addressee.under_way = False
+        if self._addressees.get(addressee.node.broker_id) is not addressee:
+            return
+        try:
+            response = answer.result()
+            assert isinstance(response, PushMetadataResponse)
+            if response.error_code != ErrorCode.NONE.code:
+                raise KafkaError(ErrorCode.of(response.error_code))  # noqa: TRY301
+        except KafkaError as error:
+            self._failed(addressee, sent, error)
+            return
+        addressee.refused = 0
+        if sent.deleted:
+            self._on_let_go(addressee.node.broker_id, list(sent.deleted))
+        if addressee.unsent:
+            self._push(addressee)
+
+    def _failed(self, addressee: _Addressee, sent: Unsent, error: KafkaError) -> None:
+        sent.merge(addressee.unsent)
+        addressee.unsent = sent
+        if error.error is ErrorCode.STALE_CONTROLLER_EPOCH:
+            self._desk.on_fenced()
+            return
+        if error.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self._tell_everything(addressee)
+        if error.error is ErrorCode.BROKER_NOT_AVAILABLE and is_refusal(error):
+            addressee.refused += 1
+            if addressee.refused >= 2:
+                self._on_refused(addressee.node)
+        else:
+            addressee.refused = 0
+        self._desk.clock.call_later(RETRY_MS, lambda: self._retry(addressee))
+
+    def _retry(self, addressee: _Addressee) -> None:
+        if self._addressees.get(addressee.node.broker_id) is addressee:
+            self._push(addressee)
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """True when nobody listens at an address: the process that did is gone.
+
+    A process that is paused, or cut off, takes connections or answers nothing at all.
+    """
+    return "connection refused" in (error.message or "")
+
+
+def _is_settled(state: PartitionState) -> bool:
+    return (
+        state.leader != NO_LEADER
+        and len(state.isr) == len(state.replicas)
+        and not state.adding_replicas
+        and not state.removing_replicas
+    )

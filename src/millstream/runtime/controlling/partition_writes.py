@@ -1,0 +1,114 @@
+"""New states of partitions: stored first, then known, then shown to the brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+from millstream.controller import paths, payloads
+from millstream.controller.context import TopicState
+from millstream.controller.election import Electorate
+from millstream.model.leadership import PartitionState
+from millstream.model.metadata_store import Operation, SetData
+from millstream.model.topic import TopicPartition
+from millstream.runtime.controlling.controller_desk import ControllerDesk
+
+Changes: TypeAlias = dict[TopicPartition, PartitionState]
+
+
+class PartitionWrites:
+    """The partitions of the desk's context, and how they change."""
+
+    def __init__(self, desk: ControllerDesk) -> None:
+        self._desk = desk
+
+    def all_places(self) -> list[TopicPartition]:
+        """Return every partition."""
+        return [
+            TopicPartition(topic.name, index)
+            for topic in self._desk.context.topics.values()
+            for index in range(len(topic.partitions))
+        ]
+
+    def find(self, place: TopicPartition) -> PartitionState | None:
+        """Return a partition's state, or None."""
+        topic = self._desk.context.topics.get(place.topic)
+        if topic is None or not 0 <= place.partition < len(topic.partitions):
+            return None
+        return topic.partitions[place.partition]
+
+    def each(
+        self, plan: Callable[[TopicState, PartitionState, Electorate], PartitionState]
+    ) -> Changes:
+        """Return what a rule changes over all partitions."""
+        changes: Changes = {}
+        context = self._desk.context
+        everywhere = context.electorate()
+        for topic in context.topics.values():
+            for index, state in enumerate(topic.partitions):
+                electorate = everywhere
+                if context.offline:
+                    electorate = context.electorate_of(topic.topic_id, index)
+                after = plan(topic, state, electorate)
+                if after is not state:
+                    changes[TopicPartition(topic.name, index)] = after
+        return changes
+
+    async def apply(self, changes: Changes) -> None:
+        """Store new states, then know them, then show them."""
+        for topic, states in await self.store(changes):
+            self._desk.show(topic, indices=states)
+
+    async def store(
+        self, changes: Changes
+    ) -> list[tuple[TopicState, Mapping[int, PartitionState]]]:
+        """Store new states, then know them. Return the topics that have changed, each with its
+        changed partitions by index.
+        """
+        if not changes:
+            return []
+        by_topic: dict[str, dict[int, PartitionState]] = {}
+        for place, state in changes.items():
+            by_topic.setdefault(place.topic, {})[place.partition] = state
+        context = self._desk.context
+        before = {name: context.topics[name] for name in by_topic}
+        after = {name: _with_states(before[name], states) for name, states in by_topic.items()}
+        await self._desk.write(
+            op
+            for name, states in by_topic.items()
+            for op in _storing(before[name], after[name], states)
+        )
+        for topic in after.values():
+            context.put_topic(topic)
+        return [(topic, by_topic[name]) for name, topic in after.items()]
+
+
+def _with_states(topic: TopicState, states: Mapping[int, PartitionState]) -> TopicState:
+    partitions = list(topic.partitions)
+    for index, state in states.items():
+        partitions[index] = state
+    return replace(topic, partitions=tuple(partitions))
+
+
+def _storing(
+    before: TopicState, after: TopicState, states: Mapping[int, PartitionState]
+) -> Iterator[Operation]:
+    """Yield what puts new states of a topic's partitions into the store."""
+    if any(_moves(before.partitions[index], state) for index, state in states.items()):
+        yield SetData(paths.topic(after.name), payloads.topic(after.topic_id, after.partitions))
+    for index, state in states.items():
+        yield SetData(
+            paths.state(after.name, index),
+            payloads.state(state),
+            before.partitions[index].partition_epoch,
+        )
+
+
+def _moves(before: PartitionState, after: PartitionState) -> bool:
+    """True when something changes that stands in the topic's node."""
+    return (
+        before.replicas != after.replicas
+        or before.adding_replicas != after.adding_replicas
+        or before.removing_replicas != after.removing_replicas
+    )

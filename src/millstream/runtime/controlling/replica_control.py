@@ -1,0 +1,484 @@
+"""The controller's decisions about leaders and replicas, each an event at the desk.
+
+What is decided is pure (`controller.election`, `isr_changes`, `reassignment`); here it is stored,
+shown, and followed by what it makes possible: a partition that has gained a replica may be done
+moving, one that has no leader may get one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from millstream.controller import paths, reassignment, topic_deletion
+from millstream.controller.broker_changes import broker_changes
+from millstream.controller.context import ControllerContext, LiveBroker
+from millstream.controller.election import (
+    Electorate,
+    after_claim,
+    after_joining,
+    after_leaving,
+    after_smaller_min_isr,
+    before_shutdown,
+    last_resort,
+    preferred,
+)
+from millstream.controller.isr_changes import WantedIsr, check_sender, plan_isr
+from millstream.model.broker import BrokerId
+from millstream.model.deferred import Deferred
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.leadership import NO_LEADER, PartitionState
+from millstream.model.metadata_store import Delete
+from millstream.model.topic import TopicId, TopicPartition
+from millstream.runtime.controlling.controller_desk import ControllerDesk
+from millstream.runtime.controlling.last_resort_elections import (
+    AskLogs,
+    ElectionResults,
+    LastResortElections,
+)
+from millstream.runtime.controlling.partition_writes import Changes, PartitionWrites
+
+log = logging.getLogger(__name__)
+
+
+class ElectionType(Enum):
+    """What a caller wants elected; the value is the code on the wire."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A wish to move a partition: to which brokers, or (None) back to where it was."""
+
+    topic_partition: TopicPartition
+    target: Sequence[int] | None
+
+
+class ReplicaControl:
+    """Leaders, in-sync replicas and moves of all partitions. ``ask_logs`` reaches the brokers."""
+
+    def __init__(self, desk: ControllerDesk, ask_logs: AskLogs) -> None:
+        self._desk = desk
+        self._partitions = PartitionWrites(desk)
+        self._last_resort = LastResortElections(desk, self._partitions, ask_logs)
+
+    @property
+    def unclean_elections(self) -> int:
+        """Leaders that were elected although they may lack records."""
+        return self._last_resort.count
+
+    @property
+    def _context(self) -> ControllerContext:
+        return self._desk.context
+
+    # --- brokers -----------------------------------------------------------------------------
+
+    async def take_brokers(self, registered: Sequence[LiveBroker]) -> None:
+        """Take over who is registered now; part of an event."""
+        changes = broker_changes(self._context.brokers, registered)
+        if not changes:
+            return
+        for broker_id in changes.left:
+            self._context.remove_broker(broker_id)
+        if changes.left:
+            log.info("brokers that left: %s", sorted(changes.left))
+            # Those that came again are told of it before they are told anything else.
+            await self._partitions.apply(self._after_leaving(changes.left))
+        for broker in changes.joined:
+            self._context.put_broker(broker)
+        self._desk.show_brokers()
+        if changes.joined:
+            log.info("brokers that came: %s", sorted(changes.joined_ids))
+            await self._partitions.apply(self._after_joining(changes.joined_ids))
+        self._last_resort.seek()
+
+    async def reconcile(self) -> None:
+        """Bring all partitions into agreement with who lives: a controller's first event.
+
+        What is decided is stored and known, and shown to nobody: no broker, this one least of all,
+        may hear a state that was decided for lives which have ended.
+        """
+        await self._partitions.store(self._after_claim())
+
+    async def resume(self) -> None:
+        """Go on with moves and elections that the controller before this one did not finish."""
+        await self.let_go_of_eligible()
+        await self._settle_moves(
+            (TopicPartition(topic.name, index), state)
+            for topic in self._context.topics.values()
+            for index, state in enumerate(topic.partitions)
+        )
+        self._last_resort.seek()
+
+    async def let_go_of_eligible(self) -> None:
+        """Keep no eligible leader replicas where enough are in sync: ``min.insync.replicas`` may
+        have become smaller; part of an event.
+        """
+        await self._partitions.apply(
+            self._partitions.each(
+                lambda topic, state, _: after_smaller_min_isr(
+                    state,
+                    min_insync_replicas=self._desk.min_insync_replicas(topic),
+                    controller_epoch=self._context.controller_epoch,
+                )
+            )
+        )
+
+    def _after_leaving(self, gone: frozenset[BrokerId]) -> Changes:
+        return self._partitions.each(
+            lambda topic, state, electorate: after_leaving(
+                state,
+                gone,
+                electorate,
+                min_insync_replicas=self._desk.min_insync_replicas(topic),
+                controller_epoch=self._context.controller_epoch,
+            )
+        )
+
+    def _after_joining(self, joined: frozenset[BrokerId]) -> Changes:
+        return self._partitions.each(
+            lambda topic, state, electorate: after_joining(
+                state,
+                joined,
+                electorate,
+                min_insync_replicas=self._desk.min_insync_replicas(topic),
+                controller_epoch=self._context.controller_epoch,
+            )
+        )
+
+    def _after_claim(self) -> Changes:
+        context = self._context
+        epochs = {each: live.node.epoch for each, live in context.brokers.items()}
+        return self._partitions.each(
+            lambda topic, state, electorate: after_claim(
+                state,
+                epochs,
+                electorate,
+                min_insync_replicas=self._desk.min_insync_replicas(topic),
+                controller_epoch=context.controller_epoch,
+            )
+        )
+
+    def let_go(self, broker_id: BrokerId, topics: Iterable[TopicId]) -> Deferred[None]:
+        """Take note that a broker has let go of deleted topics."""
+        return self._desk.submit(lambda: self._let_go(broker_id, topics))
+
+    async def _let_go(self, broker_id: BrokerId, topics: Iterable[TopicId]) -> None:
+        context = self._context
+        done = [each for each in topics if topic_deletion.let_go(context, each, broker_id)]
+        if done:
+            await self._desk.write(
+                op for each in done for op in topic_deletion.forgetting(context, each)
+            )
+        for each in done:
+            del context.deletions[each]
+
+    def unregister(self, broker_id: BrokerId) -> Deferred[None]:
+        """Forget a broker that is gone; INVALID_REQUEST for one that lives,
+        BROKER_ID_NOT_REGISTERED for one that is not known.
+        """
+        return self._desk.submit(lambda: self._unregister(broker_id))
+
+    async def _unregister(self, broker_id: BrokerId) -> None:
+        context = self._context
+        name = str(broker_id)
+        if broker_id in context.brokers:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"broker {broker_id} is alive: stop it first"
+            )
+        keeps = any(
+            broker_id in state.replicas
+            for topic in context.topics.values()
+            for state in topic.partitions
+        )
+        waited_for = [
+            topic_id for topic_id, each in context.deletions.items() if broker_id in each.brokers
+        ]
+        configured = name in context.broker_configs
+        if not (keeps or waited_for or configured):
+            raise KafkaError(
+                ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not registered."
+            )
+        if configured:
+            await self._desk.write([Delete(paths.broker_config(name))])
+            del context.broker_configs[name]
+            self._desk.show_broker_configs()
+        await self._let_go(broker_id, waited_for)
+
+    def report_offline(
+        self, broker_id: BrokerId, broker_epoch: int, places: Sequence[tuple[TopicId, int]]
+    ) -> Deferred[None]:
+        """Take note of all replicas that a broker cannot serve: it leads none of them."""
+        return self._desk.submit(lambda: self._report_offline(broker_id, broker_epoch, places))
+
+    async def _report_offline(
+        self, broker_id: BrokerId, broker_epoch: int, places: Sequence[tuple[TopicId, int]]
+    ) -> None:
+        context = self._context
+        check_sender(context, broker_id, broker_epoch)
+        offline = frozenset(places)
+        if offline == context.offline.get(broker_id, frozenset()):
+            return
+        log.warning("broker %d cannot serve %d of its replicas", broker_id, len(offline))
+        context.offline[broker_id] = offline
+        changes: Changes = {}
+        for topic_id, index in places:
+            topic = context.topic_by_id(topic_id)
+            if topic is None or not 0 <= index < len(topic.partitions):
+                continue
+            state = topic.partitions[index]
+            after = after_leaving(
+                state,
+                frozenset((broker_id,)),
+                context.electorate_of(topic_id, index),
+                min_insync_replicas=self._desk.min_insync_replicas(topic),
+                controller_epoch=context.controller_epoch,
+            )
+            if after is not state:
+                changes[TopicPartition(topic.name, index)] = after
+        await self._partitions.apply(changes)
+        self._last_resort.seek()
+
+    # --- in-sync replicas ----------------------------------------------------------------------
+
+    def propose(
+        self, sender: BrokerId, broker_epoch: int, wanted: Sequence[WantedIsr]
+    ) -> Deferred[list[PartitionState | KafkaError]]:
+        """Decide about ISRs that a leader proposes; the results are in their order."""
+        return self._desk.submit(lambda: self._propose(sender, broker_epoch, wanted))
+
+    async def _propose(
+        self, sender: BrokerId, broker_epoch: int, wanted: Sequence[WantedIsr]
+    ) -> list[PartitionState | KafkaError]:
+        context = self._context
+        check_sender(context, sender, broker_epoch)
+        results: list[PartitionState | KafkaError] = []
+        changes: Changes = {}
+        for each in wanted:
+            topic = context.topic_by_id(each.topic_id)
+            minimum = 1 if topic is None else self._desk.min_insync_replicas(topic)
+            try:
+                after = plan_isr(context, sender, each, min_insync_replicas=minimum)
+            except KafkaError as error:
+                results.append(error)
+                continue
+            results.append(after)
+            assert topic is not None
+            if after is not topic.partitions[each.index]:
+                changes[TopicPartition(topic.name, each.index)] = after
+        await self._partitions.apply(changes)
+        await self._settle_moves(
+            (place, state) for place, state in changes.items() if reassignment.is_moving(state)
+        )
+        return results
+
+    # --- elections -----------------------------------------------------------------------------
+
+    def elect(
+        self, election_type: ElectionType, partitions: Sequence[TopicPartition] | None
+    ) -> Deferred[ElectionResults]:
+        """Elect leaders for some partitions, or (None) for all that need it; None is success."""
+        return self._desk.submit(lambda: self._elect(election_type, partitions))
+
+    def _unknown(self, place: TopicPartition, no_topic: str, no_partition: str) -> KafkaError:
+        """Say in Kafka's words for a request what is not there."""
+        known = place.topic in self._desk.context.topics
+        words = no_partition if known else no_topic
+        return KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            words.format(topic=place.topic, partition=place.partition),
+        )
+
+    async def _elect(
+        self, election_type: ElectionType, partitions: Sequence[TopicPartition] | None
+    ) -> ElectionResults:
+        places = self._partitions.all_places() if partitions is None else partitions
+        results: ElectionResults = {}
+        changes: Changes = {}
+        unclean: dict[TopicPartition, Sequence[BrokerId]] = {}
+        for place in places:
+            state = self._partitions.find(place)
+            if state is None:
+                results[place] = self._unknown(
+                    place, "No such topic as {topic}", "No such partition as {topic}-{partition}"
+                )
+                continue
+            try:
+                if election_type is ElectionType.PREFERRED:
+                    changes[place] = self._plan_preferred(place, state)
+                else:
+                    unclean[place] = self._plan_unclean(place, state)
+                results[place] = None
+            except KafkaError as error:
+                results[place] = error
+        await self._partitions.apply(changes)
+        if unclean:
+            results |= await self._last_resort.elect(unclean, unclean=True)
+        if partitions is None:
+            not_needed = ErrorCode.ELECTION_NOT_NEEDED
+            results = {
+                place: error
+                for place, error in results.items()
+                if error is None or error.error is not not_needed
+            }
+        return results
+
+    def _electorate(self, place: TopicPartition) -> Electorate:
+        topic = self._context.topics[place.topic]
+        return self._context.electorate_of(topic.topic_id, place.partition)
+
+    def _plan_preferred(self, place: TopicPartition, state: PartitionState) -> PartitionState:
+        after = preferred(
+            state,
+            self._electorate(place),
+            controller_epoch=self._context.controller_epoch,
+        )
+        if after is state:
+            raise KafkaError(
+                ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+            )
+        if after is None:
+            raise KafkaError(
+                ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+                "The preferred leader was not available.",
+            )
+        return after
+
+    def _plan_unclean(self, place: TopicPartition, state: PartitionState) -> Sequence[BrokerId]:
+        if state.leader != NO_LEADER:
+            raise KafkaError(
+                ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+            )
+        found = last_resort(state, self._electorate(place), allow_unclean=True)
+        if found is None:
+            raise KafkaError(
+                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+                "Eligible topic partition leaders are not available.",
+            )
+        return found.candidates
+
+    def rebalance(self, imbalance_percentage: int) -> Deferred[None]:
+        """Give leaderships back to preferred replicas that too many of have moved away."""
+        return self._desk.submit(lambda: self._rebalance(imbalance_percentage))
+
+    async def _rebalance(self, imbalance_percentage: int) -> None:
+        wanted: dict[BrokerId, list[TopicPartition]] = {}
+        counts: dict[BrokerId, int] = {}
+        for place in self._partitions.all_places():
+            state = self._partitions.find(place)
+            assert state is not None
+            first = state.replicas[0]
+            counts[first] = counts.get(first, 0) + 1
+            if state.leader not in (first, NO_LEADER) and not reassignment.is_moving(state):
+                wanted.setdefault(first, []).append(place)
+        chosen = [
+            place
+            for broker_id, places in wanted.items()
+            if len(places) * 100 > imbalance_percentage * counts[broker_id]
+            for place in places
+        ]
+        if chosen:
+            await self._elect(ElectionType.PREFERRED, chosen)
+
+    # --- a broker that stops -------------------------------------------------------------------
+
+    def stop_leading(
+        self, broker_id: BrokerId, broker_epoch: int
+    ) -> Deferred[list[TopicPartition]]:
+        """Move leaderships off a broker that is about to stop; return what nobody else can lead."""
+        return self._desk.submit(lambda: self._stop_leading(broker_id, broker_epoch))
+
+    async def _stop_leading(self, broker_id: BrokerId, broker_epoch: int) -> list[TopicPartition]:
+        context = self._context
+        check_sender(context, broker_id, broker_epoch)
+        if broker_id not in context.shutting_down:
+            log.info("broker %d is about to stop", broker_id)
+        context.shutting_down.add(broker_id)
+        changes: Changes = {}
+        remaining = []
+        for topic in context.topics.values():
+            for index, state in enumerate(topic.partitions):
+                place = TopicPartition(topic.name, index)
+                after = before_shutdown(
+                    state,
+                    broker_id,
+                    context.electorate_of(topic.topic_id, index),
+                    min_insync_replicas=self._desk.min_insync_replicas(topic),
+                    controller_epoch=context.controller_epoch,
+                )
+                if after is None:
+                    remaining.append(place)
+                elif after is not state:
+                    changes[place] = after
+        await self._partitions.apply(changes)
+        return remaining
+
+    # --- moves ---------------------------------------------------------------------------------
+
+    def move(self, wanted: Sequence[Move]) -> Deferred[ElectionResults]:
+        """Begin or cancel moves, each for itself; None is success."""
+        return self._desk.submit(lambda: self._move(wanted))
+
+    async def _move(self, wanted: Sequence[Move]) -> ElectionResults:
+        results: ElectionResults = {}
+        changes: Changes = {}
+        for each in wanted:
+            place = each.topic_partition
+            state = self._partitions.find(place)
+            if state is None:
+                results[place] = self._unknown(
+                    place,
+                    "Unable to find a topic named {topic}.",
+                    "Unable to find partition {topic}:{partition}.",
+                )
+                continue
+            try:
+                after = self._plan_move(place, state, each.target)
+            except KafkaError as error:
+                results[place] = error
+                continue
+            results[place] = None
+            if after is not state:
+                changes[place] = after
+        await self._partitions.apply(changes)
+        return results
+
+    def _plan_move(
+        self, place: TopicPartition, state: PartitionState, target: Sequence[int] | None
+    ) -> PartitionState:
+        context = self._context
+        minimum = self._desk.min_insync_replicas(context.topics[place.topic])
+        if target is None:
+            return reassignment.cancel(
+                state,
+                self._electorate(place),
+                min_insync_replicas=minimum,
+                controller_epoch=context.controller_epoch,
+            )
+        return reassignment.start(
+            state,
+            target,
+            context.live_brokers,
+            self._electorate(place),
+            min_insync_replicas=minimum,
+            controller_epoch=context.controller_epoch,
+        )
+
+    async def _settle_moves(self, moving: Iterable[tuple[TopicPartition, PartitionState]]) -> None:
+        changes: Changes = {}
+        for place, state in moving:
+            topic = self._context.topics[place.topic]
+            after = reassignment.settle(
+                state,
+                self._electorate(place),
+                min_insync_replicas=self._desk.min_insync_replicas(topic),
+                controller_epoch=self._context.controller_epoch,
+            )
+            if after is not None:
+                log.info("%s: moved to %s", place, after.replicas)
+                changes[place] = after
+        await self._partitions.apply(changes)

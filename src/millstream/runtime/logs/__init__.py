@@ -1,0 +1,1 @@
+"""What is done to logs beside serving them: loading, upkeep, compaction, moves."""

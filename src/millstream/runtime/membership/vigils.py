@@ -1,0 +1,237 @@
+"""Notices at once that another broker's process is gone: one silent connection to each of them.
+
+The operating system closes the connections of a process that ends, and refuses new ones. One that
+is paused, or cut off, keeps its connections or leaves attempts unanswered. So, for each broker::
+
+                 connected                closed
+    trying ───────────────────▶ held ─────────────────▶ missing ──refused twice──▶ gone
+      ▲                          │ ▲                       │                        │
+      └──no answer, tried later──┘ └──────connected────────┴────────────────────────┘
+
+* **missing**: the connection was closed, or an attempt refused. Clients are not led there.
+* **gone**: two attempts in a row were *refused* (ECONNREFUSED, nothing else). Whoever may take its
+  registration or its seat away hears of it once.
+
+A held connection is replaced by a new one from time to time: before the other side closes it for
+being idle, and because a machine that lost its power closes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from millstream.model.broker import BrokerId, BrokerNode, Endpoint
+from millstream.model.clock import Clock, TimerHandle
+from millstream.runtime.broker_channels import Network, Transport
+from millstream.runtime.metadata.metadata_cache import MetadataCache
+
+REFUSED: Final = "connection refused"
+REFUSALS: Final = 2
+AGAIN_MS: Final = 30.0
+"""From a first refusal to the attempt that is to confirm it."""
+RETRY_MS: Final = 250.0
+RENEW_MS: Final = 60_000.0
+ATTEMPT_TIMEOUT_MS: Final = 1_000.0
+SHORT_MS: Final = 1_000.0
+"""A connection that is closed earlier than this is no reason to try again at once: a process that
+ends may take one in between, and one that has too many takes and closes them all."""
+SHORT_ONES: Final = 3
+"""So many short connections in a row are each followed by another one soon; others later."""
+
+
+class Vigils:
+    """A vigil over each live broker but this one. ``on_gone(node)`` hears who is gone.
+
+    Who is missing stands in ``cache.missing`` meanwhile.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        network: Network,
+        cache: MetadataCache,
+        broker_id: BrokerId,
+        *,
+        listener_name: str,
+        on_gone: Callable[[BrokerNode], None],
+    ) -> None:
+        self._clock = clock
+        self._network = network
+        self._cache = cache
+        self._broker_id = broker_id
+        self._listener_name = listener_name
+        self._on_gone = on_gone
+        self._vigils: dict[BrokerId, tuple[BrokerNode, Vigil]] = {}
+        self._stopped = True
+
+    def start(self) -> None:
+        """Watch over everybody who lives from now on."""
+        self._stopped = False
+        self.look()
+
+    def stop(self) -> None:
+        """Watch over nobody any more."""
+        self._stopped = True
+        for broker_id in tuple(self._vigils):
+            self._end(broker_id)
+
+    def look(self) -> None:
+        """Begin with brokers that came, end with those that left. Called when who lives changes."""
+        if self._stopped:
+            return
+        for broker_id, (node, _) in tuple(self._vigils.items()):
+            if self._cache.brokers.get(broker_id) != node:
+                self._end(broker_id)
+        for broker_id, node in self._cache.brokers.items():
+            if broker_id != self._broker_id and broker_id not in self._vigils:
+                self._begin(node)
+
+    def is_gone(self, node: BrokerNode) -> bool:
+        """True while this very life of a broker is known to have ended."""
+        watched = self._vigils.get(node.broker_id)
+        return watched is not None and watched[0] == node and watched[1].is_gone
+
+    def _begin(self, node: BrokerNode) -> None:
+        vigil = Vigil(
+            self._clock,
+            self._network,
+            node.endpoint(self._listener_name),
+            on_missing=lambda missing: self._note(node.broker_id, missing),
+            on_gone=lambda: self._on_gone(node),
+        )
+        self._vigils[node.broker_id] = (node, vigil)
+        vigil.start()
+
+    def _end(self, broker_id: BrokerId) -> None:
+        _, vigil = self._vigils.pop(broker_id)
+        vigil.stop()
+        self._note(broker_id, False)
+
+    def _note(self, broker_id: BrokerId, missing: bool) -> None:
+        if missing:
+            self._cache.missing.add(broker_id)
+        else:
+            self._cache.missing.discard(broker_id)
+
+
+class Vigil:
+    """Holds a connection to one address; see the states above."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        network: Network,
+        endpoint: Endpoint,
+        *,
+        on_missing: Callable[[bool], None],
+        on_gone: Callable[[], None],
+    ) -> None:
+        self._clock = clock
+        self._network = network
+        self._endpoint = endpoint
+        self._on_missing = on_missing
+        self._on_gone = on_gone
+        self._held: _Line | None = None
+        self._trying: _Line | None = None
+        self._timer: TimerHandle | None = None
+        self._refusals = 0
+        self._short_ones = 0
+        self._stopped = False
+
+    @property
+    def is_gone(self) -> bool:
+        """True when nobody listens there any more."""
+        return self._refusals >= REFUSALS
+
+    def start(self) -> None:
+        """Connect, now or anew."""
+        if not self._stopped and self._trying is None:
+            line = self._trying = _Line(self)
+            line.transport = self._network.open(self._endpoint.host, self._endpoint.port, line)
+            self._later(ATTEMPT_TIMEOUT_MS, lambda: self._failed(line, "timed out"))
+
+    def stop(self) -> None:
+        """Hang up."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for line in (self._held, self._trying):
+            if line is not None:
+                line.close()
+        self._held = self._trying = None
+
+    def _later(self, delay_ms: float, work: Callable[[], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._clock.call_later(delay_ms, work)
+
+    def taken(self, line: _Line) -> None:
+        """Hold a connection that was taken in place of the one before."""
+        if line is not self._trying:
+            return
+        if self._held is not None:
+            self._held.close()
+        self._held, self._trying = line, None
+        line.since_ms = self._clock.monotonic_ms()
+        self._refusals = 0
+        self._on_missing(False)
+        self._later(RENEW_MS, self.start)
+
+    def ended(self, line: _Line, reason: str) -> None:
+        """Look why a connection is closed, or an attempt has failed."""
+        if line is self._trying:
+            self._failed(line, reason)
+        elif line is self._held:
+            self._held = None
+            if self._trying is not None:
+                return
+            is_short = self._clock.monotonic_ms() - line.since_ms < SHORT_MS
+            self._short_ones = self._short_ones + 1 if is_short else 0
+            self._on_missing(self._short_ones <= SHORT_ONES)
+            if is_short:
+                soon = self._short_ones <= SHORT_ONES
+                self._later(AGAIN_MS if soon else RETRY_MS, self.start)
+            else:
+                self.start()
+
+    def _failed(self, line: _Line, reason: str) -> None:
+        if line is not self._trying:
+            return
+        line.close()
+        self._trying = None
+        if REFUSED not in reason:
+            self._refusals = 0
+            self._on_missing(False)
+            self._later(RETRY_MS, self.start)
+            return
+        self._refusals += 1
+        self._later(AGAIN_MS if self._refusals < REFUSALS else RETRY_MS, self.start)
+        self._on_missing(True)
+        if self._refusals == REFUSALS:
+            self._on_gone()
+
+
+class _Line:
+    """One connection of a vigil (``broker_channels.TransportOwner``)."""
+
+    def __init__(self, vigil: Vigil) -> None:
+        self._vigil = vigil
+        self.transport: Transport | None = None
+        self.since_ms = 0.0
+
+    def connected(self) -> None:
+        """Somebody listens."""
+        self._vigil.taken(self)
+
+    def frame_received(self, frame: memoryview) -> None:
+        """Nothing was asked, so nothing is expected."""
+
+    def closed(self, reason: str) -> None:
+        """The connection is gone, or never came to be."""
+        self._vigil.ended(self, reason)
+
+    def close(self) -> None:
+        """Hang up and tell nobody."""
+        if self.transport is not None:
+            self.transport.close()

@@ -1,0 +1,294 @@
+"""Incremental fetch sessions (KIP-227): which partitions a fetch is about, and which to answer.
+
+A full fetch (epoch 0) may open a session; a later fetch names the session and its next epoch and
+only what changed. The answer then leaves out partitions that have nothing new: no records, no
+error, the same high watermark and log start as last told. A partition that answered records
+moves to the end, so that no partition starves behind a busy one.
+
+====================  =============================================================
+epoch in the request  meaning
+====================  =============================================================
+−1                    no session; a session that is named is closed
+0                     full fetch: close the named session, open a new one
+n                     incremental: must equal the session's epoch, which then grows
+====================  =============================================================
+
+Beside the number of sessions, which Kafka bounds, the number of partitions in all of them and the
+length of their topics' names are bounded: over it a client gets no session, which is legal.
+
+Source: Kafka ``FetchManager``, ``FetchSession``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from millstream.model.errors import ErrorCode
+from millstream.model.topic import MAX_NAME_LENGTH, ZERO_TOPIC_ID, TopicId
+from millstream.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+
+if TYPE_CHECKING:
+    from millstream.runtime.replicas.partition import Partition
+
+NO_SESSION: Final = 0
+_FINAL_EPOCH: Final = -1
+_INITIAL_EPOCH: Final = 0
+_MAX_EPOCH: Final = 2**31 - 1
+_FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+MAX_PARTITIONS: Final = 500_000
+"""Partitions in all sessions together; one takes some 300 bytes."""
+
+
+class PartitionFetch:
+    """What a client wants of one partition, and what it was last told of it."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "partition",
+        "quiet_at",
+        "told_high_watermark",
+        "told_log_start_offset",
+        "topic",
+        "topic_id",
+    )
+
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int
+    last_fetched_epoch: int
+    log_start_offset: int
+
+    def __init__(self, topic: str, topic_id: TopicId, partition: int) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = partition
+        self.told_high_watermark = -1
+        self.told_log_start_offset = -1
+        self.quiet_at: Partition | None = None
+        """Which partition was looked at last, where it had nothing to say."""
+
+    def want(self, wanted: FetchPartition) -> None:
+        """Take over where to read, how much, and what the client knows of leader epochs."""
+        self.fetch_offset = wanted.fetch_offset
+        self.max_bytes = wanted.partition_max_bytes
+        self.current_leader_epoch = wanted.current_leader_epoch
+        self.last_fetched_epoch = wanted.last_fetched_epoch
+        self.log_start_offset = wanted.log_start_offset
+        self.quiet_at = None
+
+
+_Key = tuple[str, TopicId, int]
+
+
+@dataclass(slots=True)
+class FetchContext:
+    """One fetch request, resolved: what to read, and how to choose what to answer."""
+
+    partitions: Iterable[PartitionFetch]
+    error: ErrorCode = ErrorCode.NONE
+    session: FetchSession | None = None
+    opens_session: bool = False
+
+
+class FetchSession:
+    """What one client fetches again and again."""
+
+    __slots__ = (
+        "created_ms",
+        "epoch",
+        "partitions",
+        "session_id",
+        "used_ms",
+        "uses_topic_ids",
+    )
+
+    def __init__(self, session_id: int, *, uses_topic_ids: bool, now_ms: float) -> None:
+        self.session_id = session_id
+        self.uses_topic_ids = uses_topic_ids
+        self.created_ms = now_ms
+        self.used_ms = now_ms
+        self.epoch = 1
+        self.partitions: dict[_Key, PartitionFetch] = {}
+
+    def select(self, fetch: PartitionFetch, data: PartitionData) -> bool:
+        """Tell whether the answer carries this partition, and note what the client then knows."""
+        has_records = bool(data.records)
+        changed = (
+            has_records
+            or data.error_code != 0
+            or data.high_watermark != fetch.told_high_watermark
+            or data.log_start_offset != fetch.told_log_start_offset
+            or data.diverging_epoch.epoch != -1
+            or data.preferred_read_replica != -1
+        )
+        # An error is told in every answer, and its end makes the partition count as changed.
+        fetch.told_high_watermark = data.high_watermark if data.error_code == 0 else -1
+        fetch.told_log_start_offset = data.log_start_offset
+        if has_records:
+            key = _key(fetch)
+            kept = self.partitions.pop(key, None)
+            if kept is not None:  # else it was forgotten while this fetch waited
+                self.partitions[key] = kept
+        return changed
+
+
+class FetchSessions:
+    """The sessions of this broker, at most ``slots`` of them.
+
+    ``random_id`` answers a positive 31-bit number: session ids must not be guessable in order.
+    """
+
+    def __init__(
+        self,
+        *,
+        slots: int,
+        evict_after_ms: float,
+        random_id: Callable[[], int],
+        max_partitions: int = MAX_PARTITIONS,
+    ) -> None:
+        self._slots = slots
+        self._evict_after_ms = evict_after_ms
+        self._random_id = random_id
+        self._max_partitions = max_partitions
+        self._partition_count = 0
+        self._sessions: dict[int, FetchSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, request: FetchRequest, version: int, now_ms: float) -> FetchContext:
+        """Resolve a request to the partitions that it is about (Kafka:
+        ``FetchManager.newContext``).
+        """
+        epoch = request.session_epoch
+        if epoch in (_INITIAL_EPOCH, _FINAL_EPOCH):
+            if request.session_id != NO_SESSION:
+                self._drop(self._sessions.get(request.session_id))
+            return FetchContext(_requested(request), opens_session=epoch == _INITIAL_EPOCH)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return FetchContext((), ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            return FetchContext((), ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != (version >= _FIRST_VERSION_WITH_TOPIC_IDS):
+            return FetchContext((), ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        self._partition_count -= len(session.partitions)
+        _update(session, request)
+        self._partition_count += len(session.partitions)
+        if not session.partitions:
+            self._drop(session)
+            return FetchContext(())
+        named = (topic.topic for topic in request.topics)
+        if self._partition_count > self._max_partitions or _any_impossible(named):
+            self._drop(session)
+            return FetchContext((), ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        # Kept in order of use, so the stalest session stands first.
+        self._sessions[session.session_id] = self._sessions.pop(session.session_id)
+        session.used_ms = now_ms
+        session.epoch = 1 if epoch == _MAX_EPOCH else epoch + 1
+        return FetchContext(list(session.partitions.values()), session=session)
+
+    def create(
+        self, fetches: Iterable[PartitionFetch], version: int, now_ms: float
+    ) -> FetchSession | None:
+        """Open a session over what was just answered, or None where every slot is better used."""
+        wanted = {_key(fetch): fetch for fetch in fetches}
+        if _any_impossible(fetch.topic for fetch in wanted.values()):
+            return None
+        if not self._has_room(len(wanted)) and not self._evict(len(wanted), now_ms):
+            return None
+        if not self._has_room(len(wanted)):
+            return None
+        session_id = self._random_id()
+        while session_id in self._sessions or session_id == NO_SESSION:
+            session_id = self._random_id()
+        session = FetchSession(
+            session_id,
+            uses_topic_ids=version >= _FIRST_VERSION_WITH_TOPIC_IDS,
+            now_ms=now_ms,
+        )
+        session.partitions = wanted
+        self._sessions[session_id] = session
+        self._partition_count += len(wanted)
+        return session
+
+    def _has_room(self, size: int) -> bool:
+        return (
+            len(self._sessions) < self._slots
+            and self._partition_count + size <= self._max_partitions
+        )
+
+    def _drop(self, session: FetchSession | None) -> None:
+        if session is not None:
+            del self._sessions[session.session_id]
+            self._partition_count -= len(session.partitions)
+
+    def _evict(self, size: int, now_ms: float) -> bool:
+        """Make room: a stale session, else an old one that is smaller than the new one."""
+        stalest = next(iter(self._sessions.values()), None)
+        if stalest is None:
+            return False
+        victim: FetchSession | None = None
+        if now_ms - stalest.used_ms > self._evict_after_ms:
+            victim = stalest
+        else:
+            settled = [
+                session
+                for session in self._sessions.values()
+                if now_ms - session.created_ms > self._evict_after_ms
+            ]
+            smallest = min(settled, key=lambda session: len(session.partitions), default=None)
+            if smallest is not None and len(smallest.partitions) <= size:
+                victim = smallest
+        if victim is None:
+            return False
+        self._drop(victim)
+        return True
+
+
+def _any_impossible(names: Iterable[str]) -> bool:
+    """Tell whether a name is longer than a topic's can be: such are not worth remembering."""
+    return any(len(name) > MAX_NAME_LENGTH for name in names)
+
+
+def _key(fetch: PartitionFetch) -> _Key:
+    return (fetch.topic if fetch.topic_id == ZERO_TOPIC_ID else "", fetch.topic_id, fetch.partition)
+
+
+def _requested(request: FetchRequest) -> list[PartitionFetch]:
+    """What the request lists; of a partition named twice the last mention counts."""
+    topics = request.topics
+    if len(topics) == 1 and len(topics[0].partitions) == 1:
+        topic = topics[0]
+        wanted = topic.partitions[0]
+        fetch = PartitionFetch(topic.topic, topic.topic_id, wanted.partition)
+        fetch.want(wanted)
+        return [fetch]
+    found: dict[_Key, PartitionFetch] = {}
+    _merge(found, request)
+    return list(found.values())
+
+
+def _update(session: FetchSession, request: FetchRequest) -> None:
+    _merge(session.partitions, request)
+    for forgotten in request.forgotten_topics_data:
+        for partition in forgotten.partitions:
+            name = forgotten.topic if forgotten.topic_id == ZERO_TOPIC_ID else ""
+            session.partitions.pop((name, forgotten.topic_id, partition), None)
+
+
+def _merge(into: dict[_Key, PartitionFetch], request: FetchRequest) -> None:
+    for topic in request.topics:
+        name = topic.topic if topic.topic_id == ZERO_TOPIC_ID else ""
+        for wanted in topic.partitions:
+            key = (name, topic.topic_id, wanted.partition)
+            fetch = into.get(key)
+            if fetch is None:
+                fetch = into[key] = PartitionFetch(topic.topic, topic.topic_id, wanted.partition)
+            fetch.want(wanted)

@@ -1,0 +1,411 @@
+"""A partition that this broker leads for followers: carries out what the machine decides.
+
+The machine knows offsets and times; here they meet the log, those who wait for it, the controller
+and the clock.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final, assert_never
+
+from millstream.config.dynamic import DynamicConfig
+from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
+from millstream.model.clock import Clock
+from millstream.model.deferred import Deferred
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.leadership import IsrMember, PartitionState
+from millstream.model.metadata_store import SessionEvent
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicPartition
+from millstream.replication.effects import (
+    AdvanceHighWatermark,
+    AwaitNewState,
+    LeaderEffect,
+    ProposeIsr,
+    RetryProposal,
+)
+from millstream.replication.leader import FollowerFetch, LeaderReplication, ReplicationRules
+from millstream.replication.read_replica import ReplicaView, preferred_read_replica
+from millstream.runtime.metadata.metadata_cache import MetadataCache
+from millstream.runtime.replicas.isr_updates import IsrProposal, IsrProposer, StateReader
+from millstream.runtime.replicas.replication_throttle import ReplicationThrottle
+from millstream.runtime.replicas.waiters import CommitCallback, CommitWaiters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.runtime.replicas.partition import Partition
+
+log = logging.getLogger(__name__)
+
+RETRY_MS: Final = 100.0
+"""How soon a proposal that nobody answered is repeated."""
+
+UNKNOWN_SIZE: Final = 1 << 40
+"""What was written before an election becomes readable at once; this is more than anybody asks."""
+
+
+def _endless() -> float:
+    return math.inf
+
+
+@dataclass(slots=True)
+class ReplicationContext:
+    """What the replicas of one broker share."""
+
+    broker_id: BrokerId
+    clock: Clock
+    config: DynamicConfig
+    metadata: MetadataCache
+    proposer: IsrProposer
+    states: StateReader
+    on_state_read: Callable[[TopicPartition, PartitionState], None]
+    """Told what the metadata store says of a partition that was asked for."""
+    lease_ms: Callable[[], float] = _endless
+    """How long this broker's session with the metadata store surely lives on; asked when it
+    matters, for a process that was paused acts before any timer of it runs.
+    """
+    sessions_lost: int = 0
+    """How many sessions have expired: a leadership from before one may be another broker's."""
+    committed_cuts: int = 0
+    """How often a follower had to cut its log below what it knew to be committed: after an unclean
+    election, and never otherwise."""
+    throttle: ReplicationThrottle = field(init=False)
+    """How fast replicas that are out of sync may catch up."""
+
+    def __post_init__(self) -> None:
+        self.throttle = ReplicationThrottle(self.broker_id, self.clock, self.config)
+
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch under which the cluster knows this broker now."""
+        return self.epoch_of(self.broker_id) or NO_BROKER_EPOCH
+
+    def epoch_of(self, broker_id: BrokerId) -> int | None:
+        """Return a live broker's epoch, None for one that is not alive."""
+        node = self.metadata.brokers.get(broker_id)
+        return None if node is None else node.epoch
+
+    def session_changed(self, event: SessionEvent) -> None:
+        """Take note of what became of this broker's session."""
+        self.sessions_lost += event is SessionEvent.EXPIRED
+
+    def read_state(self, topic_partition: TopicPartition) -> None:
+        """Have the stored state of a partition read, and shown to the broker if it is newer."""
+
+        def take(outcome: Deferred[PartitionState]) -> None:
+            try:
+                state = outcome.result()
+            except Exception as error:  # the store is not reached either: it is asked again later
+                log.warning("the stored state of %s cannot be read: %s", topic_partition, error)
+            else:
+                self.on_state_read(topic_partition, state)
+
+        self.states.read_state(topic_partition).on_done(take)
+
+
+class LeaderRole:
+    """One leadership of one partition with followers."""
+
+    __slots__ = (
+        "_context",
+        "_deletions",
+        "_durable_waiters",
+        "_partition",
+        "_session",
+        "_sizes",
+        "_stopped",
+        "_unanswered_since_ms",
+        "machine",
+    )
+
+    def __init__(
+        self, partition: Partition, state: PartitionState, context: ReplicationContext
+    ) -> None:
+        self._partition = partition
+        self._context = context
+        self._session = context.sessions_lost
+        self._durable_waiters = CommitWaiters()
+        self._deletions: list[tuple[Offset, CommitCallback]] = []
+        self._sizes: deque[tuple[Offset, int]] = deque()
+        self._unanswered_since_ms: float | None = None
+        self._stopped = False
+        self.machine = LeaderReplication(
+            IsrMember(context.broker_id, context.broker_epoch),
+            state,
+            self._rules(),
+            log_end_offset=partition.log.log_end_offset,
+            high_watermark=partition.log.high_watermark,
+            now_ms=context.clock.monotonic_ms(),
+        )
+
+    def _rules(self) -> ReplicationRules:
+        config = self._context.config.current
+        return ReplicationRules(
+            min_insync_replicas=self._partition.log.config.min_insync_replicas,
+            lag_time_max_ms=config.replica_lag_time_max_ms,
+        )
+
+    # What happens
+
+    def begin(self) -> None:
+        """Commit what is committed already by the state that this leadership began with."""
+        self._carry_out(self.machine.on_append(self._partition.local_end_offset))
+
+    def on_state(self, state: PartitionState) -> None:
+        """Take over a newer state in which this broker leads."""
+        self._unanswered_since_ms = None
+        if newer(state, self.machine.state):
+            self._session = self._context.sessions_lost
+        end = self._partition.log.log_end_offset
+        self._carry_out(self.machine.on_state(state, self._now_ms(), epoch_start_offset=end))
+
+    def config_changed(self) -> None:
+        """Take over changed settings."""
+        self._carry_out(self.machine.on_rules(self._rules()))
+
+    def wrote(self, end_offset: Offset, size: int) -> None:
+        """Take note of a batch in the log: followers may have it at once."""
+        self._sizes.append((end_offset, size))
+        waiters = self._partition.replica_waiters
+        if waiters:
+            for waiter in tuple(waiters):
+                waiter.data_arrived(size)
+
+    def on_local_end(self, offset: Offset) -> None:
+        """Take note that the log counts up to ``offset`` on this broker."""
+        self._carry_out(self.machine.on_append(offset))
+        self._durable_waiters.release(offset)
+
+    def on_follower_fetch(
+        self, broker_id: BrokerId, offset: Offset, broker_epoch: int, log_start_offset: Offset
+    ) -> None:
+        """Record a follower's fetch, before it is answered. KafkaError as the machine says."""
+        live_epoch = self._context.epoch_of(broker_id)
+        fetch = FollowerFetch(broker_id, offset, broker_epoch, live_epoch, log_start_offset)
+        self._carry_out(self.machine.on_follower_fetch(fetch, self._now_ms()))
+        if self._deletions:
+            self._release_deletions()
+
+    def on_same_fetch(
+        self, broker_id: BrokerId, offset: Offset, broker_epoch: int, log_start_offset: Offset
+    ) -> bool:
+        """Record a follower's fetch that only says that it is still there; False, with nothing
+        recorded, for any other, which is for :meth:`on_follower_fetch`.
+        """
+        fetch = FollowerFetch(broker_id, offset, broker_epoch, None, log_start_offset)
+        return not self._stopped and self.machine.on_same_fetch(fetch, self._now_ms())
+
+    def check_shrink(self) -> None:
+        """Look whether a follower lags for too long; called from time to time."""
+        self._carry_out(self.machine.check_shrink(self._now_ms()))
+
+    def stop(self, error: KafkaError) -> None:
+        """Lead no more: nothing that comes later counts."""
+        self._stopped = True
+        self._durable_waiters.fail(error)
+        deletions, self._deletions = self._deletions, []
+        for _, callback in deletions:
+            callback(error)
+
+    # What writers ask
+
+    def check_min_isr(self) -> None:
+        """Refuse a write with acks=all while too few replicas are in sync."""
+        if self.machine.is_under_min_isr:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+
+    def check_lease(self) -> None:
+        """Refuse a write where ``leader.lease`` asks for it and another broker may lead by now."""
+        context = self._context
+        if not context.config.current.leader_lease:
+            return
+        if self._session != context.sessions_lost or context.lease_ms() <= 0:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker's session may have expired"
+            )
+
+    def error_once_committed(self) -> KafkaError | None:
+        """Return what a write that is committed is answered with: too few replicas may be in sync
+        by now.
+        """
+        if self.machine.is_under_min_isr:
+            return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        return None
+
+    def wait_until_local(self, last_offset: Offset, callback: CommitCallback) -> None:
+        """Call back once a write counts on this broker, whatever the followers do (acks=1)."""
+        if last_offset < self.machine.log_end_offset:
+            callback(None)
+        else:
+            self._durable_waiters.add(last_offset, callback)
+
+    # What those who delete ask
+
+    @property
+    def low_watermark(self) -> Offset:
+        """The smallest log start of all live replicas: below it nobody serves a record any more."""
+        starts = [
+            progress.log_start_offset
+            for each, progress in self.machine.progress.items()
+            if self._context.epoch_of(each) is not None
+        ]
+        return min(starts, default=self._partition.log.log_start_offset)
+
+    def wait_until_deleted(self, offset: Offset, callback: CommitCallback) -> None:
+        """Call back once the low watermark has reached ``offset`` (Kafka:
+        ``DelayedDeleteRecords``).
+        """
+        if self.low_watermark >= offset:
+            callback(None)
+        else:
+            self._deletions.append((offset, callback))
+
+    def _release_deletions(self) -> None:
+        low_watermark = self.low_watermark
+        waiting, self._deletions = self._deletions, []
+        for offset, callback in waiting:
+            if offset <= low_watermark:
+                callback(None)
+            else:
+                self._deletions.append((offset, callback))
+
+    # What readers ask
+
+    def is_throttled(self, broker_id: BrokerId) -> bool:
+        """Tell whether a follower has to wait while the leader's rate limit is exceeded: where the
+        replica of the leader is named, and never one in sync.
+        """
+        named = self._context.throttle.leader.names(self._partition)
+        return named and broker_id not in self.machine.isr.isr
+
+    @property
+    def knows_what_is_committed(self) -> bool:
+        """False from an election until the high watermark has reached the start of the leader's
+        epoch (KIP-207): an end offset told before could go back.
+        """
+        return self.machine.high_watermark >= self.machine.leader_epoch_start_offset
+
+    def preferred_read_replica(self, rack: str, fetch_offset: Offset) -> BrokerId | None:
+        """Return from whom a consumer in ``rack`` should read, None for this broker (KIP-392)."""
+        brokers = self._context.metadata.brokers
+        me = brokers.get(self._context.broker_id)
+        own = self._partition.log
+        if me is None:
+            return None
+        leader = ReplicaView(me.broker_id, me.rack, own.log_start_offset, own.log_end_offset)
+        now_ms = self._now_ms()
+        followers = [
+            ReplicaView(
+                each,
+                brokers[each].rack,
+                progress.log_start_offset,
+                progress.log_end_offset,
+                now_ms - progress.last_caught_up_ms,
+            )
+            for each, progress in self.machine.progress.items()
+            if each in brokers and progress.has_fetched
+        ]
+        return preferred_read_replica(rack, fetch_offset, leader, followers)
+
+    # Effects
+
+    def _now_ms(self) -> float:
+        return self._context.clock.monotonic_ms()
+
+    def _carry_out(self, effects: tuple[LeaderEffect, ...]) -> None:
+        if self._stopped:
+            return
+        for effect in effects:
+            match effect:
+                case AdvanceHighWatermark(offset):
+                    self._partition.commit(offset, self._readable_below(offset))
+                    self._tell_followers()
+                case ProposeIsr():
+                    self._propose(effect)
+                case RetryProposal(attempt):
+                    self._context.clock.call_later(RETRY_MS, partial(self._retry, attempt))
+                case AwaitNewState():
+                    self._ask_for_state()
+                case _:
+                    assert_never(effect)
+
+    def _tell_followers(self) -> None:
+        """Let followers know at once what is committed where consumers read from them; otherwise
+        the next fetch tells them soon enough.
+        """
+        if self._context.config.current.selects_replicas_by_rack:
+            for waiter in tuple(self._partition.replica_waiters):
+                waiter.wake()
+
+    def _readable_below(self, offset: Offset) -> int:
+        sizes = self._sizes
+        if not sizes:
+            return UNKNOWN_SIZE
+        readable = 0
+        while sizes and sizes[0][0] <= offset:
+            readable += sizes.popleft()[1]
+        return readable or UNKNOWN_SIZE
+
+    def _propose(self, effect: ProposeIsr) -> None:
+        context = self._context
+        me, epoch = context.broker_id, context.broker_epoch
+        proposal = IsrProposal(
+            self._partition.topic_id,
+            self._partition.topic_partition,
+            effect.leader_epoch,
+            effect.partition_epoch,
+            tuple(
+                IsrMember(me, epoch) if member.broker_id == me else member
+                for member in effect.members
+            ),
+        )
+        log.info(
+            "%s: proposing the ISR %s",
+            proposal.topic_partition,
+            [member.broker_id for member in proposal.isr],
+        )
+        context.proposer.propose(proposal).on_done(partial(self._answered, effect.attempt))
+
+    def _answered(self, attempt: int, outcome: Deferred[PartitionState]) -> None:
+        if self._stopped:
+            return
+        answer: PartitionState | ErrorCode
+        try:
+            answer = outcome.result()
+        except KafkaError as error:
+            log.info("%s: the ISR was not changed: %s", self._partition.topic_partition, error)
+            answer = error.error
+            self._ask_for_state()
+        else:
+            self._unanswered_since_ms = None
+        self._carry_out(self.machine.on_isr_answer(attempt, answer, self._now_ms()))
+
+    def _retry(self, attempt: int) -> None:
+        if not self._stopped:
+            self._carry_out(self.machine.retry_proposal(attempt))
+
+    def _ask_for_state(self) -> None:
+        """Read the stored state where no controller has said a word of this partition for long: it
+        may be led elsewhere.
+        """
+        now_ms = self._now_ms()
+        since_ms = self._unanswered_since_ms
+        if since_ms is None:
+            self._unanswered_since_ms = now_ms
+        elif now_ms - since_ms > self._context.config.current.replica_lag_time_max_ms:
+            self._unanswered_since_ms = now_ms
+            self._context.read_state(self._partition.topic_partition)
+
+
+def newer(state: PartitionState, known: PartitionState) -> bool:
+    """Tell whether ``state`` was decided after ``known``."""
+    return (state.leader_epoch, state.partition_epoch) > (
+        known.leader_epoch,
+        known.partition_epoch,
+    )

@@ -1,0 +1,447 @@
+"""One partition that this broker keeps: its log, when a write counts, and who waits for it.
+
+Here a log meets a role: leading alone, leading others (``leader_role``), or following
+(``replica_fetcher``). With one replica, a record is committed (below the high watermark, seen by
+consumers) when the flush policy says that it is safe:
+
+============  ==============================================================================
+``ack``       after an fsync; concurrent writes share one (group commit)
+``interval``  once written, except that every ``flush.messages`` records one fsync comes first;
+              another follows after ``flush.ms``
+``os``        once written: the page cache and, in a cluster, the replicas keep it
+============  ==============================================================================
+
+With more replicas the same policy says when a record counts on this broker, and the replicas
+together say when it is committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from millstream.config.topic import TopicConfig
+from millstream.model.clock import Clock
+from millstream.model.deferred import Deferred, spawn
+from millstream.model.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
+from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch, Offset
+from millstream.model.topic import INTERNAL_TOPICS, TopicId, TopicPartition
+from millstream.records.batch import Batch
+from millstream.records.limits import ProduceLimits
+from millstream.records.record_checks import recompress
+from millstream.runtime.offload import Offload
+from millstream.runtime.replicas.produce_limits import produce_limits
+from millstream.runtime.replicas.waiters import CommitCallback, CommitWaiters, FetchWaiter
+from millstream.storage.log import (
+    AbortedTransaction,
+    AppendResult,
+    FlushPlan,
+    Log,
+    LogRead,
+    TimestampOffset,
+)
+
+if TYPE_CHECKING:
+    from millstream.runtime.replicas.leader_role import LeaderRole
+    from millstream.runtime.replicas.replica_fetcher import FollowerRole
+
+_log = logging.getLogger(__name__)
+
+READ_UNCOMMITTED: Final = 0
+READ_COMMITTED: Final = 1
+READ_ALL: Final = -1
+"""What a follower reads: up to the log end, committed or not."""
+UNLIMITED: Final = 2**63 - 1
+
+
+class Partition:
+    """One replica of one partition; a new leader or follower is a new object around the same log.
+
+    ``request_flush`` is called with the partition when its newest records must reach the disk
+    before they count; the answer is :meth:`begin_flush` and then :meth:`on_flushed` or
+    :meth:`fail`. A disk that fails is told to ``on_storage_error``, which fails the partitions that
+    lie there; who called gets KAFKA_STORAGE_ERROR.
+    """
+
+    __slots__ = (
+        "_clean_ms",
+        "_clock",
+        "_commit_waiters",
+        "_flush_after_ms",
+        "_flush_records",
+        "_flush_wanted",
+        "_flushing_bytes",
+        "_gone",
+        "_held",
+        "_offload",
+        "_on_storage_error",
+        "_recompressing",
+        "_request_flush",
+        "_unannounced_bytes",
+        "_unflushed_records",
+        "fetch_waiters",
+        "following",
+        "has_followed",
+        "is_internal",
+        "leader_epoch",
+        "leading",
+        "limits",
+        "log",
+        "replica_waiters",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        topic_id: TopicId,
+        leader_epoch: LeaderEpoch,
+        config: TopicConfig,
+        clock: Clock,
+        offload: Offload,
+        request_flush: Callable[[Partition], None],
+        on_storage_error: Callable[[StorageError], None],
+    ) -> None:
+        self.log = log
+        self.topic_partition: TopicPartition = log.topic_partition
+        self.topic_id = topic_id
+        self.is_internal = log.topic_partition.topic in INTERNAL_TOPICS
+        self.leader_epoch = leader_epoch
+        self._take_config(config)
+        self.leading: LeaderRole | None = None
+        """What this leader knows of its followers; None where it has none."""
+        self.following: FollowerRole | None = None
+        """Whom this replica follows; None on a leader."""
+        self.has_followed = False
+        """True once it has followed a leader since the log was opened."""
+        self.fetch_waiters: dict[FetchWaiter, None] = {}
+        self.replica_waiters: dict[FetchWaiter, None] = {}
+        """Fetches of followers, which wait for the log end and not for the high watermark."""
+        self._clock = clock
+        self._offload = offload
+        self._recompressing = 0
+        self._commit_waiters = CommitWaiters()
+        self._request_flush = request_flush
+        self._on_storage_error = on_storage_error
+        self._gone: KafkaError | None = None
+        self._held = self._flush_wanted = False
+        self._unannounced_bytes = 0
+        self._flushing_bytes = 0
+        self._unflushed_records = 0
+        self._clean_ms = 0.0
+
+    def lead_alone(self) -> None:
+        """Begin to lead a partition that has no other replica. Raises StorageError."""
+        self.log.assign_epoch_start(self.leader_epoch)
+        # What recovery kept is as safe as it gets: a broker on its own commits it at once.
+        self.log.update_high_watermark(self.log.log_end_offset)
+
+    def take_over(self, before: Partition) -> None:
+        """Go on where another role of the same log ended."""
+        self.has_followed = before.has_followed
+        self._unflushed_records = before._unflushed_records
+        if self._unflushed_records >= self._flush_records:
+            self._request_flush(self)
+
+    @property
+    def is_gone(self) -> bool:
+        """True once another object, or nothing, serves this place: see :meth:`fail`."""
+        return self._gone is not None
+
+    @property
+    def local_end_offset(self) -> Offset:
+        """Up to where the log counts on this broker: what is flushed, where each write must be."""
+        end = self.log.log_end_offset
+        if self._flush_records > 1:
+            return end
+        return max(self.log.recovery_point, end - self._unflushed_records)
+
+    @property
+    def high_watermark(self) -> Offset:
+        """The first offset that consumers may not see yet."""
+        return self.log.high_watermark
+
+    def set_config(self, config: TopicConfig) -> None:
+        """Take over new settings of the topic."""
+        self._take_config(config)
+        self.log.update_config(config)
+        if self.leading is not None:
+            self.leading.config_changed()
+
+    def append(self, batch: Batch, now_ms: int) -> AppendResult:
+        """Append one validated batch as leader.
+
+        KafkaError for a broken producer sequence, KAFKA_STORAGE_ERROR when the disk says no, what
+        :meth:`fail` was given once the partition is gone. The result says where the batch lies;
+        :meth:`wait_for_commit` says when it counts.
+        """
+        if self._gone is not None:
+            raise self._gone
+        try:
+            result = self.log.append_as_leader(batch, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        except StorageError as error:
+            raise self._storage_failed(error) from error
+        if result.duplicate:
+            return result
+        self._unannounced_bytes += batch.size
+        self._unflushed_records += batch.count
+        if self.leading is not None:
+            self.leading.wrote(result.last_offset + 1, batch.size)
+        if self._unflushed_records >= self._flush_records:
+            self._request_flush(self)
+        else:
+            self._advance(result.last_offset + 1, self._unannounced_bytes)
+        return result
+
+    def must_recompress(self, batch: Batch) -> bool:
+        """Tell whether ``batch`` has to take the slow way, for its codec or for its order."""
+        return self._recompressing > 0 or self.limits.needs_recompression(batch)
+
+    def append_recompressed(self, batch: Batch) -> Deferred[AppendResult]:
+        """Bring a validated batch to the topic's ``compression.type`` off the loop, then append it.
+
+        The bytes are copied first. One lane serves all such batches in order, and while one of this
+        partition is on its way every later one follows it, so a producer's sequence holds.
+        """
+        copy = Batch(memoryview(bytearray(batch.buffer)))
+        self._recompressing += 1
+        return spawn(self._append_recompressed(copy, self.limits))
+
+    async def _append_recompressed(self, batch: Batch, limits: ProduceLimits) -> AppendResult:
+        def work() -> Batch:
+            return recompress(batch, limits) if limits.needs_recompression(batch) else batch
+
+        try:
+            recompressed = await self._offload.run("recompress", work)
+        except KafkaError:
+            raise
+        except Exception as error:  # what a codec makes of bytes that no check foresaw
+            _log.exception("a batch for %s could not be recompressed", self.topic_partition)
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
+        finally:
+            self._recompressing -= 1
+        return self.append(recompressed, self._clock.now_ms())
+
+    def append_internal(self, records: bytes) -> Deferred[Offset]:
+        """Append one batch of a coordinator's own; filled with its last offset once committed."""
+        outcome: Deferred[Offset] = Deferred()
+        try:
+            if self.leading is not None:
+                self.leading.check_min_isr()
+            result = self.append(Batch(memoryview(bytearray(records))), self._clock.now_ms())
+        except KafkaError as error:
+            outcome.fail(error)
+            return outcome
+
+        def settle(error: KafkaError | None) -> None:
+            if error is None:
+                outcome.complete(result.last_offset)
+            else:
+                outcome.fail(error)
+
+        self.wait_for_commit(result.last_offset, settle)
+        return outcome
+
+    def disk_failed(self, error: StorageError) -> KafkaError:
+        """Take the log directory offline; return what whoever asked is to hear."""
+        return self._storage_failed(error)
+
+    def append_as_follower(self, records: bytes | bytearray | memoryview) -> None:
+        """Append what the leader sent, with its offsets and epochs; under the policy ``ack`` a
+        flush follows, and ``following`` hears when it is done.
+
+        CorruptLogError or KafkaError for batches that are damaged or do not follow on the log end:
+        nothing is written then. KAFKA_STORAGE_ERROR when the disk says no.
+        """
+        try:
+            before = self.log.log_end_offset
+            self.log.append_as_follower(records, now_ms=self._clock.now_ms())
+        except StorageError as error:
+            raise self._storage_failed(error) from error
+        self._unflushed_records += self.log.log_end_offset - before
+        if self._unflushed_records >= self._flush_records:
+            self._request_flush(self)
+        else:
+            self._advance(self.log.log_end_offset, 0)
+
+    def wait_for_commit(self, last_offset: Offset, callback: CommitCallback) -> None:
+        """Call back with None once the write is committed, or with what went wrong."""
+        if last_offset < self.log.high_watermark:
+            callback(None)
+        elif self._gone is not None:
+            callback(self._gone)
+        else:
+            self._commit_waiters.add(last_offset, callback)
+
+    def read(
+        self,
+        fetch_offset: Offset,
+        *,
+        max_bytes: int,
+        isolation: int,
+        min_one_batch: bool,
+        wait_for_disk: bool = True,
+    ) -> LogRead:
+        """Read whole batches that a consumer may see; OFFSET_OUT_OF_RANGE outside the log.
+
+        Not to ``wait_for_disk`` may return what has to be read ahead, see ``Log.read``.
+        """
+        log = self.log
+        bound = log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
+        if isolation == READ_ALL:
+            bound = log.log_end_offset
+        try:
+            return log.read(
+                fetch_offset,
+                max_bytes=max_bytes,
+                upper_bound_offset=bound,
+                min_one_batch=min_one_batch,
+                wait_for_disk=wait_for_disk,
+            )
+        except StorageError as error:
+            raise self._storage_failed(error) from error
+
+    def aborted_transactions(self, read: LogRead) -> list[AbortedTransaction]:
+        """Return the aborted transactions that a committed reader of ``read`` must know."""
+        try:
+            return self.log.aborted_transactions(read)
+        except StorageError as error:
+            raise self._storage_failed(error) from error
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """Return the first record at or after ``timestamp``, committed or not; None if all are
+        older. CORRUPT_MESSAGE where the log is damaged.
+        """
+        return self._look_up(lambda: self.log.offset_for_timestamp(timestamp))
+
+    def offset_of_max_timestamp(self) -> TimestampOffset | None:
+        """Return the first record with the largest timestamp; None in a log without any."""
+        return self._look_up(self.log.offset_of_max_timestamp)
+
+    def check_leader_epoch(self, current_leader_epoch: LeaderEpoch) -> None:
+        """Refuse a client that believes in another leadership (KIP-320)."""
+        if current_leader_epoch in (NO_LEADER_EPOCH, self.leader_epoch):
+            return
+        if current_leader_epoch < self.leader_epoch:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    def delete_records_before(self, offset: Offset) -> Offset:
+        """Move the log start up (−1: to the high watermark) and return the new low watermark."""
+        target = self.log.high_watermark if offset == -1 else offset
+        if not 0 <= target <= self.log.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"cannot delete before {target}: the high watermark is {self.log.high_watermark}",
+            )
+        try:
+            self.log.increment_log_start_offset(target)
+        except StorageError as error:
+            raise self._storage_failed(error) from error
+        self.wake_readers()
+        return self.log.log_start_offset
+
+    def begin_flush(self) -> FlushPlan | None:
+        """Return what makes everything appended so far durable; None when it is, and then it is
+        committed now. None as well while flushes are held.
+        """
+        if self._held:
+            self._flush_wanted = True
+            return None
+        plan = self.log.flush_plan()
+        self._flushing_bytes = self._unannounced_bytes
+        if plan is None:
+            self._flushed_up_to(self.log.log_end_offset)
+        return plan
+
+    def on_flushed(self, plan: FlushPlan) -> None:
+        """Commit what an fsync has made safe."""
+        self.log.flushed(plan)
+        if self._gone is None:  # else another leadership says what is committed
+            self._flushed_up_to(plan.recovery_point)
+
+    def _flushed_up_to(self, offset: Offset) -> None:
+        self._unflushed_records = self.log.log_end_offset - offset
+        self._advance(offset, self._flushing_bytes)
+
+    def hold_flushes(self) -> None:
+        """Begin no flush until :meth:`release_flushes`: nothing more becomes durable in this log,
+        so that a copy of it can catch up with what is. Appends go on, and wait.
+        """
+        self._held = True
+
+    def release_flushes(self, log: Log | None = None) -> None:
+        """Flush again what waits for it; from now on in ``log``, which took the place of ours."""
+        if log is not None:
+            self.log = log
+        if self._held and (self._flush_wanted or log is not None):
+            self._request_flush(self)
+        self._held = self._flush_wanted = False
+
+    def flush_if_due(self, now_ms: float) -> None:
+        """Ask for the flush that ``flush.ms`` wants, once its time has come (monotonic clock)."""
+        if not self._unflushed_records:
+            self._clean_ms = now_ms
+        elif now_ms - self._clean_ms >= self._flush_after_ms:
+            self._clean_ms = now_ms
+            self._request_flush(self)
+
+    def fail(self, error: KafkaError) -> None:
+        """Stop leading, for good: answer every waiting write, and every one that still comes, with
+        ``error``, and let every reader look again.
+        """
+        self._gone = error
+        if self.leading is not None:
+            self.leading.stop(error)
+        self.wake_readers()
+        self._commit_waiters.fail(error)
+
+    def wake_readers(self) -> None:
+        """Let every parked fetch look again."""
+        for waiter in (*self.fetch_waiters, *self.replica_waiters):
+            waiter.wake()
+
+    def _take_config(self, config: TopicConfig) -> None:
+        self.limits: ProduceLimits = produce_limits(config)
+        self._flush_records = self._flush_after_ms = UNLIMITED
+        if config.flush_policy == "ack":
+            self._flush_records = 1
+        elif config.flush_policy == "interval":
+            self._flush_records = config.flush_messages
+            self._flush_after_ms = config.flush_ms
+
+    def _advance(self, log_end_offset: Offset, readable_bytes: int) -> None:
+        """Take note that the log counts up to an offset: alone, that commits it."""
+        if self.leading is not None:
+            self.leading.on_local_end(log_end_offset)
+        elif self.following is not None:
+            self.following.on_local_end(log_end_offset)
+        else:
+            self.commit(log_end_offset, readable_bytes)
+
+    def commit(self, high_watermark: Offset, readable_bytes: int) -> None:
+        """Move the high watermark up, which makes so many more bytes readable."""
+        log = self.log
+        if high_watermark <= log.high_watermark:
+            return
+        log.update_high_watermark(high_watermark)
+        self._unannounced_bytes -= readable_bytes
+        if self.fetch_waiters:
+            for waiter in tuple(self.fetch_waiters):
+                waiter.data_arrived(readable_bytes)
+        self._commit_waiters.release(high_watermark)
+
+    def _look_up(self, find: Callable[[], TimestampOffset | None]) -> TimestampOffset | None:
+        try:
+            return find()
+        except StorageError as error:
+            raise self._storage_failed(error) from error
+        except CorruptLogError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+
+    def _storage_failed(self, error: StorageError) -> KafkaError:
+        self._on_storage_error(error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))

@@ -1,0 +1,111 @@
+"""The replicas of this broker and who they talk to: leaders' timers, followers' fetchers.
+
+``partitions`` says which replica leads and which follows; here each gets what its role needs.
+Kafka: ``ReplicaManager``, ``ReplicaFetcherManager``.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from millstream.model.broker import BrokerId
+from millstream.model.clock import TimerHandle
+from millstream.model.leadership import NO_LEADER, PartitionState
+from millstream.runtime.broker_channels import BrokerChannels
+from millstream.runtime.replicas.leader_role import LeaderRole, ReplicationContext
+from millstream.runtime.replicas.partition import Partition
+from millstream.runtime.replicas.replica_fetcher import FollowerRole, ReplicaFetcher
+
+log = logging.getLogger(__name__)
+
+FETCH_LANE = "replica-fetch"
+
+
+class ReplicaManager:
+    """Gives partitions their roles among other replicas."""
+
+    def __init__(self, context: ReplicationContext, channels: BrokerChannels) -> None:
+        self.context = context
+        self._channels = channels
+        self._fetchers: dict[BrokerId, ReplicaFetcher] = {}
+        self._leading: dict[Partition, None] = {}
+        self._timer: TimerHandle | None = None
+
+    @property
+    def leading_count(self) -> int:
+        """Partitions with followers that are led here."""
+        return len(self._leading)
+
+    def lead(self, partition: Partition, state: PartitionState) -> None:
+        """Let a partition lead its followers, from its log end as it is now on.
+
+        Raises StorageError when its new epoch cannot be written.
+        """
+        if partition.leading is not None:
+            if state.leader_epoch > partition.leader_epoch:
+                partition.log.assign_epoch_start(state.leader_epoch)
+                partition.leader_epoch = state.leader_epoch
+            partition.leading.on_state(state)
+            return
+        partition.leader_epoch = state.leader_epoch
+        partition.log.assign_epoch_start(state.leader_epoch)
+        partition.leading = LeaderRole(partition, state, self.context)
+        self._leading[partition] = None
+        self._arm()
+        partition.leading.begin()
+
+    def follow(self, partition: Partition, state: PartitionState) -> None:
+        """Let a partition follow the leader in ``state``; with no leader it waits for one.
+
+        Epochs of the log that begin at its end or beyond are dropped: nothing was written in them,
+        and a leader asked about them would send the follower in a circle. Raises StorageError.
+        """
+        kept = partition.log
+        kept.truncate_to(kept.log_end_offset, now_ms=self.context.clock.now_ms())
+        partition.leader_epoch = state.leader_epoch
+        partition.has_followed = True
+        role = partition.following = FollowerRole(partition, state, self.context)
+        if state.leader != NO_LEADER:
+            self._fetcher(state.leader).add(role)
+
+    def leave(self, partition: Partition) -> None:
+        """End whatever role a partition has."""
+        self._leading.pop(partition, None)
+        role = partition.following
+        if role is not None and role.fetcher is not None:
+            fetcher = role.fetcher
+            fetcher.remove(role)
+            if fetcher.is_idle:
+                fetcher.stop()
+                del self._fetchers[fetcher.leader]
+        partition.following = None
+
+    def stop(self) -> None:
+        """Fetch no more and propose nothing."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for fetcher in self._fetchers.values():
+            fetcher.stop()
+        self._fetchers.clear()
+        self._leading.clear()
+
+    def _fetcher(self, leader: BrokerId) -> ReplicaFetcher:
+        fetcher = self._fetchers.get(leader)
+        if fetcher is None:
+            channel = self._channels.channel(leader, FETCH_LANE)
+            fetcher = self._fetchers[leader] = ReplicaFetcher(leader, channel, self.context)
+        return fetcher
+
+    def _arm(self) -> None:
+        """Look for followers that lag, twice in every ``replica.lag.time.max.ms``."""
+        if self._timer is None and self._leading:
+            delay_ms = max(1.0, self.context.config.current.replica_lag_time_max_ms / 2)
+            self._timer = self.context.clock.call_later(delay_ms, self._check_shrink)
+
+    def _check_shrink(self) -> None:
+        self._timer = None
+        for partition in tuple(self._leading):
+            if partition.leading is not None:
+                partition.leading.check_shrink()
+        self._arm()

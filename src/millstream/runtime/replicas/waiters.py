@@ -1,0 +1,135 @@
+"""Requests that wait for a partition: writes for their commit, reads for data.
+
+Kafka keeps such operations in a purgatory keyed by partition; here each partition holds its own.
+A :class:`CommitWaiters` is filled in offset order and released from its head, so releasing costs
+nothing per waiter that stays. A :class:`FetchWaiter` stands at every partition that its fetch
+names.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from millstream.model.clock import Clock, TimerHandle
+from millstream.model.errors import KafkaError
+from millstream.model.offsets import Offset
+
+if TYPE_CHECKING:
+    from millstream.runtime.replicas.partition import Partition
+
+CommitCallback = Callable[[KafkaError | None], None]
+
+_WAITING: Final = 0
+_WOKEN: Final = 1
+_DONE: Final = 2
+
+
+class CommitWaiters:
+    """Writes of one partition that are not committed yet."""
+
+    __slots__ = ("_queue",)
+
+    def __init__(self) -> None:
+        self._queue: deque[tuple[Offset, CommitCallback]] = deque()
+
+    def add(self, last_offset: Offset, callback: CommitCallback) -> None:
+        """Call back once the high watermark passes ``last_offset``, or with an error."""
+        self._queue.append((last_offset, callback))
+
+    def release(self, high_watermark: Offset) -> None:
+        """Answer every write below the high watermark; one whose callback raises does not keep the
+        others from theirs.
+
+        A duplicate waits for an offset below the write in front of it; it is answered no later than
+        that one, which is when its own offset is committed too.
+        """
+        queue = self._queue
+        failure: Exception | None = None
+        while queue and queue[0][0] < high_watermark:
+            try:
+                queue.popleft()[1](None)
+            except Exception as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def fail(self, error: KafkaError) -> None:
+        """Answer every write with ``error``: the leadership, the disk or the topic is gone."""
+        queue, self._queue = self._queue, deque()
+        failure: Exception | None = None
+        for _, callback in queue:
+            try:
+                callback(error)
+            except Exception as fault:
+                failure = failure or fault
+        if failure is not None:
+            raise failure
+
+
+class FetchWaiter:
+    """A fetch that found fewer bytes than it asked for (Kafka: ``DelayedFetch``).
+
+    It is told once, by ``on_woken``, that it should look again: with True when ``missing_bytes``
+    more can be read, with False when something about a partition has changed or its time is up.
+    """
+
+    __slots__ = ("_clock", "_missing_bytes", "_on_woken", "_parked", "_state", "_timer")
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        partitions: Iterable[Partition],
+        missing_bytes: int,
+        wait_ms: float,
+        on_woken: Callable[[bool], None],
+        of_replica: bool = False,
+    ) -> None:
+        self._clock = clock
+        # A follower waits for the log end, everybody else for the high watermark.
+        self._parked = [
+            partition.replica_waiters if of_replica else partition.fetch_waiters
+            for partition in partitions
+        ]
+        self._missing_bytes = missing_bytes
+        self._on_woken = on_woken
+        self._state = _WAITING
+        for waiters in self._parked:
+            waiters[self] = None
+        self._timer: TimerHandle = clock.call_later(wait_ms, self.wake)
+
+    def data_arrived(self, size: int) -> None:
+        """Count bytes that became readable."""
+        self._missing_bytes -= size
+        if self._missing_bytes <= 0:
+            self._leave(lambda: self._tell(True))
+
+    def wake(self) -> None:
+        """Let the fetch look again, whatever there is."""
+        self._leave(lambda: self._tell(False))
+
+    def cancel(self) -> None:
+        """Leave every partition and tell nobody, also if it was about to be told."""
+        if self._state == _WAITING:
+            self._leave(None)
+        self._state = _DONE
+
+    def _leave(self, tell: Callable[[], None] | None) -> None:
+        """Wait no more. What comes of it runs after what runs now: the append that woke a fetch
+        may be one of several in the same read of a socket.
+        """
+        if self._state != _WAITING:
+            return
+        self._state = _WOKEN
+        self._timer.cancel()
+        for waiters in self._parked:
+            waiters.pop(self, None)
+        if tell is not None:
+            self._clock.call_soon(tell)
+
+    def _tell(self, data_arrived: bool) -> None:
+        if self._state == _WOKEN:
+            self._state = _DONE
+            self._on_woken(data_arrived)

@@ -1,0 +1,619 @@
+"""Controllers over one tree: who claims the seat, what they decide, who hears it, who is fenced."""
+
+from __future__ import annotations
+
+import pytest
+from tests.memory_metadata_store import Loss
+from tests.unit.runtime.cluster_site import Member, Site, three
+
+from millstream.controller import paths, payloads
+from millstream.controller.config_changes import ConfigChange, ResourceType
+from millstream.controller.election import LogEnd
+from millstream.controller.isr_changes import WantedIsr
+from millstream.controller.topic_changes import NewTopic
+from millstream.model.broker import BrokerId
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.leadership import NO_LEADER, IsrMember, LeaderRecoveryState
+from millstream.model.metadata_store import Create, Delete, Node, SetData
+from millstream.model.topic import TopicPartition
+from millstream.runtime.controlling.replica_control import ElectionType, Move
+
+T0 = TopicPartition("t", 0)
+
+
+def epoch_of(site: Site) -> int:
+    return int(site.tree.nodes[paths.CONTROLLER_EPOCH].data)
+
+
+# --- the seat --------------------------------------------------------------------------------
+
+
+def test_the_first_broker_takes_the_seat_and_the_others_hear_of_it() -> None:
+    site = three()
+    assert site.controller.id == 1
+    assert epoch_of(site) == 1
+    for member in site.members.values():
+        assert member.local.cache.controller_id == 1
+        assert sorted(member.local.cache.brokers) == [1, 2, 3]
+        assert member.local.controller_epoch == 1
+
+
+def test_another_broker_follows_a_controller_that_fell_with_a_higher_epoch() -> None:
+    site = three()
+    site.create("t", (1, 2, 3))
+    site.members[1].kill()
+    site.settle()
+    assert site.controller.id in (2, 3)
+    assert epoch_of(site) == 2
+    for number in (2, 3):
+        state = site.members[number].state("t")
+        assert (state.leader, state.isr, state.leader_epoch) == (2, (2, 3), 1)
+        assert site.members[number].local.cache.controller_id == site.controller.id
+
+
+def test_a_claim_whose_answer_was_lost_holds_if_it_was_carried_out() -> None:
+    site = Site()
+    site.add(2)
+    site.members[2].kill()
+    member = site.add(1)
+    member.store.expire()
+    member.store.losses[:] = []
+    site.settle()
+    before = epoch_of(site)
+    other = site.add(3)
+    assert member.is_controller
+    other.store.losses.append(Loss(applied=True))
+    member.kill()
+    site.settle()
+    assert other.is_controller
+    assert epoch_of(site) == before + 1, "a claim that was carried out is not made again"
+
+
+def test_a_claim_that_was_lost_and_not_carried_out_is_made_again() -> None:
+    site = Site()
+    member, other = site.add(1), site.add(2)
+    other.store.losses.append(Loss(applied=False))
+    member.kill()
+    site.settle()
+    assert other.is_controller
+    assert epoch_of(site) == 2
+
+
+def test_an_old_controller_writes_nothing_more() -> None:
+    """It slept while its session expired, and has heard of nothing."""
+    site = three()
+    site.create("t", (1, 2, 3))
+    zombie = site.members[1]
+    zombie.cut_from = {2, 3}
+    zombie.store.vanish()
+    site.settle()
+    assert sum(each.is_controller for each in site.members.values()) == 2
+    zombie.store.is_silent = False
+    created = zombie.runtime.create_topics([NewTopic("late")])
+    with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
+        created.result()
+    assert paths.topic("late") not in site.tree.nodes
+    assert not zombie.is_controller
+
+
+def test_pushes_of_an_old_controller_are_refused_and_make_it_resign() -> None:
+    site = three()
+    zombie = site.members[1]
+    zombie.cut_from = {2, 3}
+    zombie.store.vanish()
+    site.settle()
+    leader = next(each for each in (2, 3) if site.members[each].is_controller)
+    follower = site.members[5 - leader]
+    assert follower.local.cache.controller_id == leader
+    zombie.cut_from = set()
+    site.settle()
+    assert follower.local.cache.controller_id == leader
+    assert not zombie.is_controller
+
+
+def test_a_controller_whose_store_is_silent_decides_nothing() -> None:
+    site = three()
+    first = site.members[1]
+    first.store.silence()
+    assert not first.is_controller
+    with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
+        first.runtime.create_topics([NewTopic("t")]).result()
+    first.store.reconnect()
+    site.settle()
+    assert site.controller is first, "its session lived on, and so did its node"
+    assert epoch_of(site) == 2
+
+
+def test_a_controller_that_leaves_frees_the_seat() -> None:
+    site = three()
+    site.wait(site.members[1].leading.stop())
+    site.settle()
+    assert site.controller.id in (2, 3)
+
+
+# --- what is decided ---------------------------------------------------------------------------
+
+
+def test_a_topic_reaches_every_broker() -> None:
+    site = three()
+    site.create("t", (2, 3, 1), **{"retention.ms": "77"})
+    for member in site.members.values():
+        assert member.heard.created == ["t"]
+        state = member.state("t")
+        assert (state.leader, state.isr) == (2, (2, 3, 1))
+        assert {each.broker_id for each in state.isr_broker_epochs} == {1, 2, 3}
+        image = member.local.cache.topic("t")
+        assert image is not None
+        assert image.config.retention_ms == 77
+
+
+def test_a_deleted_topic_is_forgotten_once_everybody_has_let_go() -> None:
+    site = three()
+    site.create("t", (1, 2, 3))
+    site.members[3].kill()
+    site.settle()
+    image = site.members[1].local.cache.topic("t")
+    assert image is not None
+    site.wait(site.controller.runtime.delete_topics([image.topic_id]))
+    site.settle()
+    assert site.members[2].heard.deleted == ["t"]
+    note = paths.deleted_topic(payloads.topic_id_to_text(image.topic_id))
+    assert note in site.tree.nodes, "broker 3 still has its replica"
+    site.add(3)
+    site.settle()
+    assert note not in site.tree.nodes
+
+
+def test_settings_of_all_brokers_reach_all() -> None:
+    site = three()
+    site.create("t", (1, 2, 3))
+    change = ConfigChange(
+        ResourceType.BROKER, "", lambda texts: {**texts, "message.max.bytes": "9"}
+    )
+    site.wait(site.controller.runtime.alter_configs([change]))
+    site.settle()
+    for member in site.members.values():
+        image = member.local.cache.topic("t")
+        assert image is not None
+        assert image.config.max_message_bytes == 9
+
+
+def test_a_bounced_broker_has_left_and_come_again() -> None:
+    """Both changes fall into one look; only the creation id tells."""
+    site = three()
+    site.create("t", (3, 1, 2))
+    member = site.members[3]
+    data = site.tree.nodes[paths.broker(3)].data
+    site.tree.multi(
+        [Delete(paths.broker(3)), Create(paths.broker(3), data, ephemeral=True)],
+        member.store.session_id,
+    )
+    site.settle()
+    state = site.members[1].state("t")
+    assert (state.leader, state.isr, state.leader_epoch) == (1, (1, 2), 1)
+
+
+def test_a_broker_whose_process_is_gone_is_noticed_without_its_session() -> None:
+    site = three()
+    site.create("t", (3, 1, 2))
+    site.members[3].registration.stop()
+    site.members[3].killed = True  # its session lives on
+    site.settle(800)
+    assert paths.broker(3) not in site.tree.nodes
+    assert site.members[1].state("t").leader == 1
+
+
+def test_a_controller_that_takes_the_seat_of_one_that_is_gone_takes_its_registration_too() -> None:
+    site = three()
+    site.create("t", (1, 2, 3))
+    site.members[1].runtime.desk.leave_seat()
+    site.members[1].leading.pushes.stop()
+    site.members[1].registration.stop()
+    site.members[1].killed = True  # its session lives on
+    heir = site.members[2]
+    holder = heir.leading.seat.holder
+    assert holder is not None
+    heir.leading.seat.evict(holder[1])
+    site.settle(0)
+    assert heir.is_controller
+    assert paths.broker(1) not in site.tree.nodes
+    assert heir.state("t").leader == 2
+    assert len(heir.leading.pushes._addressees) == 1
+
+
+def test_a_broker_that_does_not_answer_is_not_taken_for_gone() -> None:
+    site = three()
+    site.create("t", (3, 1, 2))
+    site.members[1].cut_from = {3}
+    site.settle(5_000)
+    assert paths.broker(3) in site.tree.nodes
+    assert site.members[1].state("t").leader == 3
+
+
+def test_what_was_not_acknowledged_is_pushed_again() -> None:
+    site = three()
+    site.members[1].cut_from = {2}
+    site.create("t", (1, 2, 3))
+    assert site.members[2].local.cache.topic("t") is None
+    site.members[1].cut_from = set()
+    site.settle()
+    assert site.members[2].heard.created == ["t"]
+
+
+def test_a_session_that_expires_registers_anew_with_another_epoch() -> None:
+    site = three()
+    site.create("t", (2, 1, 3))
+    member = site.members[2]
+    before = member.local.broker_epoch
+    member.store.expire()
+    site.settle()
+    assert member.local.broker_epoch is not None
+    assert before is not None
+    assert member.local.broker_epoch > before
+    assert site.members[1].state("t").leader == 1
+    assert member.state("t").leader == 1
+
+
+def all_vanish(site: Site) -> None:
+    """All processes end at once: nobody decides what follows from it."""
+    for member in site.members.values():
+        member.killed = member.store.is_silent = True
+    for member in site.members.values():
+        member.kill()
+
+
+def test_a_controller_hears_nothing_of_the_time_before_its_life() -> None:
+    """The simulator's seed 30094. Machine 1 lost its power, and what it had not flushed. Back in
+    the seat, it showed itself the stored states before it had brought them into agreement with
+    who lives: it led on, in its old epoch, with a log that lacked what was committed.
+    """
+    site = three()
+    site.create("t", (1, 2, 3))
+    all_vanish(site)
+    reborn = site.add(1, continuity=None)
+    assert reborn.is_controller
+    assert reborn.heard.changed
+    assert {image.partitions[0].leader for image in reborn.heard.changed} == {NO_LEADER}
+    state = reborn.state("t")
+    assert (state.isr, state.elr, state.last_known_elr) == ((), (2, 3), (1,))
+    assert state.partition_epoch == 1, "nobody could read a state in between from the store"
+
+
+def test_a_controller_that_kept_everything_leads_in_a_new_epoch_from_the_first() -> None:
+    """Its high watermark begins anew, and within one leader epoch it never goes back."""
+    site = three()
+    site.create("t", (1, 2, 3))
+    all_vanish(site)
+    reborn = site.add(1)
+    heard = [image.partitions[0] for image in reborn.heard.changed]
+    assert {(each.leader, each.leader_epoch) for each in heard} == {(1, 1)}
+
+
+def test_a_controller_that_cannot_store_what_follows_shows_nothing() -> None:
+    site = three()
+    site.create("t", (1, 2, 3))
+    all_vanish(site)
+
+    def follow(before: dict[str, Node], after: dict[str, Node]) -> None:
+        """Another broker takes the seat as soon as it is claimed."""
+        claimed = after[paths.CONTROLLER_EPOCH]
+        if claimed != before[paths.CONTROLLER_EPOCH]:
+            site.tree.on_change = lambda _, __: None
+            site.tree.multi(
+                [
+                    Delete(paths.CONTROLLER),
+                    Create(paths.CONTROLLER, payloads.controller(BrokerId(2), 0), ephemeral=True),
+                    SetData(paths.CONTROLLER_EPOCH, b"9", claimed.version),
+                ],
+                site.tree.new_session(),
+            )
+
+    site.tree.on_change = follow
+    reborn = site.add(1)
+    assert reborn.leading.seat.claims == 1
+    assert not reborn.is_controller
+    assert reborn.heard.changed == []
+
+
+def test_a_smaller_min_isr_lets_go_of_eligible_leader_replicas() -> None:
+    """The leader, alone in the ISR, commits without them: they must not lead after it."""
+    site = three()
+    site.create("t", (1, 2, 3))
+    site.members[3].kill()
+    site.members[2].kill()
+    member = site.members[1]
+    assert (member.state("t").isr, member.state("t").elr) == ((1,), (2,))
+    change = ConfigChange(
+        ResourceType.TOPIC, "t", lambda texts: {**texts, "min.insync.replicas": "1"}
+    )
+    site.wait(member.runtime.alter_configs([change]))
+    assert (member.state("t").isr, member.state("t").elr) == ((1,), ())
+    assert b'"elr"' not in site.tree.nodes[paths.state("t", 0)].data
+    all_vanish(site)
+    reborn = site.add(2)
+    assert reborn.state("t").leader == NO_LEADER
+
+
+# --- in-sync replicas ----------------------------------------------------------------------------
+
+
+def propose(site: Site, sender: int, isr: tuple[int, ...]) -> object:
+    state = site.controller.state("t")
+    topic = site.controller.local.cache.topic("t")
+    assert topic is not None
+    epochs = {each: member.local.broker_epoch or 0 for each, member in site.members.items()}
+    wanted = WantedIsr(
+        topic.topic_id,
+        0,
+        state.leader_epoch,
+        state.partition_epoch,
+        [IsrMember(BrokerId(each), epochs[each]) for each in isr],
+    )
+    done = site.controller.runtime.replicas.propose(BrokerId(sender), epochs[sender], [wanted])
+    site.settle()
+    (result,) = done.result()
+    return result
+
+
+def test_a_proposed_isr_is_written_and_spread() -> None:
+    site = three()
+    site.create("t", (1, 2, 3))
+    propose(site, 1, (1, 3))
+    for member in site.members.values():
+        assert member.state("t").isr == (1, 3)
+    assert b'"isr":[1,3]' in site.tree.nodes[paths.state("t", 0)].data
+
+
+def test_a_write_whose_answer_was_lost_is_looked_up() -> None:
+    site = three()
+    site.create("t", (1, 2, 3))
+    for applied in (True, False):
+        version = site.tree.nodes[paths.state("t", 0)].version
+        site.members[1].store.losses.append(Loss(applied=applied))
+        propose(site, 1, (1, 3) if applied else (1, 2, 3))
+        assert site.tree.nodes[paths.state("t", 0)].version == version + 1
+        assert site.controller.id == 1
+
+
+# --- elections ---------------------------------------------------------------------------------
+
+
+def test_a_broker_that_stops_gives_its_leaderships_away() -> None:
+    site = three()
+    site.create("t", (3, 1, 2))
+    epoch = site.members[3].local.broker_epoch
+    assert epoch is not None
+    done = site.controller.runtime.replicas.stop_leading(BrokerId(3), epoch)
+    site.settle()
+    assert done.result() == []
+    assert site.members[3].state("t").leader == 1
+    with pytest.raises(KafkaError, match="STALE_BROKER_EPOCH"):
+        site.controller.runtime.replicas.stop_leading(BrokerId(3), epoch - 1).result()
+
+
+def test_preferred_leaders_come_back_when_asked() -> None:
+    site = three()
+    site.create("t", (3, 1, 2))
+    site.members[3].store.expire()
+    site.settle()
+    assert site.members[1].state("t").leader == 1
+    propose(site, 1, (1, 2, 3))
+    done = site.controller.runtime.replicas.elect(ElectionType.PREFERRED, [T0])
+    site.settle()
+    assert done.result() == {T0: None}
+    assert site.members[2].state("t").leader == 3
+    again = site.controller.runtime.replicas.elect(ElectionType.PREFERRED, None)
+    assert again.result() == {}
+
+
+def test_leaders_go_back_by_themselves_when_too_many_have_moved() -> None:
+    site = three()
+    site.create("t", (3, 1, 2))
+    site.members[3].store.expire()
+    site.settle()
+    propose(site, 1, (1, 2, 3))
+    site.wait(site.controller.runtime.replicas.rebalance(10))
+    site.settle()
+    assert site.members[1].state("t").leader == 3
+
+
+def test_the_last_ones_with_everything_are_waited_for() -> None:
+    site = three()
+    site.create("t", (2, 3))
+    site.members[2].kill()
+    site.settle()
+    site.members[3].kill()
+    site.settle()
+    state = site.controller.state("t")
+    assert (state.leader, state.isr, state.elr) == (-1, (), (2, 3))
+    site.add(2)
+    state = site.controller.state("t")
+    assert (state.leader, state.isr, state.elr) == (2, (2,), (3,))
+
+
+def test_when_all_have_lost_what_they_had_the_longest_log_leads() -> None:
+    site = three()
+    site.create("t", (2, 3))
+    for number in (2, 3):
+        site.members[number].kill()
+        site.settle()
+    two = site.add(2, continuity=None)
+    two.log_ends[T0] = LogEnd(1, 50)
+    assert site.controller.state("t").leader == -1
+    three_again = site.add(3, continuity=None)
+    three_again.log_ends[T0] = LogEnd(1, 70)
+    # It was asked before its log was there; it is asked again.
+    site.settle(5_000)
+    state = site.controller.state("t")
+    assert (state.leader, state.isr) == (3, (3,))
+    assert state.leader_recovery_state is LeaderRecoveryState.RECOVERING
+    assert site.controller.runtime.replicas.unclean_elections == 1
+
+
+def without_its_only_member(**configs: str) -> Site:
+    """A partition on 2 and 3 whose ISR was 2 alone, and 2 is gone."""
+    site = three()
+    site.create("t", (2, 3), **{"min.insync.replicas": "1", **configs})
+    site.members[3].log_ends[T0] = LogEnd(0, 5)
+    propose(site, 2, (2,))
+    site.members[2].kill()
+    site.settle()
+    return site
+
+
+def test_nobody_leads_who_may_lack_records_unless_somebody_asks_for_it() -> None:
+    site = without_its_only_member()
+    state = site.controller.state("t")
+    assert (state.leader, state.isr, state.elr) == (-1, (), (2,))
+    control = site.controller.runtime.replicas
+    preferred = control.elect(ElectionType.PREFERRED, [T0]).result()[T0]
+    assert preferred is not None
+    assert preferred.error is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    done = control.elect(ElectionType.UNCLEAN, [T0])
+    site.settle()
+    assert done.result() == {T0: None}
+    state = site.members[3].state("t")
+    assert (state.leader, state.isr) == (3, (3,))
+    assert state.leader_recovery_state is LeaderRecoveryState.RECOVERING
+
+
+def test_a_topic_may_allow_unclean_elections() -> None:
+    site = without_its_only_member(**{"unclean.leader.election.enable": "true"})
+    site.settle()
+    assert site.controller.state("t").leader == 3
+
+
+def test_replicas_whose_disk_has_failed_are_led_by_others_until_their_broker_comes_again() -> None:
+    site = three()
+    site.create("t", (3, 1, 2))
+    site.create("u", (3,))
+    topics = {name: site.controller.local.cache.topic(name) for name in ("t", "u")}
+    places = [(image.topic_id, 0) for image in topics.values() if image is not None]
+    control = site.controller.runtime.replicas
+    for _ in range(2):
+        epoch = site.members[3].local.broker_epoch or 0
+        site.wait(control.report_offline(BrokerId(3), epoch, places))
+    site.settle()
+    state = site.members[2].state("t")
+    assert (state.leader, state.isr, state.leader_epoch) == (1, (1, 2), 1)
+    assert site.members[2].state("u").leader == -1
+    site.add(4)
+    assert site.members[2].state("u").leader == -1, "its broker lives, its disk does not"
+    refused = control.elect(ElectionType.UNCLEAN, [TopicPartition("u", 0)]).result()
+    assert refused[TopicPartition("u", 0)] is not None
+    site.members[3].store.expire()
+    site.settle()
+    assert site.members[2].state("u").leader == 3
+
+
+# --- moves -------------------------------------------------------------------------------------
+
+
+def test_a_partition_moves_to_another_broker() -> None:
+    site = three()
+    site.add(4)
+    site.create("t", (1, 2, 3))
+    done = site.controller.runtime.replicas.move([Move(T0, (2, 3, 4))])
+    site.settle()
+    assert done.result() == {T0: None}
+    state = site.members[4].state("t")
+    assert (state.replicas, state.adding_replicas, state.leader) == ((2, 3, 4, 1), (4,), 1)
+    propose(site, 1, (1, 2, 3, 4))
+    state = site.members[4].state("t")
+    assert (state.replicas, state.leader, state.adding_replicas) == ((2, 3, 4), 2, ())
+    topic = payloads.read_topic("/", site.tree.nodes[paths.topic("t")].data)
+    assert topic.replicas == [(2, 3, 4)]
+    assert not topic.adding
+
+
+def test_a_new_controller_goes_on_with_a_move() -> None:
+    site = three()
+    site.add(4)
+    site.create("t", (1, 2, 3))
+    site.wait(site.controller.runtime.replicas.move([Move(T0, (2, 3, 4))]))
+    site.members[1].kill()
+    site.settle()
+    assert site.controller.state("t").adding_replicas == (4,)
+    propose(site, 2, (2, 3, 4))
+    assert site.controller.state("t").replicas == (2, 3, 4)
+
+
+# --- what a fallen controller began --------------------------------------------------------------
+
+
+def test_a_creation_and_a_deletion_that_were_cut_short_are_finished() -> None:
+    site = three()
+    site.create("half-made", (1, 2, 3))
+    site.create("half-gone", (1, 2, 3))
+    tree = site.tree
+    gone = site.controller.runtime.desk.context.topics["half-gone"]
+    note = paths.deleted_topic(payloads.topic_id_to_text(gone.topic_id))
+    tree.multi([Create(note, payloads.deleted_topic("half-gone", gone.partitions[0].replicas))], 0)
+    for name in ("half-gone", "half-made"):
+        tree.multi([Delete(paths.state(name, 0)), Delete(paths.partition(name, 0))], 0)
+    site.members[1].kill()
+    site.settle(3_000)
+    assert paths.topic("half-gone") not in tree.nodes
+    assert site.members[3].local.cache.topic("half-gone") is None
+    state = site.controller.state("half-made")
+    assert (state.leader, state.isr, state.partition_epoch) == (2, (2, 3), 0)
+    assert tree.nodes[paths.state("half-made", 0)].version == 0
+
+
+# --- registration ------------------------------------------------------------------------------
+
+
+def test_an_own_older_registration_is_replaced_and_anothers_is_not() -> None:
+    site = three()
+    site.members[3].killed = True
+    site.members[3].registration.stop()
+    again = site.add(3)  # the same directory, another session
+    assert site.tree.nodes[paths.broker(3)].owner == again.store.session_id
+    other = Member(site, 3)
+    other.said = replace_directory(other.said)
+    started = other.registration.start(other.node, other.said)
+    site.settle(20_000)
+    with pytest.raises(KafkaError) as raised:
+        started.result()
+    assert raised.value.error is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+def replace_directory(said: payloads.Registration) -> payloads.Registration:
+    return said._replace(directory_id="somebody else's")
+
+
+def test_a_registration_whose_answer_was_lost_is_ours() -> None:
+    site = three()
+    site.members[2].store.losses.append(Loss(applied=True))
+    before = site.members[2].local.broker_epoch
+    site.members[2].store.expire()
+    site.settle()
+    member = site.members[2]
+    assert member.local.broker_epoch != before
+    assert site.tree.nodes[paths.broker(2)].creation_id == member.local.broker_epoch
+
+
+def test_a_broker_that_is_gone_is_unregistered() -> None:
+    site = three()
+    site.create("t", (1, 2, 3))
+    control = site.controller.runtime.replicas
+    with pytest.raises(KafkaError, match="alive"):
+        control.unregister(BrokerId(3)).result()
+    with pytest.raises(KafkaError, match="BROKER_ID_NOT_REGISTERED"):
+        control.unregister(BrokerId(9)).result()
+    site.members[3].kill()
+    site.settle()
+    control.unregister(BrokerId(3)).result()
+
+
+def test_groups_wait_until_there_are_brokers_enough_for_their_topic() -> None:
+    site = Site()
+    site.add(1)
+    refused = site.controller.runtime.ensure_topic("__consumer_offsets")
+    with pytest.raises(KafkaError, match="INVALID_REPLICATION_FACTOR"):
+        refused.result()
+    site.add(2)
+    site.add(3)
+    made = site.controller.runtime.ensure_topic("__consumer_offsets")
+    site.settle()
+    assert all(len(state.replicas) == 3 for state in made.result().partitions)

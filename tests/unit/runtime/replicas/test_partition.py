@@ -1,0 +1,468 @@
+"""One partition: when a write counts, what a reader sees, and what becomes of both in a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+from tests.unit.runtime.coordinator_site import HeldOffload
+from tests.unit.runtime.log_site import LogSite, Outcomes, append, batch, read, write
+
+from millstream.model.deferred import Deferred
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.records.batch import Batch, iter_batches
+from millstream.records.compression import Codec
+from millstream.runtime.replicas.partition import READ_COMMITTED, Partition
+from millstream.runtime.replicas.waiters import FetchWaiter
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def site() -> LogSite:
+    return LogSite()
+
+
+@pytest.fixture
+def outcomes() -> Outcomes:
+    return Outcomes()
+
+
+def make(site: LogSite, **configs: str) -> Partition:
+    site.create(**configs)
+    return site.partition()
+
+
+def park(site: LogSite, partition: Partition, missing_bytes: int = 1) -> list[bool]:
+    """Park a fetch; the list says what it was woken with."""
+    woken: list[bool] = []
+    FetchWaiter(
+        site.clock,
+        partitions=[partition],
+        missing_bytes=missing_bytes,
+        wait_ms=60_000,
+        on_woken=woken.append,
+    )
+    return woken
+
+
+def refusal(call: object, *arguments: object, **more: object) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        call(*arguments, **more)  # type: ignore[operator]
+    return caught.value.error
+
+
+# When a write counts
+
+
+def test_under_ack_a_write_counts_after_its_flush(site: LogSite, outcomes: Outcomes) -> None:
+    partition = make(site, flush_policy="ack")
+    site.offload.held = True
+    write(partition, outcomes)
+    site.clock.settle()
+    assert (partition.high_watermark, outcomes, read(partition)) == (0, [], b"")
+    site.offload.let_go("flush")
+    assert (partition.high_watermark, outcomes) == (1, ["ok"])
+    assert partition.log.recovery_point == 1
+    assert read(partition)
+
+
+def test_under_os_a_write_counts_at_once(site: LogSite, outcomes: Outcomes) -> None:
+    partition = make(site, flush_policy="os")
+    write(partition, outcomes)
+    assert (partition.high_watermark, outcomes) == (1, ["ok"])
+    site.clock.advance(60_000)
+    assert partition.log.recovery_point == 0
+
+
+def test_under_interval_every_nth_record_waits_for_a_flush(
+    site: LogSite, outcomes: Outcomes
+) -> None:
+    partition = make(site, flush_policy="interval", flush_messages="3")
+    site.offload.held = True
+    write(partition, outcomes, name="1 ")
+    write(partition, outcomes, name="2 ")
+    assert outcomes == ["1 ok", "2 ok"]
+    write(partition, outcomes, name="3 ")
+    write(partition, outcomes, name="4 ")
+    site.clock.settle()
+    assert len(outcomes) == 2
+    site.offload.let_go()
+    site.clock.settle()
+    site.offload.let_go()
+    assert outcomes[2:] == ["3 ok", "4 ok"]
+    write(partition, outcomes, name="5 ")
+    assert outcomes[4:] == ["5 ok"]
+
+
+def test_under_interval_a_flush_follows_when_its_time_has_come(site: LogSite) -> None:
+    partition = make(site, flush_policy="interval", flush_messages="1000", flush_ms="5000")
+    partition.flush_if_due(0)
+    append(partition, b"v")
+    partition.flush_if_due(4999)
+    site.clock.settle()
+    assert partition.log.recovery_point == 0
+    partition.flush_if_due(5000)
+    site.clock.settle()
+    assert partition.log.recovery_point == 1
+
+
+def test_a_flush_falls_due_after_a_change_from_another_policy(site: LogSite) -> None:
+    partition = make(site, flush_policy="os")
+    partition.flush_if_due(0)
+    append(partition, b"v")
+    partition.flush_if_due(1000)
+    site.show(flush_policy="interval", flush_messages="1000", flush_ms="5000")
+    partition.flush_if_due(6000)
+    site.clock.settle()
+    assert partition.log.recovery_point == 1
+
+
+def test_writes_that_come_while_the_disk_works_share_the_next_flush(
+    site: LogSite, outcomes: Outcomes
+) -> None:
+    partition = make(site, flush_policy="ack")
+    site.offload.held = True
+    write(partition, outcomes, name="1 ")
+    site.clock.settle()
+    write(partition, outcomes, name="2 ")
+    write(partition, outcomes, name="3 ")
+    site.clock.settle()
+    site.offload.let_go()
+    assert outcomes == ["1 ok"]
+    assert partition.high_watermark == 1
+    site.offload.let_go()
+    assert outcomes == ["1 ok", "2 ok", "3 ok"]
+
+
+def test_a_change_of_settings_holds_for_the_next_batch(site: LogSite, outcomes: Outcomes) -> None:
+    partition = make(site, flush_policy="os", max_message_bytes="1000")
+    assert partition.limits.max_message_bytes == 1000
+    site.show(flush_policy="ack", max_message_bytes="2000")
+    assert partition.limits.max_message_bytes == 2000
+    site.offload.held = True
+    write(partition, outcomes)
+    site.clock.settle()
+    assert outcomes == []
+    site.show(flush_policy="os")
+    write(partition, outcomes)
+    assert outcomes == ["ok", "ok"]
+    site.offload.let_go()
+
+
+def test_the_high_watermark_does_not_go_back(site: LogSite, outcomes: Outcomes) -> None:
+    partition = make(site, flush_policy="ack")
+    site.offload.held = True
+    write(partition, outcomes)
+    site.clock.settle()
+    site.show(flush_policy="os")
+    write(partition, outcomes)
+    assert partition.high_watermark == 2
+    site.offload.let_go()
+    assert partition.high_watermark == 2
+
+
+def test_what_recovery_kept_is_committed(site: LogSite) -> None:
+    partition = make(site, flush_policy="ack")
+    site.offload.held = True
+    append(partition, b"v")
+    site.restart()
+    assert site.partition() is not partition
+    assert site.partition().high_watermark == 1
+
+
+def test_a_partition_whose_disk_holds_everything_commits_without_a_flush(
+    site: LogSite, outcomes: Outcomes
+) -> None:
+    partition = make(site, flush_policy="ack")
+    write(partition, outcomes)
+    plan = partition.log.flush_plan()
+    assert plan is not None
+    plan.run()
+    partition.log.flushed(plan)
+    assert outcomes == []
+    assert partition.begin_flush() is None
+    assert outcomes == ["ok"]
+
+
+def test_a_coordinators_batch_is_answered_once_committed(site: LogSite) -> None:
+    partition = make(site, flush_policy="ack")
+    site.offload.held = True
+    data = batch(b"a", b"b").buffer
+    outcome = partition.append_internal(bytes(data))
+    site.clock.settle()
+    assert not outcome.done
+    site.offload.let_go()
+    assert outcome.result() == 1
+
+
+# Duplicates
+
+
+def producing(sequence: int) -> dict[str, int]:
+    return {"producer_id": 5, "producer_epoch": 0, "base_sequence": sequence}
+
+
+def test_a_duplicate_has_the_first_offsets_and_counts_when_they_do(
+    site: LogSite, outcomes: Outcomes
+) -> None:
+    partition = make(site, flush_policy="ack")
+    site.offload.held = True
+    append(partition, b"a", **producing(0))
+    append(partition, b"b", **producing(1))
+    repeated = append(partition, b"a", **producing(0))
+    assert (repeated.base_offset, repeated.last_offset, repeated.duplicate) == (0, 0, True)
+    partition.wait_for_commit(repeated.last_offset, outcomes.note())
+    site.clock.settle()
+    assert outcomes == []
+    site.offload.let_go()
+    assert outcomes == ["ok"]
+    assert partition.log.log_end_offset == 2
+
+
+def test_a_duplicate_brings_readers_nothing(site: LogSite) -> None:
+    partition = make(site, flush_policy="os")
+    size = batch(b"a", **producing(0)).size
+    append(partition, b"a", **producing(0))
+    woken = park(site, partition, missing_bytes=size + 1)
+    append(partition, b"a", **producing(0))
+    append(partition, b"b", **producing(1))
+    site.clock.settle()
+    assert woken == []
+
+
+# Readers
+
+
+def test_a_reader_that_parks_between_two_flushes_is_woken_by_the_second(site: LogSite) -> None:
+    partition = make(site, flush_policy="ack")
+    site.offload.held = True
+    append(partition, b"a")
+    site.clock.settle()
+    append(partition, b"b")
+    site.offload.let_go()
+    assert partition.high_watermark == 1
+    woken = park(site, partition)
+    site.clock.settle()
+    site.offload.let_go()
+    site.clock.settle()
+    assert partition.high_watermark == 2
+    assert woken == [True]
+
+
+def test_bytes_count_for_a_reader_when_they_are_committed(site: LogSite) -> None:
+    partition = make(site, flush_policy="ack")
+    size = batch(b"x").size
+    woken = park(site, partition, missing_bytes=2 * size)
+    site.offload.held = True
+    append(partition, b"x")
+    site.clock.settle()
+    append(partition, b"x")
+    site.offload.let_go()
+    site.clock.settle()
+    assert woken == []
+    site.offload.let_go()
+    site.clock.settle()
+    assert woken == [True]
+
+
+def test_a_committed_reader_sees_nothing_of_an_open_transaction(site: LogSite) -> None:
+    partition = make(site, flush_policy="os")
+    append(partition, b"plain")
+    append(partition, b"open", **producing(0), is_transactional=True)
+    append(partition, b"behind")
+    assert partition.log.last_stable_offset == 1
+    (committed,) = iter_batches(read(partition, isolation=READ_COMMITTED))
+    assert committed.base_offset == 0
+    assert read(partition, 1, READ_COMMITTED) == b""
+    assert len(list(iter_batches(read(partition)))) == 3
+
+
+def test_a_read_outside_of_the_log_is_out_of_range(site: LogSite) -> None:
+    partition = make(site)
+    for offset in (-1, 1):
+        assert refusal(read, partition, offset) is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_deleted_records_move_the_start_and_wake_readers(site: LogSite) -> None:
+    partition = make(site, flush_policy="os")
+    append(partition, b"a", b"b")
+    append(partition, b"c")
+    woken = park(site, partition)
+    assert partition.delete_records_before(1) == 1
+    site.clock.settle()
+    assert woken == [False]
+    assert partition.delete_records_before(0) == 1
+    assert partition.delete_records_before(-1) == 3
+    for offset in (4, -2):
+        assert refusal(partition.delete_records_before, offset) is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_client_of_another_leadership_is_refused(site: LogSite) -> None:
+    site.create(epoch=3)
+    partition = site.partition()
+    for epoch in (-1, 3):
+        partition.check_leader_epoch(epoch)
+    assert refusal(partition.check_leader_epoch, 2) is ErrorCode.FENCED_LEADER_EPOCH
+    assert refusal(partition.check_leader_epoch, 4) is ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+# Recompression
+
+
+def test_batches_behind_one_that_is_recompressed_follow_it(site: LogSite) -> None:
+    partition = make(site, flush_policy="os", compression_type="gzip")
+    plain, ready = batch(b"a" * 100), batch(b"b", codec=Codec.GZIP)
+    assert partition.must_recompress(plain)
+    assert not partition.must_recompress(ready)
+    site.offload.held = True
+    first = partition.append_recompressed(plain)
+    assert partition.must_recompress(ready)
+    second = partition.append_recompressed(ready)
+    plain.buffer[:] = bytes(len(plain.buffer))  # as the next receive does
+    site.offload.let_go("recompress")
+    assert (first.result().base_offset, second.result().base_offset) == (0, 1)
+    assert not partition.must_recompress(ready)
+    assert [found.codec for found in iter_batches(read(partition))] == [Codec.GZIP] * 2
+
+
+def test_a_batch_that_cannot_be_recompressed_is_refused_and_the_next_goes_on(
+    site: LogSite,
+) -> None:
+    partition = make(site, flush_policy="os", compression_type="gzip")
+    damaged = bytearray(batch(b"a" * 100).buffer)
+    damaged[61] ^= 0x40  # the length of the record
+    outcome = partition.append_recompressed(Batch(memoryview(damaged)))
+    assert refusal(outcome.result) is ErrorCode.INVALID_RECORD
+    assert partition.append_recompressed(batch(b"b")).result().base_offset == 0
+
+
+def test_a_codec_that_stumbles_is_an_error_of_the_batch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Stumbling(HeldOffload):
+        def run(self, lane: str, function: Callable[[], T]) -> Deferred[T]:
+            if lane != "recompress":
+                return super().run(lane, function)
+            failed: Deferred[T] = Deferred()
+            failed.fail(MemoryError("a codec is out of memory"))
+            return failed
+
+    partition = make(LogSite(offload=Stumbling()), flush_policy="os", compression_type="gzip")
+    outcome = partition.append_recompressed(batch(b"a"))
+    assert refusal(outcome.result) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "a codec is out of memory" in caplog.text
+    assert not partition.must_recompress(batch(b"b", codec=Codec.GZIP))
+
+
+def test_a_batch_whose_topic_goes_while_it_is_recompressed_is_refused(site: LogSite) -> None:
+    partition = make(site, compression_type="gzip")
+    site.offload.held = True
+    outcome = partition.append_recompressed(batch(b"a"))
+    site.delete()
+    site.offload.let_go("recompress")
+    assert refusal(outcome.result) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert partition.log.log_end_offset == 0
+
+
+# Faults
+
+
+def test_a_partition_that_fails_answers_every_write_and_wakes_every_reader(
+    site: LogSite, outcomes: Outcomes
+) -> None:
+    partition = make(site, flush_policy="ack")
+    site.offload.held = True
+    write(partition, outcomes)
+    write(partition, outcomes)
+    woken = park(site, partition)
+    partition.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    site.clock.settle()
+    assert outcomes == ["NOT_LEADER_OR_FOLLOWER"] * 2
+    assert woken == [False]
+
+
+def test_a_write_that_comes_to_a_partition_that_is_gone_is_answered(
+    site: LogSite, outcomes: Outcomes
+) -> None:
+    """As the first batch of a request whose second one finds that their disk has failed."""
+    partition = make(site, flush_policy="ack")
+    result = append(partition, b"a")
+    partition.fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
+    partition.wait_for_commit(result.last_offset, outcomes.note())
+    assert outcomes == ["KAFKA_STORAGE_ERROR"]
+    assert refusal(append, partition, b"b") is ErrorCode.KAFKA_STORAGE_ERROR
+    internal = partition.append_internal(bytes(batch(b"c").buffer))
+    assert refusal(internal.result) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_what_was_committed_before_the_end_still_counts(site: LogSite, outcomes: Outcomes) -> None:
+    partition = make(site, flush_policy="os")
+    result = append(partition, b"a")
+    partition.fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
+    partition.wait_for_commit(result.last_offset, outcomes.note())
+    assert outcomes == ["ok"]
+
+
+def test_a_disk_that_fails_takes_its_directory_offline(site: LogSite, outcomes: Outcomes) -> None:
+    site.create("u")
+    partition = make(site, flush_policy="ack")
+    site.offload.held = True
+    write(partition, outcomes)
+    site.files.broken = {"write"}
+    assert refusal(append, partition, b"b") is ErrorCode.KAFKA_STORAGE_ERROR
+    assert outcomes == ["KAFKA_STORAGE_ERROR"]
+    assert site.failed_directories == ["/logs"]
+    assert refusal(site.partition, "u") is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_read_that_fails_takes_the_directory_offline(site: LogSite) -> None:
+    partition = make(site, flush_policy="os", segment_bytes="1048576")
+    append(partition, b"a")
+    append(partition, b"b")
+    append(partition, b"c")
+    site.files.broken = {"read"}
+    assert refusal(read, partition, 1) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert site.failed_directories == ["/logs"]
+
+
+@pytest.mark.parametrize("look_up", ["offset_for_timestamp", "offset_of_max_timestamp"])
+def test_a_look_up_that_fails_takes_the_directory_offline(site: LogSite, look_up: str) -> None:
+    partition = make(site, flush_policy="os")
+    append(partition, b"a")
+    append(partition, b"b", b"c")
+    site.files.broken = {"read"}
+    arguments = [1] if look_up == "offset_for_timestamp" else []
+    assert refusal(getattr(partition, look_up), *arguments) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert site.failed_directories == ["/logs"]
+
+
+def test_a_look_up_in_a_damaged_log_says_so(site: LogSite) -> None:
+    partition = make(site, flush_policy="os")
+    append(partition, b"a" * 100)
+    file = site.files.open(f"{partition.log.directory}/{0:020}.log")
+    file.write_at(65, bytes(50))
+    assert refusal(partition.offset_for_timestamp, 1) is ErrorCode.CORRUPT_MESSAGE
+    assert site.failed_directories == []
+
+
+def test_a_waiter_that_raises_keeps_no_other_from_its_answer(
+    site: LogSite, outcomes: Outcomes
+) -> None:
+    partition = make(site, flush_policy="ack")
+    site.offload.held = True
+
+    def fault(_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    write(partition, outcomes)
+    partition.wait_for_commit(append(partition, b"x").last_offset, fault)
+    write(partition, outcomes)
+    woken = park(site, partition)
+    site.clock.settle()
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        site.offload.let_go()
+    site.clock.settle()
+    assert outcomes == ["ok", "ok"]
+    assert woken == [True]
