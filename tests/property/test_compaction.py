@@ -142,7 +142,7 @@ class Site:
         elif step == "wait":
             self.now_ms += RETENTION_MS
         elif step == "remove":
-            self.manager.remove_deleted(now_ms=self.now_ms)
+            self.manager.removals.run_due(self.now_ms)
         elif step == "flush":
             plan = self.log.flush_plan()
             if plan is not None:

@@ -75,7 +75,7 @@ class Broker:
                 log.increment_log_start_offset(self.start_offset)
                 log.delete_old_segments(now_ms=self.now_ms)
         elif action == "remove":
-            self.manager.remove_deleted(now_ms=self.now_ms)
+            self.manager.removals.run_due(self.now_ms)
         elif action == "epoch":
             self.epoch += 1
             log.assign_epoch_start(self.epoch)

@@ -76,7 +76,7 @@ class Scenario:
                 mover.move(site.partition(), other(site.directory_of("t")))
             if number % 20 == 0:
                 site.log_manager.checkpoint()
-                site.log_manager.remove_deleted(now_ms=site.clock.now_ms())
+                site.log_manager.removals.run_due(site.clock.now_ms())
         site.offload.held = False
         site.offload.let_go()
         site.clock.settle()
@@ -96,7 +96,7 @@ def check(scenario: Scenario) -> None:
     mover_of(site).resume()
     append(partition, b"after")
     site.clock.settle()
-    site.log_manager.remove_deleted(now_ms=site.clock.now_ms() + 1)
+    site.log_manager.removals.run_due(site.clock.now_ms() + 1)
     assert not list(site.log_manager.future_logs)
     assert values(partition) == [*found, b"after"]
     site.log_manager.close()

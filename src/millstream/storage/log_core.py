@@ -355,7 +355,7 @@ class LogCore:
     def delete_old_segments(self, *, now_ms: int) -> int:
         """Apply retention by log start, size and time; return how many segments went.
 
-        Their files are renamed at once and removed later (``LogManager.remove_deleted``). Raises
+        Their files are renamed at once and removed later (``LogManager.removals``). Raises
         StorageError.
         """
         config, offsets = self.config, self._offsets

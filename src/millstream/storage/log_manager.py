@@ -16,16 +16,9 @@ from millstream.config.topic import TopicConfig
 from millstream.model.errors import ConfigError, ErrorCode, KafkaError, StorageError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicId, TopicPartition
-from millstream.storage.directory import (
-    DirectoryKind,
-    PartitionDirectory,
-    directory_name,
-)
-from millstream.storage.directory_identity import (
-    check_identity,
-    cluster_id_of,
-    complete_identity,
-)
+from millstream.storage.deletion import PendingRemovals
+from millstream.storage.directory import DirectoryKind, PartitionDirectory, directory_name
+from millstream.storage.directory_identity import check_identity, cluster_id_of, complete_identity
 from millstream.storage.directory_load import ConfigOf, DirectoryLoad
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import Space
@@ -342,7 +335,7 @@ class LogManager:
 
     def delete(self, topic_partition: TopicPartition, *, now_ms: int) -> bool:
         """Rename a partition's directory to ``-delete`` now; its files are removed by
-        :meth:`remove_deleted` after ``file.delete.delay.ms``. False when there is no log.
+        ``removals`` after ``file.delete.delay.ms``. False when there is no log.
 
         Raises StorageError.
         """
@@ -384,20 +377,10 @@ class LogManager:
 
         self._environment.removals.add(due_ms, place.parent, remove)
 
-    def remove_deleted(self, *, now_ms: int) -> None:
-        """Remove the directories and files that were deleted long enough ago.
-
-        Raises StorageError.
-        """
-        self._environment.removals.run_due(now_ms)
-
-    def removal_plan(self, *, now_ms: int) -> Callable[[], None] | None:
-        """Return a function, safe on another thread, to do the same; None when nothing is due."""
-        return self._environment.removals.take_due(now_ms)
-
-    def next_removal_ms(self) -> int | None:
-        """Return when :meth:`remove_deleted` has something to do next; None if never."""
-        return self._environment.removals.next_ms
+    @property
+    def removals(self) -> PendingRemovals:
+        """Directories and files that are deleted, and removed when it is time."""
+        return self._environment.removals
 
     # Upkeep
 

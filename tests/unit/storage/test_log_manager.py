@@ -149,10 +149,10 @@ def test_deletion_renames_now_and_removes_after_the_delay(tmp_path: Path) -> Non
     (renamed,) = [p for p in tmp_path.iterdir() if p.is_dir()]
     assert renamed.name == f"orders-0.{1:032x}-delete"
     assert manager.get(ORDERS) is None
-    assert manager.next_removal_ms() == NOW_MS + 60_000
+    assert manager.removals.next_ms == NOW_MS + 60_000
     again = create(manager)
     append(again, b"new")
-    manager.remove_deleted(now_ms=NOW_MS + 60_000)
+    manager.removals.run_due(NOW_MS + 60_000)
     assert not renamed.exists()
     assert found.records is not None
     assert found.records.read().find(b"a") > 0
@@ -166,7 +166,7 @@ def test_directories_left_by_a_deletion_go_after_the_next_start(tmp_path: Path) 
     manager.close()
     manager = start(tmp_path)
     assert list(manager.logs()) == []
-    manager.remove_deleted(now_ms=NOW_MS)
+    manager.removals.run_due(NOW_MS)
     assert [p for p in tmp_path.iterdir() if p.is_dir()] == []
 
 
@@ -336,8 +336,8 @@ def test_retention_over_all_logs(tmp_path: Path) -> None:
     week_ms = 7 * 24 * 3_600_000
     assert manager.delete_old_segments(now_ms=NOW_MS + week_ms) == 0
     assert manager.delete_old_segments(now_ms=NOW_MS + week_ms + 1) > 2
-    assert manager.next_removal_ms() == NOW_MS + week_ms + 1 + 60_000
-    manager.remove_deleted(now_ms=NOW_MS + 2 * week_ms)
+    assert manager.removals.next_ms == NOW_MS + week_ms + 1 + 60_000
+    manager.removals.run_due(NOW_MS + 2 * week_ms)
     assert not [name for name in files_of(tmp_path) if name.endswith(".deleted")]
 
 

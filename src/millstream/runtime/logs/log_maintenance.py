@@ -97,7 +97,7 @@ class LogMaintenance:
         self._log_manager.delete_old_segments(now_ms=self._clock.now_ms(), busy=self._busy())
 
     def _remove(self) -> None:
-        plan = self._log_manager.removal_plan(now_ms=self._clock.now_ms())
+        plan = self._log_manager.removals.take_due(self._clock.now_ms())
         if plan is not None:
             self._offload.run("removal", plan).on_done(self._settle)
 

@@ -74,7 +74,7 @@ def test_a_replica_moves(site: LogSite) -> None:
     names = {entry.name for entry in site.files.scan(was)}
     assert "t-0" not in names
     assert any(name.endswith("-delete") for name in names)
-    site.log_manager.remove_deleted(now_ms=site.clock.now_ms() + 60_000)
+    site.log_manager.removals.run_due(site.clock.now_ms() + 60_000)
     assert not any(entry.name.startswith("t-0") for entry in site.files.scan(was))
     written += fill(partition, 10, 50)
     site.clock.settle()
@@ -414,7 +414,7 @@ def test_a_topic_deleted_during_its_move_is_gone(site: LogSite) -> None:
     site.offload.let_go()
     site.clock.settle()
     assert site.failed_directories == []
-    site.log_manager.remove_deleted(now_ms=site.clock.now_ms() + 60_000)
+    site.log_manager.removals.run_due(site.clock.now_ms() + 60_000)
     for directory in ("/one", "/two"):
         assert not any(e.name.startswith("t-0") for e in site.files.scan(directory))
 
