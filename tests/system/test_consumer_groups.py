@@ -20,6 +20,7 @@ from aiokafka import TopicPartition as AioTopicPartition
 from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from tests.broker_process import BrokerProcess
+from tests.interop.clients.patience import ASK_AGAIN_MS
 from tests.system.group_story import (
     GROUP,
     PARTITIONS,
@@ -231,6 +232,7 @@ class PythonClient:
             enable_auto_commit=False,
             session_timeout_ms=SESSION_TIMEOUT_MS,
             heartbeat_interval_ms=500,
+            metadata_max_age_ms=ASK_AGAIN_MS,
         )
 
     def poll(self) -> list[Arrival]:

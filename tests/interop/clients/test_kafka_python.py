@@ -18,6 +18,7 @@ with warnings.catch_warnings():
     from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from tests.broker_process import BrokerProcess
+from tests.interop.clients.patience import ASK_AGAIN_MS
 
 TIMEOUT_S = 30.0
 
@@ -41,7 +42,11 @@ def topic(admin: KafkaAdminClient, new_topic: Callable[[], str]) -> str:
 
 
 def consumer_of(broker: BrokerProcess, **settings: object) -> closing[KafkaConsumer]:
-    defaults = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
+    defaults = {
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "metadata_max_age_ms": ASK_AGAIN_MS,
+    }
     return closing(KafkaConsumer(bootstrap_servers=broker.bootstrap, **defaults | settings))
 
 

@@ -20,6 +20,7 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from tests.broker_process import BrokerProcess
 from tests.interop.clients.carriers import run_kcat
+from tests.interop.clients.patience import ASK_AGAIN_MS
 from tests.interop.kafka_cluster import JavaTool, KafkaUnavailableError, kafka_jars
 from tests.system.wire import PRODUCE_VERSION, Wire, create_topic, produce_request
 
@@ -94,7 +95,10 @@ def test_kafka_python(tiny: BrokerProcess) -> None:
     from kafka import TopicPartition as PythonPartition
 
     consumer = KafkaConsumer(
-        bootstrap_servers=tiny.bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
+        bootstrap_servers=tiny.bootstrap,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        metadata_max_age_ms=ASK_AGAIN_MS,
     )
     place, wanted = PythonPartition("t", 0), values()
     consumer.assign([place])

@@ -48,6 +48,7 @@ def main(bootstrap: str, topic: str, group: str) -> None:
         group_id=group,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
+        metadata_max_age_ms=1_000,  # see ``tests.interop.clients.patience``
     )
     consumer.subscribe([topic], listener=Listener())
     while not select.select([sys.stdin], [], [], 0)[0]:

@@ -10,6 +10,7 @@ from contextlib import closing
 import confluent_kafka
 import pytest
 from tests.broker_process import BrokerProcess
+from tests.interop.clients.patience import ASK_AGAIN_MS
 
 from millstream.client import Producer
 
@@ -82,7 +83,11 @@ def test_kafka_python_reads(
     topic = new_topic()
     write(broker, topic, codec, rows())
     with closing(
-        KafkaConsumer(bootstrap_servers=broker.bootstrap, consumer_timeout_ms=TIMEOUT_S * 1000)
+        KafkaConsumer(
+            bootstrap_servers=broker.bootstrap,
+            consumer_timeout_ms=TIMEOUT_S * 1000,
+            metadata_max_age_ms=ASK_AGAIN_MS,
+        )
     ) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         consumer.seek_to_beginning()

@@ -203,7 +203,8 @@ def test_who_has_not_caught_up_for_the_lag_time_is_proposed_to_leave() -> None:
     fetch(machine, B, 100, now_ms=LAG_MS)
     fetch(machine, C, 60, now_ms=LAG_MS)
     assert proposed(machine.check_shrink(LAG_MS + 1)) == (ME, B)
-    assert machine.isr == PendingShrink((ME, B, C), (C,), 1, LAG_MS + 1)
+    assert isinstance(machine.isr, PendingShrink)
+    assert machine.isr.removed == (C,)
     assert machine.high_watermark == 60
 
 
@@ -378,8 +379,19 @@ def test_an_answer_that_comes_after_its_push_leaves_the_next_proposal_pending() 
     machine.on_state(state(ME, B, partition_epoch=8), 2)
     assert proposed(fetch(machine, C, 100)) == (ME, B, C)
     assert machine.on_isr_answer(1, state(ME, B, partition_epoch=8), 3) == ()
-    assert machine.isr == PendingExpand((ME, B), C, 2, 1)
+    assert isinstance(machine.isr, PendingExpand)
+    assert (machine.isr.added, machine.isr.attempt) == (C, 2)
     assert C in machine.waited_for
+
+
+def test_a_proposal_is_repeated_for_the_life_that_had_caught_up() -> None:
+    """Its next life may lack what it had: the controller would take it in by its newer epoch."""
+    machine = leader(ME, end=100, high_watermark=100)
+    (first,) = fetch(machine, B, 100, epoch=21, live=21)
+    machine.on_isr_answer(1, ErrorCode.REQUEST_TIMED_OUT, 2)
+    fetch(machine, B, 40, now_ms=3, epoch=22, live=22)
+    assert machine.retry_proposal(1) == (first,)
+    assert machine.progress[B].log_end_offset == 40
 
 
 def test_already_so_is_success() -> None:

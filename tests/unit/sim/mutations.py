@@ -157,6 +157,17 @@ def takes_back_what_is_unknown(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeaderReplication, "on_isr_answer", mutant)
 
 
+def proposes_again_whoever_came_back(patch: pytest.MonkeyPatch) -> None:
+    """KIP-903: a proposal names the life of a follower that had caught up."""
+
+    def mutant(self: LeaderReplication, pending: Any) -> Any:
+        members = self._members(each.broker_id for each in pending.members)
+        return original(self, replace(pending, members=members))
+
+    original = LeaderReplication._proposal
+    patch.setattr(LeaderReplication, "_proposal", mutant)
+
+
 def never_shrinks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeaderReplication, "check_shrink", lambda self, now_ms: ())
 
@@ -528,6 +539,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "an answer settles its own proposal",
         takes_any_answer_for_the_last,
         script=scripts.an_answer_is_late,
+    ),
+    Mutation(
+        "a proposal names the life that had caught up",
+        proposes_again_whoever_came_back,
+        script=scripts.a_follower_comes_back_with_less,
     ),
     Mutation("shrink", never_shrinks, script=scripts.a_follower_is_cut_off),
     Mutation(

@@ -427,6 +427,34 @@ def an_answer_is_late(cluster: SimCluster) -> list[str]:
     return []
 
 
+def a_follower_comes_back_with_less(cluster: SimCluster) -> list[str]:
+    """A follower has caught up and is proposed, and the request does not arrive. It loses its power
+    and comes back with a shorter log, from which it fetches once; then the proposal arrives.
+    """
+    controller, leader, third = make_controller_and_leader_two(cluster)
+    cluster.kill(third, "kill")
+    if not cluster.until(lambda: third not in state(cluster).isr, 20_000):
+        return ["a killed follower stays in the ISR"]
+    slow = cluster.network.weather.slow
+    slow[leader, controller, int(ApiKey.PROPOSE_ISR)] = NEVER_MS
+    cluster.start_broker(third)
+    leading = replica(cluster, leader).leading
+    assert leading is not None
+    if not cluster.until(lambda: third in leading.machine.waited_for, 20_000):
+        return ["the follower is not proposed"]
+    cluster.go_on(1_000)
+    slow[leader, third, int(ApiKey.FETCH)] = NEVER_MS
+    cluster.lose_power(third)
+    cluster.start_broker(third)
+    if not cluster.until(lambda: cluster.lives[third].is_up, 20_000):
+        return ["a broker does not start"]
+    cluster.go_on(2_000)
+    del slow[leader, controller, int(ApiKey.PROPOSE_ISR)]
+    cluster.network.reset(leader, controller)
+    cluster.go_on(6_000)
+    return []
+
+
 def _proposes(cluster: SimCluster, leader: int, joining: int, controller: int) -> bool:
     """Let time pass until a proposal has left and has not arrived."""
     leading = replica(cluster, leader).leading
@@ -621,6 +649,7 @@ SCRIPTS: dict[Script, Shape] = {
     the_seat_is_taken_away: Shape(),
     a_proposal_is_late: Shape(brokers=4, rebalances=False),
     an_answer_is_late: Shape(brokers=4, min_isr=1, rebalances=False),
+    a_follower_comes_back_with_less: Shape(),
     a_leader_gives_way: Shape(rebalances=False),
     a_write_is_lost: Shape(rebalances=False),
     a_high_watermark_lags: Shape(),
