@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 
 import confluent_kafka
+from tests.interop.clients.patience import ASK_AGAIN_MS
 
 from millstream.client import Consumer
 from millstream.client.core.consumer.errors import CommitFailedError, RebalanceInProgressError
@@ -65,7 +66,6 @@ class Ours(Member):
             enable_auto_commit=False,
             session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=200,
-            metadata_max_age_ms=ASK_AGAIN_MS,
             partition_assignment_strategy=self.strategy,
         ) as consumer:
             consumer.subscribe([self.topic])
@@ -125,158 +125,7 @@ class KafkaPython(Member):
             enable_auto_commit=False,
             session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=200,
-            partition_assignment_strategy=[self.ASSIGNORS[self.strategy]],
-        )
-        try:
-            while not self.stopping.is_set():
-                polled = consumer.poll(timeout_ms=100)
-                self.seen |= {(r.partition, r.offset) for rs in polled.values() for r in rs}
-                self.has = frozenset(each.partition for each in consumer.assignment())
-                if polled:
-                    try:
-                        consumer.commit()
-                    except (PythonCommitFailedError, PythonKafkaError):
-                        continue
-        finally:
-            consumer.close()
-
-
-def wait_for(condition: Callable[[], bool], about: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, about()
-        time.sleep(0.05)
-
-
-def committed(bootstrap: str, group: str, topic: str, partitions: int) -> list[int]:
-    """Return the committed offsets of a topic by partition, 0 for none."""
-    places = [TopicPartition(topic, number) for number in range(partitions)]
-    with Consumer[bytes, bytes](bootstrap_servers=bootstrap, group_id=group) as consumer:
-        found = consumer.committed(places)
-    return [0 if (each := found[place]) is None else each.offset for place in places]
-
-
-from tests.interop.clients.patience import ASK_AGAIN_MS
-
-"""Members of one group, each of another client, on threads of their own."""
-
-from __future__ import annotations
-
-import threading
-import warnings
-
-with warnings.catch_warnings():
-    # kafka-python reads its schemas through a deprecated function.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    import kafka
-    from kafka.coordinator.assignors.range import RangePartitionAssignor
-    from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-    from kafka.errors import CommitFailedError as PythonCommitFailedError
-    from kafka.errors import KafkaError as PythonKafkaError
-
-SESSION_MS = 6_000
-PATIENCE_S = 45.0
-
-
-class Member(threading.Thread):
-    """Reads, notes what it saw, then commits. ``has`` is what it is assigned now."""
-
-    def __init__(self, bootstrap: str, group: str, topic: str, strategy: str) -> None:
-        super().__init__(name=type(self).__name__, daemon=True)
-        self.bootstrap, self.group, self.topic, self.strategy = bootstrap, group, topic, strategy
-        self.seen: set[tuple[int, int]] = set()
-        self.has: frozenset[int] = frozenset()
-        self.stopping = threading.Event()
-        self.failure: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            self.read()
-        except BaseException as error:
-            self.failure = error
-        finally:
-            self.has = frozenset()
-
-    def read(self) -> None:
-        raise NotImplementedError
-
-    def stop(self) -> None:
-        self.stopping.set()
-        self.join(PATIENCE_S)
-        assert not self.is_alive(), self.name
-        if self.failure is not None:
-            raise self.failure
-
-
-class Ours(Member):
-    def read(self) -> None:
-        with Consumer[bytes, bytes](
-            bootstrap_servers=self.bootstrap,
-            group_id=self.group,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            session_timeout_ms=SESSION_MS,
-            heartbeat_interval_ms=200,
             metadata_max_age_ms=ASK_AGAIN_MS,
-            partition_assignment_strategy=self.strategy,
-        ) as consumer:
-            consumer.subscribe([self.topic])
-            while not self.stopping.is_set():
-                records = consumer.poll(0.1)
-                self.seen |= {(each.partition, each.offset) for each in records}
-                self.has = frozenset(each.partition for each in consumer.assignment())
-                if records:
-                    try:
-                        consumer.commit()
-                    except (CommitFailedError, RebalanceInProgressError):
-                        continue
-
-
-class Librdkafka(Member):
-    def read(self) -> None:
-        consumer = confluent_kafka.Consumer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "group.id": self.group,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "session.timeout.ms": SESSION_MS,
-                "heartbeat.interval.ms": 200,
-                "partition.assignment.strategy": self.strategy,
-                "fetch.wait.max.ms": 100,
-            }
-        )
-        consumer.subscribe([self.topic])
-        try:
-            while not self.stopping.is_set():
-                messages = [each for each in consumer.consume(100, 0.1) if each.error() is None]
-                for each in messages:
-                    partition, offset = each.partition(), each.offset()
-                    assert partition is not None
-                    assert offset is not None
-                    self.seen.add((partition, offset))
-                self.has = frozenset(each.partition for each in consumer.assignment())
-                if messages:
-                    try:
-                        consumer.commit(asynchronous=False)
-                    except confluent_kafka.KafkaException:
-                        continue
-        finally:
-            consumer.close()
-
-
-class KafkaPython(Member):
-    ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}  # noqa: RUF012
-
-    def read(self) -> None:
-        consumer = kafka.KafkaConsumer(
-            self.topic,
-            bootstrap_servers=self.bootstrap,
-            group_id=self.group,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            session_timeout_ms=SESSION_MS,
-            heartbeat_interval_ms=200,
             partition_assignment_strategy=[self.ASSIGNORS[self.strategy]],
         )
         try:
