@@ -11,8 +11,12 @@
 
 While a proposal is on its way nobody knows which of the two sets the controller holds, so whatever
 must be safe under both looks at the **maximal** one: the union. What counts towards
-``min.insync.replicas`` is the committed one. Kafka: ``PartitionState`` in ``Partition.scala``;
-KIP-497.
+``min.insync.replicas`` is the committed one.
+
+A proposal says who is to be in sync as the leader knew them **when it made it**: each with the
+broker epoch in which it had fetched all there was. It is repeated word for word. A follower that
+was started anew meanwhile may have lost what it had, and the controller knows it by its epoch.
+Kafka: ``PartitionState`` in ``Partition.scala``; KIP-497, KIP-903.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from millstream.model.broker import BrokerId
+from millstream.model.leadership import IsrMember
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +48,12 @@ class PendingExpand:
     added: BrokerId
     attempt: int
     since_ms: float
+    members: tuple[IsrMember, ...]
+    """What was proposed."""
 
     @property
     def maximal_isr(self) -> tuple[BrokerId, ...]:
         """Everybody who may be in sync in the controller's eyes."""
-        return (*self.isr, self.added)
-
-    @property
-    def proposed(self) -> tuple[BrokerId, ...]:
-        """The set that was proposed."""
         return (*self.isr, self.added)
 
 
@@ -63,16 +65,13 @@ class PendingShrink:
     removed: tuple[BrokerId, ...]
     attempt: int
     since_ms: float
+    members: tuple[IsrMember, ...]
+    """What was proposed."""
 
     @property
     def maximal_isr(self) -> tuple[BrokerId, ...]:
         """Everybody who may be in sync in the controller's eyes."""
         return self.isr
-
-    @property
-    def proposed(self) -> tuple[BrokerId, ...]:
-        """The set that was proposed."""
-        return tuple(each for each in self.isr if each not in self.removed)
 
 
 Pending: TypeAlias = PendingExpand | PendingShrink

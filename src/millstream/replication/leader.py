@@ -13,7 +13,7 @@ eligible leader replicas are waited for until the controller keeps none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -260,7 +260,8 @@ class LeaderReplication:
         if not self._may_join(fetch, progress) or now_ms < progress.not_before_ms:
             return ()
         self._attempt += 1
-        self.isr = PendingExpand(self.isr.isr, fetch.broker_id, self._attempt, now_ms)
+        members = self._members((*self.isr.isr, fetch.broker_id))
+        self.isr = PendingExpand(self.isr.isr, fetch.broker_id, self._attempt, now_ms, members)
         return (self._proposal(self.isr),)
 
     def _may_join(self, fetch: FollowerFetch, progress: FollowerProgress) -> bool:
@@ -290,7 +291,8 @@ class LeaderReplication:
         if not lagging:
             return ()
         self._attempt += 1
-        self.isr = PendingShrink(self.isr.isr, lagging, self._attempt, now_ms)
+        members = self._members(each for each in self.isr.isr if each not in lagging)
+        self.isr = PendingShrink(self.isr.isr, lagging, self._attempt, now_ms, members)
         return (self._proposal(self.isr),)
 
     def _lags(self, progress: FollowerProgress | None, now_ms: float) -> bool:
@@ -390,8 +392,11 @@ class LeaderReplication:
             pending.attempt,
             self.state.leader_epoch,
             self.state.partition_epoch,
-            tuple(self._member(each) for each in pending.proposed),
+            pending.members,
         )
+
+    def _members(self, broker_ids: Iterable[BrokerId]) -> tuple[IsrMember, ...]:
+        return tuple(map(self._member, broker_ids))
 
     def _member(self, broker_id: BrokerId) -> IsrMember:
         """Name a member with the broker epoch it fetched with (KIP-903); -1 for one that has not
