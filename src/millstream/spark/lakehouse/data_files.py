@@ -74,6 +74,11 @@ def file_name(app_id: str, *, batch: int, task: int, attempt: str) -> str:
     return f"millstream-{load_mark(app_id)}-{batch:010d}-{task:05d}-{attempt}{SUFFIX}"
 
 
+def is_data_file(name: str) -> bool:
+    """Tell whether a load gave a file this name: tasks write before their table is made."""
+    return _NAME.fullmatch(name) is not None
+
+
 def orphans(
     app_id: str, *, batch: int, names: Iterable[str], referenced: Collection[str]
 ) -> list[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -29,6 +28,8 @@ from millstream.spark.lakehouse.table import (
     ConcurrentLoadError,
     Layout,
     TableName,
+    check_new_directory,
+    check_same_split,
     offset_column_of,
 )
 from millstream.spark.lakehouse.widening import (
@@ -39,6 +40,7 @@ from millstream.spark.lakehouse.widening import (
 )
 
 _ATTEMPTS: Final = 5
+_HOUR_MS: Final = 3_600_000
 
 
 class DeltaTableFiles:
@@ -65,7 +67,7 @@ class DeltaTableFiles:
 
     def exists(self) -> bool:
         """See :class:`Table`."""
-        return DeltaTable.is_deltatable(self._uri)
+        return (self.name.path / "_delta_log").is_dir() and DeltaTable.is_deltatable(self._uri)
 
     def create(self, layout: Layout) -> None:
         """See :class:`Table`."""
@@ -74,7 +76,11 @@ class DeltaTableFiles:
             schema = schema.append(pa.field(layout.partition_column, pa.date32()))
         if self.exists():
             check_same_columns(str(self.name), self.schema(), schema)
+            found = DeltaTable(self._uri).metadata().partition_columns
+            wanted = [layout.partition_column] if layout.is_partitioned else []
+            check_same_split(self.name, found, wanted)
             return
+        check_new_directory(self.name, ("_delta_log",))
         self.name.path.mkdir(parents=True, exist_ok=True)
         DeltaTable.create(
             self._uri,
@@ -196,7 +202,7 @@ class DeltaTableFiles:
         """See :class:`Table`; what the log forgets follows ``delta.logRetentionDuration``."""
         table = DeltaTable(self._uri)
         removed = table.vacuum(
-            retention_hours=int(timedelta(milliseconds=keep_ms).total_seconds() // 3600),
+            retention_hours=-(-keep_ms // _HOUR_MS),
             dry_run=False,
             enforce_retention_duration=False,
         )

@@ -13,7 +13,7 @@ import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -37,13 +37,22 @@ from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.compaction import rewrite_file, rewrite_small_files
 from millstream.spark.lakehouse.data_files import DataFile
-from millstream.spark.lakehouse.table import Compaction, ConcurrentLoadError, Layout, TableName
+from millstream.spark.lakehouse.table import (
+    Compaction,
+    ConcurrentLoadError,
+    Layout,
+    TableName,
+    check_new_directory,
+    check_same_split,
+    has_foreign_entries,
+)
 from millstream.spark.lakehouse.widening import changed_columns, check_same_columns, plain
 
 _NAMESPACE: Final = "millstream"
 _ATTEMPTS: Final = 5
 _SCHEME: Final = "file://"
 _METADATA: Final = ".metadata.json"
+_STALE_S: Final = 86_400.0
 _ICEBERG_TYPES: Final = {
     pa.int64(): LongType(),
     pa.float64(): DoubleType(),
@@ -86,8 +95,15 @@ class IcebergTableFiles:
     def create(self, layout: Layout) -> None:
         """See :class:`Table`."""
         if self.exists():
-            check_same_columns(str(self.name), self.schema(), layout.schema)
+            table = self._load()
+            check_same_columns(str(self.name), plain(table.schema().as_arrow()), layout.schema)
+            found = [table.schema().find_column_name(e.source_id) for e in table.spec().fields]
+            wanted = [layout.event_time] if layout.event_time is not None else []
+            check_same_split(self.name, [each or "?" for each in found], wanted)
             return
+        begun = self._catalog_file.is_file() or not has_foreign_entries(self.data_directory)
+        own = ("metadata", self._catalog_file.name, f"{self._catalog_file.name}-journal")
+        check_new_directory(self.name, (*own, self.data_directory.name) if begun else own)
         self.data_directory.mkdir(parents=True, exist_ok=True)
         catalog = self._catalog()
         with contextlib.suppress(NamespaceAlreadyExistsError):
@@ -230,18 +246,35 @@ class IcebergTableFiles:
     def expire(self, *, keep_ms: int) -> int:
         """See :class:`Table`."""
         table = self._load()
+        named_before = self._named_files(table)
         horizon = datetime.now(UTC) - timedelta(milliseconds=keep_ms)
         table.maintenance.expire_snapshots().older_than(horizon).commit()
-        named = self._named_files(self._load())
-        removed = 0
-        for path in self.name.path.rglob("*"):
-            is_ours = path.suffix in (".parquet", ".avro") or path.name.endswith(_METADATA)
-            if not is_ours or _uri(path) in named:
-                continue
-            if path.stat().st_mtime < time.time() - keep_ms / 1000:
-                path.unlink(missing_ok=True)
-                removed += path.suffix == ".parquet"
-        return removed
+        table = self._load()
+        named = self._named_files(table)
+        gone = {Path(uri.removeprefix(_SCHEME)) for uri in named_before - named}
+        gone |= set(self._older_states(table, named, keep_ms))
+        for path in gone | set(self._left_behind(named)):
+            path.unlink(missing_ok=True)
+        return sum(path.suffix == ".parquet" for path in gone)
+
+    def _older_states(self, table: Table, named: set[str], keep_ms: int) -> Iterator[Path]:
+        """Yield the files of states that the table has forgotten."""
+        current = Path(table.metadata_location).name
+        for path in (self.name.path / "metadata").glob(f"*{_METADATA}"):
+            is_older = path.name.partition("-")[0] < current.partition("-")[0]
+            is_old = path.stat().st_mtime < time.time() - keep_ms / 1000
+            if is_older and is_old and _uri(path) not in named:
+                yield path
+
+    def _left_behind(self, named: set[str]) -> Iterator[Path]:
+        """Yield the files of commits that died.
+
+        Nobody names the files of a load that is at work either: age alone tells them apart.
+        """
+        data = self.data_directory.rglob("millstream-*.parquet")
+        for path in (*data, *(self.name.path / "metadata").glob("*.avro")):
+            if _uri(path) not in named and path.stat().st_mtime < time.time() - _STALE_S:
+                yield path
 
     # The catalogue and its files
 

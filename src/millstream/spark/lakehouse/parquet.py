@@ -30,12 +30,20 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from millstream.model.errors import ConfigError, MillstreamError
+from millstream.model.errors import MillstreamError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.compaction import rewrite_small_files, rewrite_without
 from millstream.spark.lakehouse.data_files import DataFile
-from millstream.spark.lakehouse.table import Compaction, ConcurrentLoadError, Layout, TableName
+from millstream.spark.lakehouse.table import (
+    MILLSTREAM_DIRECTORY,
+    Compaction,
+    ConcurrentLoadError,
+    Layout,
+    TableName,
+    check_new_directory,
+    check_same_split,
+)
 from millstream.spark.lakehouse.widening import changed_columns, check_same_columns, merge
 
 _STATE_INTERVAL: Final = 50
@@ -51,6 +59,11 @@ class _State:
     partition_column: str | None = None
     files: list[str] = field(default_factory=list)
     ledger: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    @property
+    def known_schema(self) -> pa.Schema:
+        assert self.schema is not None
+        return self.schema
 
     def apply(self, commit: Mapping[str, Any]) -> None:
         self.version += 1
@@ -70,9 +83,8 @@ class _State:
             self.ledger.setdefault(app_id, {}).update(entries)
 
     def to_json(self) -> dict[str, Any]:
-        assert self.schema is not None
         return {
-            "schema": _schema_json(self.schema, self.partition_column),
+            "schema": _schema_json(self.known_schema, self.partition_column),
             "add": self.files,
             "ledger": self.ledger,
         }
@@ -83,7 +95,7 @@ class ParquetTableFiles:
 
     def __init__(self, name: TableName) -> None:
         self.name = name
-        self._log = name.path / "_millstream" / "log"
+        self._log = name.path / MILLSTREAM_DIRECTORY / "log"
 
     @property
     def data_directory(self) -> Path:
@@ -93,7 +105,7 @@ class ParquetTableFiles:
     @property
     def staging_directory(self) -> Path:
         """A directory that readers of Parquet pass over, because its name begins with ``_``."""
-        return self.name.path / "_millstream" / "staging"
+        return self.name.path / MILLSTREAM_DIRECTORY / "staging"
 
     @property
     def keeps_partition_column(self) -> bool:
@@ -111,18 +123,19 @@ class ParquetTableFiles:
         if column is not None:
             schema = schema.append(pa.field(column, pa.date32()))
         if self.exists():
-            check_same_columns(str(self.name), self.schema(), schema)
+            state = self._read()
+            check_same_columns(str(self.name), state.known_schema, schema)
+            found = [state.partition_column] if state.partition_column else []
+            check_same_split(self.name, found, [column] if column else [])
             return
-        path = self.name.path
-        if path.is_dir() and any(each.name != "_millstream" for each in path.iterdir()):
-            raise ConfigError(f"{self.name}: the directory is not empty and is no Millstream table")
+        check_new_directory(self.name, ())
         self._log.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(_TakenError):
             self._write(_State(), {"schema": _schema_json(schema, column)})
 
     def schema(self) -> pa.Schema:
         """See :class:`Table`."""
-        return self._read().schema
+        return self._read().known_schema
 
     def add_columns(self, schema: pa.Schema) -> None:
         """See :class:`Table`. Readers widen the older files' columns by name."""
@@ -216,7 +229,7 @@ class ParquetTableFiles:
             if int(path.stem) < state.version and path.stat().st_mtime < horizon:
                 path.unlink(missing_ok=True)
         removed = 0
-        retired = self.name.path / "_millstream" / "retired"
+        retired = self.name.path / MILLSTREAM_DIRECTORY / "retired"
         for path in retired.rglob("*.parquet") if retired.is_dir() else ():
             if path.stat().st_mtime < horizon:
                 path.unlink(missing_ok=True)
@@ -281,7 +294,9 @@ class ParquetTableFiles:
         still = set(state.files)
         for path in commit.get("remove", ()):
             if path not in still:
-                _retire(self.name.path / path, self.name.path / "_millstream" / "retired" / path)
+                _retire(
+                    self.name.path / path, self.name.path / MILLSTREAM_DIRECTORY / "retired" / path
+                )
         for path in commit.get("add", ()):
             if path in still:
                 _move(self.staging_directory / path, self.name.path / path)

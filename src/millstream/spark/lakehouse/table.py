@@ -6,7 +6,8 @@ for each topic, ``{topic}`` stands in the path.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from millstream.model.errors import ConfigError, MillstreamError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
-from millstream.spark.lakehouse.data_files import DataFile
+from millstream.spark.lakehouse.data_files import DataFile, is_data_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 KINDS: Final = ("delta", "iceberg", "parquet")
 TOPIC_FIELD: Final = "{topic}"
 """Stands in a path for the name of each topic."""
+MILLSTREAM_DIRECTORY: Final = "_millstream"
+"""What a table keeps besides its data: the schema file; of Parquet the log and staged files too."""
 
 
 class ConcurrentLoadError(MillstreamError):
@@ -51,7 +54,55 @@ def parse_table_name(text: str) -> TableName:
         raise ConfigError(
             f"a table is named delta:PATH, iceberg:PATH or parquet:PATH, not {text!r}"
         )
+    path = path.removeprefix("file://")
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path):
+        raise ConfigError(f"a table lies in a local or mounted directory: {path} is none")
     return TableName(kind, Path(path).absolute())
+
+
+def check_new_directory(name: TableName, own: Collection[str]) -> None:
+    """Raise ConfigError unless a table may be made in a directory.
+
+    Upkeep removes files that a table does not name, so other files may not lie there, and a table
+    may not lie inside another one. ``own`` are the entries of one that was begun.
+    """
+    path = name.path
+    outer = next((each for each in path.parents if _is_table(each)), None)
+    if outer is not None:
+        raise ConfigError(f"{name} would lie inside the table {outer}")
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise ConfigError(f"{name}: there is a file of that name")
+    is_log = name.kind != "parquet" and (path / MILLSTREAM_DIRECTORY / "log").is_dir()
+    if is_log or has_foreign_entries(path, {MILLSTREAM_DIRECTORY, *own}):
+        raise ConfigError(
+            f"{name}: the directory is not empty and is no Millstream table of this kind"
+        )
+
+
+def has_foreign_entries(directory: Path, own: Collection[str] = ()) -> bool:
+    """Tell whether a directory holds anything but ``own`` and the data files of loads."""
+    return directory.is_dir() and any(
+        each.name not in own and not is_data_file(each.name) for each in directory.iterdir()
+    )
+
+
+def _is_table(path: Path) -> bool:
+    return (
+        (path / "_delta_log").is_dir()
+        or (path / "catalog.db").is_file()
+        or (path / MILLSTREAM_DIRECTORY / "log").is_dir()
+    )
+
+
+def check_same_split(name: TableName, found: Sequence[str], wanted: Sequence[str]) -> None:
+    """Raise ConfigError unless a table that is there is split by what a load splits it by."""
+    if list(found) != list(wanted):
+        raise ConfigError(
+            f"{name} is there and is split by {', '.join(found) or 'nothing'}, not by "
+            f"{', '.join(wanted) or 'nothing'}: state the event time that it was made with"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

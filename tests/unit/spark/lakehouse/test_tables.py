@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -228,10 +229,46 @@ def test_the_log_is_replayed_from_its_newest_state(tmp_path: Path) -> None:
     assert len(table.files()) == 60
 
 
-def test_a_directory_with_other_files_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "users-own.txt").write_text("x")
+def test_a_directory_with_other_files_is_left_alone(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "users-own.parquet").write_text("x")
     with pytest.raises(ConfigError, match="not empty"):
-        ParquetTableFiles(TableName("parquet", tmp_path)).create(Layout(schema=SCHEMA))
+        open_table(TableName(kind, tmp_path)).create(Layout(schema=SCHEMA))
+    file = open_table(TableName(kind, tmp_path / "data" / "users-own.parquet"))
+    with pytest.raises(ConfigError, match="a file of that name"):
+        file.create(Layout(schema=SCHEMA))
+
+
+def test_a_table_of_another_kind_or_around_it(table: Table) -> None:
+    for kind in KINDS:
+        if kind != table.name.kind:
+            with pytest.raises(ConfigError, match="no Millstream table of this kind"):
+                open_table(TableName(kind, table.name.path)).create(Layout(schema=SCHEMA))
+        inside = TableName(kind, table.name.path / "deep" / "inner")
+        with pytest.raises(ConfigError, match="inside the table"):
+            open_table(inside).create(Layout(schema=SCHEMA))
+
+
+def test_a_table_whose_making_died_is_made(tmp_path: Path) -> None:
+    iceberg = TableName("iceberg", tmp_path / "i")
+    (iceberg.path / "data").mkdir(parents=True)
+    open_table(iceberg).create(Layout(schema=SCHEMA))
+    delta = TableName("delta", tmp_path / "d")
+    (delta.path / "_delta_log").mkdir(parents=True)
+    open_table(delta).create(Layout(schema=SCHEMA))
+    assert open_table(iceberg).exists()
+    assert open_table(delta).exists()
+
+
+def test_a_table_stays_split_as_it_is(kind: str, tmp_path: Path) -> None:
+    """Files of another split would leave a table that its readers refuse."""
+    whole, split = (open_table(TableName(kind, tmp_path / name)) for name in ("whole", "split"))
+    by_day = Layout(schema=SCHEMA, event_time="timestamp")
+    for table, layout, other in ((whole, Layout(schema=SCHEMA), by_day), (split, by_day, None)):
+        table.create(layout)
+        table.create(layout)
+        with pytest.raises(ConfigError, match=r"event time|no column date"):
+            table.create(other or Layout(schema=SCHEMA))
 
 
 # --- names ---------------------------------------------------------------------------------------
@@ -242,6 +279,10 @@ def test_names() -> None:
     assert dead_letters_of(parse_table_name("iceberg:/x/y")).path == Path("/x/y_dead_letters")
     for text in ("", "delta", "delta:", "hudi:/x"):
         with pytest.raises(ConfigError, match="delta:PATH"):
+            parse_table_name(text)
+    assert parse_table_name("delta:file:///x/y").path == Path("/x/y")
+    for text in ("delta:s3://bucket/x", "iceberg:hdfs://host/x"):
+        with pytest.raises(ConfigError, match="local or mounted"):
             parse_table_name(text)
 
 
@@ -259,3 +300,12 @@ def test_what_an_older_state_names_is_no_orphan(table: Table) -> None:
         assert all(path.exists() for path in before)
     table.expire(keep_ms=0)
     assert not any(path.exists() for path in before)
+
+
+def test_expiry_leaves_what_a_load_is_writing(table: Table) -> None:
+    """No commit names its files yet; that they are older than what is kept says nothing."""
+    fill(table, 2)
+    in_flight = table.staging_directory / write(table, 3).path
+    os.utime(in_flight, (time.time() - 7_200, time.time() - 7_200))
+    table.expire(keep_ms=1_800_000)
+    assert in_flight.exists()
