@@ -1,8 +1,9 @@
 """PushMetadata: API key 10000, version 0. Between brokers of Millstream only.
 
-The controller tells a broker what it decided: whole states, so that what is pushed twice or late
-does no harm. ``all_topic_ids`` stands in the first push to a broker: topics that it does not name
-are gone.
+The controller tells a broker what it decided: whole states. ``all_topic_ids`` stands in the first
+push to a broker: topics that it does not name are gone. ``sequence`` counts the pushes of one
+controller, from 1: what an old connection brings after a new one is known by it. 0 stands for a
+controller that does not count.
 """
 
 from __future__ import annotations
@@ -109,6 +110,7 @@ class PushMetadataRequest(Request, key=10000, versions="0", flexible="0+"):
     broker_settings: list[PushedSettings] | None = array(
         PushedSettings, nullable="0+", default=None
     )
+    sequence: int = int64(tag=0, default=0)
 
 
 class PushMetadataResponse(Response, key=10000, versions="0", flexible="0+"):

@@ -122,11 +122,14 @@ class MetadataPushes:
         self._timer: TimerHandle | None = None
         self._last_repeat_ms = 0.0
         self._reign = -1
+        self._sequence = 0
+        """Counts the pushes of this reign: a broker knows by it which of two is the newer one."""
 
     def start(self) -> None:
         """Tell every live broker everything, and go on telling."""
         self.stop()
         self._reign = self._desk.reign
+        self._sequence = 0
         self._last_repeat_ms = self._desk.clock.monotonic_ms()
         self.brokers_changed()
         self._tick()
@@ -253,6 +256,7 @@ class MetadataPushes:
         context = self._desk.context
         unsent, addressee.unsent = addressee.unsent, Unsent()
         topics = self._take_topics(unsent, addressee.unsent)
+        self._sequence += 1
         request = PushMetadataRequest(
             controller_id=self._broker_id,
             controller_epoch=context.controller_epoch,
@@ -267,6 +271,7 @@ class MetadataPushes:
                 for topic_id, name in unsent.deleted.items()
             ],
             broker_settings=settings_message(context.broker_configs) if unsent.configs else None,
+            sequence=self._sequence,
         )
         return request, unsent
 

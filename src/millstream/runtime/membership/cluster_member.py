@@ -25,7 +25,7 @@ from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
 from millstream.model.leadership import PartitionState
-from millstream.model.metadata_store import MetadataStore, MetadataStoreError
+from millstream.model.metadata_store import MetadataStore, MetadataStoreError, SessionEvent
 from millstream.model.topic import TopicId, TopicPartition, topic_id_to_text
 from millstream.protocol.message import Request, Response
 from millstream.protocol.messages.ensure_topic import EnsureTopicRequest, EnsureTopicResponse
@@ -41,13 +41,14 @@ from millstream.runtime.membership.offline_reporter import OfflineReporter
 from millstream.runtime.membership.vigils import Vigils
 from millstream.runtime.metadata.broker_metadata import BrokerMetadata, BrokerStateListener
 from millstream.runtime.metadata.metadata_cache import TopicImage
-from millstream.runtime.metadata.metadata_messages import topic_update
 from millstream.runtime.pauses import at_most, pause
 
 log = logging.getLogger(__name__)
 
 CONTROLLER_LANE: Final = "controller"
 FORWARD_TIMEOUT_MS: Final = 10_000
+PUSHED_LIMIT_MS: Final = 5_000
+PUSHED_LOOK_MS: Final = 5
 RETRY_MS: Final = 100
 STOP_LEADING_MS: Final = 5_000
 HAND_OVER_MS: Final = 1_000
@@ -117,6 +118,7 @@ class ClusterMember:
             on_gone=self._is_gone,
         )
         self._local.on_brokers = self._vigils.look
+        self._store.watch_session(self._session_changed)
         self.leading = ClusterController(
             controller.desk,
             self.broker_id,
@@ -209,6 +211,13 @@ class ClusterMember:
         self._vigils.start()
         self._arm_rebalance()
 
+    def _session_changed(self, event: SessionEvent) -> None:
+        """Take nothing more that is meant for a registration that has gone with its session: a push
+        that was late could make this broker believe that it leads still.
+        """
+        if event is SessionEvent.EXPIRED:
+            self._local.broker_epoch = None
+
     def _registered(self, epoch: int) -> None:
         assert self._node is not None
         local = self._local
@@ -289,13 +298,23 @@ class ClusterMember:
         )
         response = await self.send(controller_id, request, FORWARD_TIMEOUT_MS)
         assert isinstance(response, EnsureTopicResponse)
-        if response.error_code or response.topic is None:
+        if response.error_code:
             raise KafkaError(ErrorCode.of(response.error_code), response.error_message)
-        self._local.check_controller(response.controller_epoch)
-        self._local.apply_topic(topic_update(response.topic))
-        image = self._local.cache.topic(name)
-        if image is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return await self._pushed(name)
+
+    async def _pushed(self, name: str) -> TopicImage:
+        """Wait until the controller's push tells of a topic that it says is there.
+
+        Taken from the answer it would come out of its turn: a push that was made before could take
+        it away again, log and all, and one that came before could have deleted it.
+        """
+        deadline_ms = self._clock.monotonic_ms() + PUSHED_LIMIT_MS
+        while (image := self._local.cache.topic(name)) is None:
+            if self._clock.monotonic_ms() > deadline_ms:
+                raise KafkaError(
+                    ErrorCode.REQUEST_TIMED_OUT, f"no push tells of {name}, which is there"
+                )
+            await pause(self._clock, PUSHED_LOOK_MS)
         return image
 
     def read_state(self, topic_partition: TopicPartition) -> Deferred[PartitionState]:
@@ -309,6 +328,9 @@ class ClusterMember:
         if topic_path not in nodes or state_path not in nodes:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         assignment = payloads.read_topic(topic_path, nodes[topic_path].data)
+        known = self._local.cache.topic(name)
+        if known is None or known.topic_id != assignment.topic_id:
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{name} is another topic by now")
         node = nodes[state_path]
         return payloads.read_state(
             state_path,

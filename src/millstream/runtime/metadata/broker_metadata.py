@@ -6,6 +6,8 @@ more. So an update counts only if
 
 * its controller epoch is not older than the newest seen (STALE_CONTROLLER_EPOCH otherwise),
 * it is meant for this life of the broker (STALE_BROKER_EPOCH otherwise),
+* it is newer than the last one of the same controller (INVALID_UPDATE_VERSION otherwise): what says
+  which topics there are, which settings they have and who lives has no epochs of its own,
 * and of each partition only a state with a higher partition epoch.
 """
 
@@ -67,6 +69,8 @@ class MetadataUpdate:
     """When given: topics with other ids are gone."""
     broker_configs: Mapping[str, Mapping[str, str]] | None = None
     """When given: all dynamic settings of brokers, by id as text; ``""`` holds those of all."""
+    sequence: int = 0
+    """Counts the pushes of one controller; 0 where it does not."""
 
 
 @dataclass(slots=True)
@@ -77,6 +81,8 @@ class _Known:
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     shown: set[TopicId] = field(default_factory=set)
     """Topics that the listener has been told of."""
+    last_push: tuple[int, int] = (0, 0)
+    """Controller epoch and sequence of the newest push."""
 
 
 class BrokerMetadata:
@@ -188,6 +194,7 @@ class BrokerMetadata:
                 ErrorCode.STALE_BROKER_EPOCH,
                 f"this broker has epoch {self.broker_epoch}, not {update.broker_epoch}",
             )
+        self._check_order(update)
         self.controller_epoch = update.controller_epoch
         self.cache.controller_id = update.controller_id
         self.set_brokers(update.brokers)
@@ -204,6 +211,18 @@ class BrokerMetadata:
         incomplete = [each.name for each in update.topics if not self.apply_topic(each)]
         if incomplete:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ", ".join(incomplete))
+
+    def _check_order(self, update: MetadataUpdate) -> None:
+        """Raise INVALID_UPDATE_VERSION for a push that a newer one has overtaken: a controller that
+        has no answer in time connects anew, and what the old connection holds may come last.
+        """
+        push = (update.controller_epoch, update.sequence)
+        if update.sequence and push <= self._known.last_push:
+            raise KafkaError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"push {push} comes after push {self._known.last_push}",
+            )
+        self._known.last_push = max(push, self._known.last_push)
 
     def apply_topic(self, update: TopicUpdate) -> bool:
         """Take over one topic; False when states of some of its partitions are missing here."""

@@ -138,6 +138,7 @@ def metadata_update(request: PushMetadataRequest) -> MetadataUpdate:
         broker_configs=None
         if configs is None
         else {each.name: {s.name: s.value for s in each.settings} for each in configs},
+        sequence=request.sequence,
     )
 
 

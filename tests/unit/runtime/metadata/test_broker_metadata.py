@@ -186,3 +186,34 @@ def test_a_topic_read_at_the_start_and_deleted_since_is_deleted_here() -> None:
     ear.metadata.listener = listener
     ear.push(all_topic_ids=[TOPIC])
     assert ear.heard.deleted == ["read"]
+
+
+def test_a_push_that_a_newer_one_has_overtaken_changes_nothing() -> None:
+    """What an old connection still held arrives after what the next one brought: neither a topic
+    that is new, nor settings, nor who lives may go back, and what is deleted stays so.
+    """
+    ear = Ear()
+    new = replace(topic(FIRST, topic_id=ANOTHER), name="new")
+    ear.push(topic(FIRST), sequence=1)
+    ear.push(new, replace(topic(FIRST), overrides={"retention.ms": "5"}), sequence=4)
+    for late in (
+        {"all_topic_ids": [TOPIC]},
+        {"broker_configs": {"": {"message.max.bytes": "7"}}},
+        {"brokers": []},
+    ):
+        assert refusal(ear, topic(FIRST), sequence=3, **late) is ErrorCode.INVALID_UPDATE_VERSION
+    assert ear.metadata.cache.topic("new") is not None
+    assert ear.metadata.cache.brokers
+    image = ear.metadata.cache.topic("t")
+    assert image is not None
+    assert (image.config.retention_ms, image.config.max_message_bytes) == (5, 1_048_588)
+    ear.push(sequence=5, deleted=[("new", ANOTHER)])
+    assert refusal(ear, new, sequence=4) is ErrorCode.INVALID_UPDATE_VERSION
+    assert ear.metadata.cache.topic("new") is None
+
+
+def test_each_controller_counts_its_pushes_anew() -> None:
+    ear = Ear()
+    ear.push(topic(FIRST), sequence=9)
+    ear.push(topic(NEWER), controller_epoch=5, sequence=1)
+    assert ear.state() == NEWER
