@@ -11,7 +11,14 @@ import typer
 from millstream.cli.arguments import AsJson, key_values
 from millstream.cli.load import FormatName
 from millstream.cli.output import Row, print_json, print_rows
-from millstream.cli.table_arguments import AppId, TableArgument, existing_table, load_id, table_name
+from millstream.cli.table_arguments import (
+    AppId,
+    PartitionColumn,
+    TableArgument,
+    existing_table,
+    load_id,
+    table_name,
+)
 
 app = typer.Typer(help="Records that a table's format could not read.", no_args_is_help=True)
 
@@ -63,6 +70,7 @@ def replay(
     event_time: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="As given to the load.")
     ] = None,
+    partition_column: PartitionColumn = "date",
     app_id: AppId = "",
     as_json: AsJson = False,
 ) -> None:
@@ -82,6 +90,7 @@ def replay(
             format_options=key_values(format_option, "--format-option"),
             schema_file=schema,
             event_time=event_time,
+            partition_column=partition_column,
         )
     )
     if as_json:

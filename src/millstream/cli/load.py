@@ -25,6 +25,7 @@ from millstream.cli.load_progress import LoadProgress
 from millstream.cli.output import human_bytes, print_json
 from millstream.cli.table_arguments import (
     AppId,
+    PartitionColumn,
     SourceOptions,
     TopicArgument,
     source_options,
@@ -124,6 +125,7 @@ def load(
     event_time: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Split the table by the day of this time.")
     ] = None,
+    partition_column: PartitionColumn = "date",
     app_id: AppId = "",
     group: _Group = None,
     freshness: _Freshness = "10s",
@@ -152,6 +154,7 @@ def load(
         format_options=key_values(format_option, "--format-option"),
         schema_file=schema,
         event_time=event_time,
+        partition_column=partition_column,
         follow=follow,
         freshness_ms=duration_ms(freshness, "--freshness"),
         file_bytes=size_bytes(file_size, "--file-size"),

@@ -28,6 +28,9 @@ AppId: TypeAlias = Annotated[
     str,
     typer.Option("--app-id", help="The load's name in the table; load:TOPIC unless given."),
 ]
+PartitionColumn: TypeAlias = Annotated[
+    str, typer.Option(metavar="NAME", help="With --event-time: the column of the days.")
+]
 SourceOptions: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(

@@ -233,6 +233,31 @@ def test_columns_evolve(site: TopicSite, kind: str) -> None:
     assert {"n": 2.5, "s": "x"} in newest
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_record_stops_no_load(site: TopicSite, kind: str) -> None:
+    """A fraction among identifiers, a name that is taken: dead letters, and the load goes on."""
+    site = site.kind(kind).using(format="json", event_time="_timestamp")
+    large = 2**60 + 1
+    site.write(0, [b'{"id":%d}' % large, b'{"id":1.5}'])
+    site.load()
+    site.write(0, [b'{"id":2.5}', b'{"ID":3}', b'{"_key":4}', b'{"date":"x"}', b'{"s":"\xff"}'])
+    site.write(0, [b'{"id":5,"new":null}'])
+    site.load()
+    assert site.rows("_offset", "id") == [(0, large), (7, 5)]
+    assert [row[0] for row in read_rows(site.letters, ["offset"])] == [1, 2, 3, 4, 5, 6]
+    assert site.audit().is_clean
+
+
+def test_a_column_of_the_days_own_name(site: TopicSite) -> None:
+    site = site.using(format="json", event_time="_timestamp")
+    site.write(0, [b'{"date":"x"}'])
+    with pytest.raises(ConfigError, match="a column date already"):
+        site.load()
+    site = site.using(partition_column="day")
+    site.load()
+    assert site.rows("_offset", "date") == [(0, "x")]
+
+
 def _rows_with(path: Path, column: str) -> list[dict[str, Any]]:
     import pyarrow.parquet as pq
 

@@ -7,13 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
+from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 from tests.broker_process import BrokerProcess
 from tests.system.lakehouse.topic_site import TopicSite, read_rows
 
+from millstream.model.errors import ConfigError
+from millstream.spark.lakehouse import columns
 from millstream.spark.lakehouse.dead_letters import Replay, replay
 from millstream.spark.lakehouse.lag import table_lag
 from millstream.spark.lakehouse.load import Loader, local_runner
@@ -36,32 +40,116 @@ def site(
     return made
 
 
-def edit_schema(site: TopicSite, kind: str) -> None:
-    """Do by hand what evolution does not: turn the column into text."""
+def edit_schema(site: TopicSite, name: str, kind: str) -> None:
+    """Give a column another type by hand, or put in a new one."""
     path = site.settings.table.path / "_millstream" / "schema.json"
     value = json.loads(path.read_text())
-    value["columns"].append({"name": "t", "type": kind})
+    value["columns"] = [each for each in value["columns"] if each["name"] != name]
+    value["columns"].append({"name": name, "type": kind})
     path.write_text(json.dumps(value))
 
 
 def test_dead_letters_are_replayed_once(site: TopicSite) -> None:
+    """The schema that somebody mended becomes the table's, and what comes later is read by it."""
     site = site.using(format="json", format_options={"evolve": "false"})
-    site.write(0, [b'{"n":1}', b'{"n":"x"}', b"hopeless", b'{"n":2}'])
+    site.write(0, [b'{"n":1}'])
+    site.load()
+    site.write(0, [b'{"n":1.5,"t":"x"}', b"hopeless", b'{"n":2}'])
     site.load()
     assert len(read_rows(site.letters, ["offset"])) == 2
     assert replay(site.settings) == Replay(tried=2, written=0, still_unreadable=2)
+    edit_schema(site, "n", "double")
+    edit_schema(site, "t", "string")
+    assert replay(site.settings) == Replay(tried=2, written=1, still_unreadable=1)
+    assert replay(site.settings) == Replay(tried=1, written=0, still_unreadable=1)
+    assert {str(f.type) for f in site.table.schema() if f.name in "nt"} == {"double", "string"}
+    edit_schema(site, "u", "string")
+    site.write(0, [b'{"n":3,"u":"y"}'])
+    site.load()
+    assert site.audit().is_clean
+    rows = sorted(whole_rows(site), key=lambda row: row["_offset"])
+    assert [(row["n"], row["t"], row["u"]) for row in rows] == [
+        (1.0, None, None),
+        (1.5, "x", None),
+        (2.0, None, None),
+        (3.0, None, "y"),
+    ]
 
-    path = site.settings.table.path / "_millstream" / "schema.json"
-    path.write_text(path.read_text().replace("int64", "string"))
-    rewritten = site.using(
-        table=site.settings.table.__class__(site.settings.table.kind, site.directory / "second"),
-        format="json",
-        schema_file=path,
+
+def whole_rows(site: TopicSite) -> list[dict[str, Any]]:
+    """Return the rows as the library of the table's kind reads them."""
+    name = site.settings.table
+    if name.kind == "delta":
+        return list(DeltaTable(str(name.path)).to_pyarrow_table().to_pylist())
+    if name.kind == "parquet":
+        return list(pq.read_table(name.path, schema=site.table.schema()).to_pylist())
+    catalog = SqlCatalog(
+        "millstream", uri=f"sqlite:///{name.path / 'catalog.db'}", warehouse=f"file://{name.path}"
     )
-    rewritten.write(0, [])
-    rewritten.load()
-    assert rewritten.rows("_offset", "n") == [(1, "x")]
-    path.write_text(path.read_text().replace('"string"', '"int64"'))
+    return list(catalog.load_table(f"millstream.{name.path.name}").scan().to_arrow().to_pylist())
+
+
+def test_a_column_that_cannot_become_another_is_refused(site: TopicSite) -> None:
+    """Rows of another type would leave a table that nobody can read."""
+    site = site.using(format="json", format_options={"evolve": "false"})
+    site.write(0, [b'{"n":1}', b'{"n":1}', b'{"n":"x"}'])
+    site.load()
+    edit_schema(site, "n", "string")
+    with pytest.raises(ConfigError, match="n as int64, not string"):
+        replay(site.settings)
+    with pytest.raises(ConfigError, match="n as int64, not string"):
+        site.load()
+    assert [row["n"] for row in whole_rows(site)] == [1, 1]
+
+
+def test_fields_of_dead_letters_become_columns(site: TopicSite) -> None:
+    strict = site.using(format="json", format_options={"evolve": "false"})
+    strict.write(0, [b'{"n":1}', b'{"n":1}'])
+    strict.load()
+    strict.write(0, [b'{"n":2.5,"more":[5]}'])
+    strict.load()
+    assert replay(site.using(format="json").settings) == Replay(1, 1, 0)
+    rows = sorted(whole_rows(site), key=lambda row: row["_offset"])
+    assert [(row["n"], row["more"]) for row in rows] == [(1.0, None), (1.0, None), (2.5, [5])]
+
+
+def test_a_replay_into_a_table_that_is_split(site: TopicSite) -> None:
+    """Without the event time the rows would lie where readers of the table do not look."""
+    site = site.using(format="json", event_time="_timestamp")
+    site.write(0, [b'{"n":1}', b"hopeless"])
+    site.load()
+    with pytest.raises(ConfigError, match="state the event time"):
+        replay(site.using(event_time=None).settings)
+    assert replay(site.settings) == Replay(tried=1, written=0, still_unreadable=1)
+
+
+def test_a_replay_of_no_table(site: TopicSite) -> None:
+    with pytest.raises(ConfigError, match="there is no table"):
+        replay(site.using(format="json").settings)
+
+
+@pytest.mark.parametrize("moment", ["before the file", "after the file"])
+def test_a_load_that_died_while_columns_changed(
+    site: TopicSite, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = site.using(format="json")
+    site.write(0, [b'{"n":1}'])
+    site.load()
+    site.write(0, [b'{"n":2.5,"s":"x"}'])
+    write = columns.write_schema_file
+
+    def crash(*arguments: Any, **named: Any) -> None:
+        if moment == "after the file":
+            write(*arguments, **named)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(columns, "write_schema_file", crash)
+        with pytest.raises(KeyboardInterrupt):
+            site.load()
+    site.load()
+    assert sorted(row["n"] for row in whole_rows(site)) == [1.0, 2.5]
+    assert site.audit().is_clean
 
 
 def test_a_replay_that_died_between_its_two_commits(

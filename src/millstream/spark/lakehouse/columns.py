@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
 from millstream.model.errors import ConfigError
-from millstream.spark.lakehouse.formats import FormatSpec
+from millstream.spark.lakehouse.column_ranges import without_rounding
+from millstream.spark.lakehouse.formats import Format, FormatSpec, make_format
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
 from millstream.spark.lakehouse.schema_file import read_schema_file, write_schema_file
 from millstream.spark.lakehouse.settings import LoadSettings
-from millstream.spark.lakehouse.widening import agree
+from millstream.spark.lakehouse.table import Table
+from millstream.spark.lakehouse.widening import agree, changed_columns, merge, one_of_each_name
 from millstream.spark.options import SourceOptions
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.reader import ReadRules, read_range
 from millstream.spark.topics import Topics
 
+log = logging.getLogger(__name__)
+
 _SAMPLE_OFFSETS: Final = 1_000
 """Offsets looked at in each partition to infer a schema."""
+
+EVOLUTIONS: Final = 5
+"""How often the columns of a table may change in one batch."""
 
 DEFINITION_OPTION: Final = "definition"
 """A file with the Avro schema, or with the Protobuf descriptor set."""
@@ -49,7 +59,67 @@ def format_spec(settings: LoadSettings, topics: Topics, options: SourceOptions) 
     else:
         columns = _infer(spec, topics, options)
         write_schema_file(path, columns, form=kind)
-    return FormatSpec(kind=kind, columns=columns, options=given, definition=definition)
+    reserved = frozenset([settings.partition_column] if settings.event_time is not None else [])
+    return replace(spec, columns=columns, reserved=reserved)
+
+
+def settle_columns(settings: LoadSettings, spec: FormatSpec, table: Table) -> FormatSpec:
+    """Bring the schema file and a table that was loaded by it together; return the format.
+
+    Somebody may have put columns or wider types into the file, and a load may have died between
+    changing the table and the file. What is narrower follows; where neither is wider, both stay.
+    """
+    known = table.schema()
+    held = [known.field(name) for name in spec.columns.names if known.get_field_index(name) >= 0]
+    columns = merge(spec.columns, pa.schema(held))
+    if columns != spec.columns:
+        spec = replace(spec, columns=columns)
+        write_schema_file(schema_file_of(settings), columns, form=spec.kind)
+    wanted = make_format(spec).table_schema()
+    if not any(changed_columns(merge(known, wanted), wanted)):
+        table.add_columns(wanted)
+    return spec
+
+
+def evolve_columns(
+    settings: LoadSettings,
+    spec: FormatSpec,
+    table: Table,
+    wider: Iterable[pa.Schema],
+    files: Iterable[Path] = (),
+) -> FormatSpec:
+    """Give a table the columns that values need, and the schema file too; return the format.
+
+    ``files`` hold rows that will be in the table.
+    """
+    columns = spec.columns
+    for each in wider:
+        columns = one_of_each_name(merge(columns, each))
+    there = [table.data_directory / path for path in table.files()]
+    columns, fixed = without_rounding(spec.columns, columns, [*there, *files])
+    try:
+        table.add_columns(_with(spec, columns).table_schema())
+    except ConfigError:  # Iceberg does not widen what is inside of structs and lists
+        nested = {each.name for each in spec.columns if pa.types.is_nested(each.type)}
+        changed = nested & {each.name for each in changed_columns(spec.columns, columns)[1]}
+        if not changed:
+            raise
+        fixed |= changed
+        columns = pa.schema([spec.columns.field(f.name) if f.name in fixed else f for f in columns])
+        table.add_columns(_with(spec, columns).table_schema())
+    added, widened = changed_columns(spec.columns, columns)
+    log.info(
+        "%s: new columns: %s; wider types: %s",
+        table.name,
+        ", ".join(f"{field.name} {field.type}" for field in added) or "none",
+        ", ".join(f"{field.name} {field.type}" for field in widened) or "none",
+    )
+    write_schema_file(schema_file_of(settings), columns, form=spec.kind)
+    return replace(spec, columns=columns, fixed=spec.fixed | fixed)
+
+
+def _with(spec: FormatSpec, columns: pa.Schema) -> Format:
+    return make_format(replace(spec, columns=columns))
 
 
 def _infer(spec: FormatSpec, topics: Topics, options: SourceOptions) -> pa.Schema:
@@ -77,11 +147,18 @@ def _infer_json(sample: list[bytes]) -> pa.Schema:
     from millstream.spark.lakehouse.formats import json_lines
 
     seen: list[pa.Schema] = []
+    large: set[str] = set()
     for value in sample:
-        with contextlib.suppress(pa.ArrowInvalid, ValueError):
+        with contextlib.suppress(pa.ArrowInvalid, ValueError, RecursionError):
             seen.append(json_lines.infer([value]))
-    columns = agree(seen)
-    if not len(columns):
+            large |= json_lines.large_numbers(value)
+    columns = pa.schema(
+        [
+            each.with_type(pa.int64()) if each.name in large else each
+            for each in one_of_each_name(agree(seen))
+        ]
+    )
+    if not seen:
         raise ConfigError(
             "no schema can be inferred: the topic has no JSON object among its first records; "
             "state one in a schema file"

@@ -91,6 +91,25 @@ def rewrite_file(source: Path, target: Path, columns: Sequence[pa.Field]) -> Non
     _write(table, target)
 
 
+def rewrite_columns(
+    root: Path, paths: Iterable[str], output_root: Path, *, columns: Sequence[pa.Field]
+) -> tuple[list[str], list[str]]:
+    """Write the files that have these columns with other types anew; return old and new paths."""
+    old: list[str] = []
+    new: list[str] = []
+    for path in sorted(set(paths)) if columns else ():
+        found = pq.read_schema(root / path)
+        if all(each.name not in found.names or found.field(each.name) == each for each in columns):
+            continue
+        directory = path.rpartition("/")[0]
+        name = f"{COMPACTED_PREFIX}{uuid.uuid4().hex[:16]}.parquet"
+        target = f"{directory}/{name}" if directory else name
+        rewrite_file(root / path, output_root / target, columns)
+        old.append(path)
+        new.append(target)
+    return old, new
+
+
 def rewrite_without(
     root: Path,
     paths: Iterable[str],

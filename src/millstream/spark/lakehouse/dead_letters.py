@@ -7,7 +7,7 @@ writes it no second time and takes it out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,18 +18,24 @@ from millstream.model.errors import ConfigError, MillstreamError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.audit import table_offsets
-from millstream.spark.lakehouse.columns import DEFINITION_OPTION, schema_file_of
+from millstream.spark.lakehouse.columns import (
+    DEFINITION_OPTION,
+    EVOLUTIONS,
+    evolve_columns,
+    schema_file_of,
+    settle_columns,
+)
 from millstream.spark.lakehouse.file_writer import FileRules, FileWriter
-from millstream.spark.lakehouse.formats import FormatSpec, make_format
+from millstream.spark.lakehouse.formats import Format, FormatSpec, make_format
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
 from millstream.spark.lakehouse.intervals import OffsetSet
 from millstream.spark.lakehouse.ledger import BATCH
 from millstream.spark.lakehouse.schema_file import read_schema_file
 from millstream.spark.lakehouse.settings import DEFAULT_FILE_BYTES, LoadSettings
 from millstream.spark.lakehouse.table import (
+    Layout,
     Table,
     dead_letters_of,
-    offset_column_of,
     open_table,
 )
 
@@ -44,33 +50,32 @@ class Replay:
 
 
 def replay(settings: LoadSettings) -> Replay:
-    """Try every dead letter of a table again. ConfigError when the format has no schema file."""
+    """Try every dead letter of a table again. ConfigError when there is no table, none of these
+    columns or split, or the format has no schema file.
+    """
     table = open_table(settings.table)
+    if not table.exists():
+        raise ConfigError(f"there is no table {settings.table}")
     letters = open_table(dead_letters_of(settings.table))
     if not letters.exists():
         return Replay()
+    batches = _dead_letters(letters)
+    form = _evolved(settings, settle_columns(settings, _spec(settings), table), table, batches)
+    schema = form.table_schema()
+    table.create(
+        Layout(
+            schema=schema,
+            event_time=settings.event_time,
+            partition_column=settings.partition_column,
+        )
+    )
     app_id = f"{settings.load_id}:replay"
     batch = table.ledger(app_id, [BATCH]).get(BATCH, 0)
-    form = make_format(_spec(settings))
-    schema = form.table_schema()
-    partitioned = settings.event_time is not None and table.keeps_partition_column
-    writer = FileWriter(
-        FileRules(
-            app_id=app_id,
-            batch=batch + 1,
-            directory=str(table.staging_directory),
-            target_bytes=DEFAULT_FILE_BYTES,
-            offset_column=offset_column_of(schema),
-            event_time=settings.event_time,
-            partition_column=settings.partition_column if partitioned else None,
-        ),
-        schema,
-        0,
-    )
+    writer = FileWriter(_file_rules(settings, table, app_id, batch + 1), schema, 0)
     present = table_offsets(table)
     tried = rejected = 0
     readable: dict[TopicPartition, list[Offset]] = {}
-    for rows in _dead_letters(letters):
+    for rows in batches:
         tried += rows.num_rows
         decoded = form.decode(rows)
         rejected += len(decoded.rejected)
@@ -86,6 +91,33 @@ def replay(settings: LoadSettings) -> Replay:
     return Replay(tried, sum(file.rows for file in files), rejected)
 
 
+def _evolved(
+    settings: LoadSettings, spec: FormatSpec, table: Table, batches: Sequence[pa.RecordBatch]
+) -> Format:
+    """Return the format, once the table has the columns that the dead letters need."""
+    for _ in range(EVOLUTIONS):
+        form = make_format(spec)
+        decoded = [form.decode(rows) for rows in batches]
+        wider = [each.wider for each in decoded if each.wider is not None]
+        if not wider:
+            return form
+        spec = evolve_columns(settings, spec, table, wider)
+    raise ConfigError(f"{table.name}: the columns changed {EVOLUTIONS} times")
+
+
+def _file_rules(settings: LoadSettings, table: Table, app_id: str, batch: int) -> FileRules:
+    partitioned = settings.event_time is not None and table.keeps_partition_column
+    return FileRules(
+        app_id=app_id,
+        batch=batch,
+        directory=str(table.staging_directory),
+        target_bytes=DEFAULT_FILE_BYTES,
+        offset_column="_offset",
+        event_time=settings.event_time,
+        partition_column=settings.partition_column if partitioned else None,
+    )
+
+
 def _spec(settings: LoadSettings) -> FormatSpec:
     path = schema_file_of(settings)
     if settings.format == "raw":
@@ -99,6 +131,7 @@ def _spec(settings: LoadSettings) -> FormatSpec:
         columns=read_schema_file(path, form=settings.format),
         options=options,
         definition=b"" if definition is None else Path(definition).read_bytes(),
+        reserved=frozenset([settings.partition_column] if settings.event_time is not None else []),
     )
 
 

@@ -26,11 +26,10 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from millstream.model.errors import ConfigError, MillstreamError
-from millstream.spark.lakehouse.columns import schema_file_of
+from millstream.spark.lakehouse.columns import EVOLUTIONS, schema_file_of
 from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecordError, land
 from millstream.spark.lakehouse.ledger import RecreatedTopicError
 from millstream.spark.lakehouse.load import (
-    EVOLUTIONS,
     BatchReport,
     Loader,
     Plan,

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -27,7 +27,12 @@ from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse import ledger as ledgers
 from millstream.spark.lakehouse.batching import BatchLimits, SizeEstimate, deal, next_batch
-from millstream.spark.lakehouse.columns import format_spec, schema_file_of
+from millstream.spark.lakehouse.columns import (
+    EVOLUTIONS,
+    evolve_columns,
+    format_spec,
+    settle_columns,
+)
 from millstream.spark.lakehouse.data_files import SUFFIX, DataFile, orphans
 from millstream.spark.lakehouse.dead_letter_topic import DeadLetterTopic
 from millstream.spark.lakehouse.file_writer import FileRules
@@ -35,7 +40,6 @@ from millstream.spark.lakehouse.formats import FormatSpec, make_format
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
 from millstream.spark.lakehouse.landing import DEAD_LETTER_COLUMNS, Landed, Landing, land
 from millstream.spark.lakehouse.ledger import Ledger
-from millstream.spark.lakehouse.schema_file import write_schema_file
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import (
     ConcurrentLoadError,
@@ -47,7 +51,7 @@ from millstream.spark.lakehouse.table import (
 )
 from millstream.spark.lakehouse.topic_reader import TopicEnds, TopicReader
 from millstream.spark.lakehouse.transform import Transform
-from millstream.spark.lakehouse.widening import changed_columns, merge
+from millstream.spark.lakehouse.widening import changed_columns
 from millstream.spark.options import SourceOptions, parse_options
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.reader import ReadRules
@@ -62,8 +66,6 @@ Runner = Callable[[Sequence[Sequence[OffsetRange]], Landing], list[Landed]]
 """Runs the tasks of a batch somewhere."""
 
 _POLL_MS: Final = 100
-EVOLUTIONS: Final = 5
-"""How often the columns of a table may change in one batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +165,8 @@ class Loader:
         settings = self._settings
         if self._transform is None:
             self._spec = format_spec(settings, topics, self._options)
+            if self._table.exists() and self._ledger(self._table, []).batch:
+                self._spec = settle_columns(settings, self._spec, self._table)
             self._schema = make_format(self._spec).table_schema()
         else:
             places = [OffsetRange(p, end, end) for p, end in ends.latest.items()]
@@ -255,7 +259,7 @@ class Loader:
         if not wider:
             self._learn(plan.ranges, landed)
             return True
-        self._evolve(wider)
+        self._evolve(wider, landed)
         self._orphans_removed = False
         return False
 
@@ -280,23 +284,12 @@ class Loader:
             size_bytes = sum(each.read_bytes.get(topic, 0) for each in landed)
             self._sizes.learn(topic, offsets=offsets, size_bytes=size_bytes)
 
-    def _evolve(self, wider: Sequence[pa.Schema]) -> None:
-        """Give the table the columns that its values need, and the schema file too."""
-        spec = self._spec
-        columns = spec.columns
-        for each in wider:
-            columns = merge(columns, each)
-        added, widened = changed_columns(spec.columns, columns)
-        log.info(
-            "%s: new columns: %s; wider types: %s",
-            self._table.name,
-            ", ".join(f"{field.name} {field.type}" for field in added) or "none",
-            ", ".join(f"{field.name} {field.type}" for field in widened) or "none",
-        )
-        self._spec = replace(spec, columns=columns)
+    def _evolve(self, wider: Sequence[pa.Schema], landed: Sequence[Landed]) -> None:
+        """Give the table the columns that its values need."""
+        staged = self._table.staging_directory
+        files = [staged / file.path for each in landed for file in each.files]
+        self._spec = evolve_columns(self._settings, self._spec, self._table, wider, files)
         self._schema = make_format(self._spec).table_schema()
-        self._table.add_columns(self._schema)
-        write_schema_file(schema_file_of(self._settings), columns, form=spec.kind)
 
     def _file_rules(self, batch: int) -> FileRules:
         settings = self._settings
@@ -356,6 +349,8 @@ class Loader:
                 named = set(self._letters.files())
                 self._letter_topic.send(each.path for each in letters if each.path in named)
         files = [file for each in landed for file in each.files]
+        if files and any(changed_columns(self._table.schema(), self._schema)):
+            raise ConcurrentLoadError(f"{self._table.name}: another load has changed its columns")
         self._commit(self._table, plan.ledger, plan.ranges, plan.ends, files)
         self._after_commit(reader, plan)
         return BatchReport(
@@ -438,6 +433,11 @@ def _check_event_time(settings: LoadSettings, schema: pa.Schema) -> None:
         raise ConfigError(
             f"the event time has to be a timestamp column, one of {', '.join(times)}, "
             f"not {column!r}"
+        )
+    day = settings.partition_column
+    if day.casefold() in (name.casefold() for name in schema.names):
+        raise ConfigError(
+            f"there is a column {day} already: name that of the days otherwise (partition column)"
         )
 
 

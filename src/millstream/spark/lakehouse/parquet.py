@@ -33,7 +33,11 @@ import pyarrow as pa
 from millstream.model.errors import MillstreamError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
-from millstream.spark.lakehouse.compaction import rewrite_small_files, rewrite_without
+from millstream.spark.lakehouse.compaction import (
+    rewrite_columns,
+    rewrite_small_files,
+    rewrite_without,
+)
 from millstream.spark.lakehouse.data_files import DataFile
 from millstream.spark.lakehouse.table import (
     MILLSTREAM_DIRECTORY,
@@ -138,14 +142,20 @@ class ParquetTableFiles:
         return self._read().known_schema
 
     def add_columns(self, schema: pa.Schema) -> None:
-        """See :class:`Table`. Readers widen the older files' columns by name."""
+        """See :class:`Table`. For wider types the files that have them are written anew: no reader
+        of a directory puts numbers of two types into one column.
+        """
         for state in self._attempts():
-            assert state.schema is not None
-            merged = merge(state.schema, schema)
-            if not any(changed_columns(state.schema, merged)):
+            merged = merge(state.known_schema, schema)
+            added, widened = changed_columns(state.known_schema, merged)
+            if not added and not widened:
                 return
+            old, new = rewrite_columns(
+                self.name.path, state.files, self.staging_directory, columns=widened
+            )
+            changed = {"schema": _schema_json(merged, state.partition_column)}
             with contextlib.suppress(_TakenError):
-                self._write(state, {"schema": _schema_json(merged, state.partition_column)})
+                self._write(state, {**changed, "add": new, "remove": old})
                 return
 
     def ledger(self, app_id: str, keys: Iterable[str]) -> dict[str, int]:

@@ -107,6 +107,17 @@ def merge(known: pa.Schema, seen: pa.Schema) -> pa.Schema:
     return pa.schema(fields)
 
 
+def one_of_each_name(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without the columns whose names differ from an earlier one's in case alone.
+
+    Spark and Delta do not tell such columns apart.
+    """
+    first: dict[str, pa.Field] = {}
+    for field in schema:
+        first.setdefault(field.name.casefold(), field)
+    return pa.schema(list(first.values()))
+
+
 def changed_columns(known: pa.Schema, wanted: pa.Schema) -> tuple[list[pa.Field], list[pa.Field]]:
     """Return the columns of ``wanted`` that ``known`` lacks, and those whose type is another."""
     added = [field for field in wanted if known.get_field_index(field.name) < 0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import fastavro
@@ -196,13 +196,81 @@ def test_every_row_is_read_or_rejected(values: list[bytes | None]) -> None:
 
 
 def test_inference() -> None:
-    seen = json_lines.infer([b'{"a":1,"n":null,"d":"2020-01-01T00:00:00Z"}', b'{"a":1.5,"l":[]}'])
+    seen = json_lines.infer(
+        [
+            b'{"a":1,"n":null,"d":"2020-01-01T00:00:00Z"}',
+            b'{"a":1.5,"l":[],"o":{},"p":{"q":null},"r":[{"s":null,"t":1}]}',
+        ]
+    )
     assert {field.name: str(field.type) for field in seen} == {
         "a": "double",
-        "n": "string",
         "d": "timestamp[us, tz=UTC]",
-        "l": "list<item: string>",
+        "r": "list<item: struct<t: int64>>",
     }
+
+
+def test_what_was_null_so_far_has_no_column_yet() -> None:
+    """A column of text would reject the numbers that come later."""
+    form = json_form()
+    nothing = form.decode(source([b'{"a":1,"new":null,"list":[],"object":{"x":null}}']))
+    assert nothing.wider is None
+    assert nothing.rows.num_rows == 1
+    something = form.decode(source([b'{"new":null}', b'{"new":5}']))
+    assert something.wider is not None
+    assert something.wider.field("new").type == pa.int64()
+
+
+@pytest.mark.parametrize(
+    "bad", [b'{"s":"\xff\xfe"}', b'{"\xff":1}', b'{"d":' + b"[" * 5000 + b"]" * 5000 + b"}"]
+)
+def test_text_that_is_none(bad: bytes) -> None:
+    """Arrow's reader takes bytes that are not UTF-8 for text, and readers of the table fail."""
+    rows, rejected = decode(json_form(), b'{"a":1}', bad)
+    assert [row["a"] for row in rows] == [1]
+    assert list(rejected) == [1]
+
+
+@pytest.mark.parametrize("name", ["_key", "A", "_Offset", "date"])
+def test_a_field_whose_name_is_taken(name: str) -> None:
+    spec = FormatSpec(kind="json", columns=COLUMNS, reserved=frozenset(["date"]))
+    values = [b'{"a":1}', b'{"a":2,"%s":3}' % name.encode()]
+    decoded = make_format(spec).decode(source(values))
+    assert decoded.wider is None
+    assert [each.row for each in decoded.rejected] == [1]
+    assert name in decoded.rejected[0].reason
+    ignoring = make_format(FormatSpec(kind="json", columns=COLUMNS, options={"evolve": "false"}))
+    assert ignoring.decode(source(values)).rows.num_rows == 2
+
+
+def test_new_fields_that_differ_in_case_alone() -> None:
+    decoded = json_form().decode(source([b'{"new":1,"NEW":2}', b'{"New":3}']))
+    assert decoded.wider is not None
+    assert decoded.wider.names == [*COLUMNS.names, "new"]
+
+
+def test_numbers_that_would_be_cut_off_or_rounded() -> None:
+    columns = pa.schema(
+        [("n", pa.float64()), ("l", pa.list_(pa.int64())), ("o", pa.struct([("x", pa.int64())]))]
+    )
+    form = make_format(FormatSpec(kind="json", columns=columns, options={"evolve": "false"}))
+    large = 2**60 + 1
+    rows, rejected = decode(
+        form,
+        b'{"n":1.5}',
+        b'{"n":%d}' % large,
+        b'{"l":[1,2.5]}',
+        b'{"o":{"x":1.5}}',
+        b'{"n":1e300}',
+    )
+    assert [row["n"] for row in rows] == [1.5, 1e300]
+    assert list(rejected) == [1, 2, 3]
+
+
+def test_a_date_that_somebody_chose_stays_one() -> None:
+    form = make_format(FormatSpec(kind="json", columns=pa.schema([("d", pa.date32())])))
+    decoded = form.decode(source([b'{"d":"2024-01-01"}']))
+    assert decoded.wider is None
+    assert decoded.rows.column("d").to_pylist() == [date(2024, 1, 1)]
 
 
 # --- CSV -----------------------------------------------------------------------------------------

@@ -141,6 +141,25 @@ def test_columns_are_added_and_widened_by_name(table: Table, kind: str) -> None:
     assert table.ledger("app", ["batch"]) == {"batch": 1}
 
 
+@pytest.mark.parametrize("split", [False, True])
+def test_a_directory_of_parquet_stays_readable_when_types_widen(
+    tmp_path: Path, split: bool
+) -> None:
+    table = open_table(TableName("parquet", tmp_path / "a table"))
+    schema = pa.schema([*SCHEMA, ("n", pa.int64())])
+    table.create(Layout(schema=schema, event_time="timestamp" if split else None))
+    for batch, kind in ((1, pa.int64()), (2, pa.float64())):
+        table.add_columns(pa.schema([("n", kind)]))
+        file = write(table, batch, day="2024-01-01" if split else None)
+        path = table.staging_directory / file.path
+        rows = pq.ParquetFile(path).read()
+        pq.write_table(rows.append_column("n", pa.array([batch / 1, 2, 3], kind)), path)
+        expected = {"batch": batch - 1} if batch > 1 else {}
+        table.commit("app", {"batch": batch}, [file], expected=expected)
+    assert sorted(pq.read_table(table.name.path)["n"].to_pylist()) == [1.0, 2.0, 2.0, 2.0, 3.0, 3.0]
+    assert len(table.files()) == 2
+
+
 def test_a_table_is_made_once(table: Table) -> None:
     fill(table, 1)
     table.create(Layout(schema=SCHEMA))

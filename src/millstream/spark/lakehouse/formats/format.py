@@ -13,6 +13,9 @@ from millstream.model.errors import ConfigError
 
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
+MOST_EXACT: Final = 2.0**53
+"""Whole numbers up to here are doubles."""
+
 METADATA_COLUMNS: Final = {
     "_topic": "topic",
     "_partition": "partition",
@@ -45,6 +48,10 @@ class FormatSpec:
     columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
     options: Mapping[str, str] = field(default_factory=dict)
     definition: bytes = b""
+    reserved: frozenset[str] = frozenset()
+    """Names that the table has taken for columns which are not of its values."""
+    fixed: frozenset[str] = frozenset()
+    """Columns that cannot have a wider type, because of what the table holds."""
 
     def option(self, name: str, default: str | None = None) -> str:
         """Return an option; ConfigError when it is missing and has no default."""
@@ -154,11 +161,25 @@ def _column(values: Sequence[Fields], column: pa.Field) -> pa.Array:
     found = [each.get(column.name) for each in values]
     if pa.types.is_temporal(column.type) and any(isinstance(value, str) for value in found):
         return pa.array(found, pa.string()).cast(column.type)
-    if pa.types.is_integer(column.type):
-        for value in found:
-            if isinstance(value, float) and not value.is_integer():
-                raise ValueError(f"{value} is no {column.type}")  # Arrow would cut it off
+    for value in found:
+        _check_numbers(value, column.type)
     return pa.array(found, column.type)
+
+
+def _check_numbers(value: Any, kind: pa.DataType) -> None:
+    """Raise ValueError for a number that Arrow would cut off or round."""
+    if pa.types.is_integer(kind):
+        if isinstance(value, float) and not value.is_integer():
+            raise ValueError(f"{value} is no {kind}")
+    elif pa.types.is_floating(kind):
+        if type(value) is int and abs(value) > MOST_EXACT and int(float(value)) != value:
+            raise ValueError(f"{value} is no {kind}")
+    elif pa.types.is_list(kind) and isinstance(value, list):
+        for item in value:
+            _check_numbers(item, kind.value_type)
+    elif pa.types.is_struct(kind) and isinstance(value, dict):
+        for each in kind:
+            _check_numbers(value.get(each.name), each.type)
 
 
 def reason_of(error: Exception) -> str:

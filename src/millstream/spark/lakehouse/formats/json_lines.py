@@ -3,18 +3,24 @@
 Arrow's own reader parses a whole batch at once. Where it stops at a value, the batch is read in
 smaller pieces, and the piece at fault value by value. A field that the schema lacks is either left
 out (option ``evolve`` false) or told to the driver, which adds the column and reads again; so is a
-number or text that needs a wider type.
+number that needs a wider type. What has been null, or an empty list or object, so far has no type
+and gets no column yet. A field whose name a column has taken already, in other letters or as one of
+the table's own, cannot become one: its record is rejected.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from millstream.spark.lakehouse.formats.format import (
+    METADATA,
+    MOST_EXACT,
     TIMESTAMP,
     Decoded,
     Fields,
@@ -24,11 +30,14 @@ from millstream.spark.lakehouse.formats.format import (
     decode_rows,
     with_metadata,
 )
-from millstream.spark.lakehouse.widening import changed_columns, merge
+from millstream.spark.lakehouse.widening import changed_columns, merge, one_of_each_name, wider
 
 _ROW: Final = "\N{LEFT-POINTING ANGLE BRACKET}row\N{RIGHT-POINTING ANGLE BRACKET}"
 """A field that is put first into each object, so that a row of the answer names its value."""
 _PIECE: Final = 512
+_DEEPEST: Final = 50
+"""Levels of lists and objects; beyond, no reader of the table would follow."""
+_ENDS: Final = (("min", -1), ("max", 1))
 
 
 class JsonFormat:
@@ -37,6 +46,9 @@ class JsonFormat:
     def __init__(self, spec: FormatSpec) -> None:
         self._columns = spec.columns
         self._evolve = spec.option("evolve", "true") == "true"
+        self._fixed = spec.fixed
+        own = {*METADATA.names, *spec.reserved}
+        self._taken = {name.casefold(): name for name in (*own, *spec.columns.names)}
 
     def table_schema(self) -> pa.Schema:
         """Return the fields' columns and the records' places."""
@@ -71,6 +83,7 @@ class JsonFormat:
         if lines is None:
             return None
         try:
+            str(lines, "utf-8")  # which Arrow's reader does not look at
             table = pj.read_json(
                 pa.py_buffer(lines),
                 read_options=pj.ReadOptions(use_threads=False, block_size=max(len(lines), 1)),
@@ -80,32 +93,80 @@ class JsonFormat:
                     newlines_in_values=True,
                 ),
             )
-        except pa.ArrowInvalid:
+            found = _plain(table.drop_columns([_ROW]).schema)
+        except (pa.ArrowInvalid, ValueError):
             return None
         expected = [row for row, value in enumerate(values) if value is not None]
         if table.num_rows != len(expected) or table[_ROW].to_pylist() != expected:
             return None
-        seen = merge(self._columns, _plain(table.drop_columns([_ROW]).schema))
-        wider = seen if any(changed_columns(self._columns, seen)) else None
-        arrays = [table[column.name].combine_chunks() for column in self._columns]
+        if _has_rounded(table, self._columns):
+            return None
+        if any(table[name].type != self._columns.field(name).type for name in self._fixed):
+            return None
+        more = self._wider(found)
+        if more is None and not self._are_free(set(found.names) - set(self._columns.names)):
+            return None
+        arrays = [_fitted(table[column.name], column.type) for column in self._columns]
         if len(expected) < len(batch):  # tombstones are rows of nulls
             index = iter(range(len(expected)))
             places = pa.array([None if v is None else next(index) for v in values], pa.int32())
             arrays = [array.take(places) for array in arrays]
-        return Decoded(add_metadata(arrays, self._columns, batch, None), (), wider)
+        return Decoded(add_metadata(arrays, self._columns, batch, None), (), more)
 
     def _decode_slowly(self, batch: pa.RecordBatch) -> Decoded:
-        decoded = decode_rows(batch, self._columns, _read_object)
+        decoded = decode_rows(batch, self._columns, self._read)
         if not self._evolve:
             return decoded
+        rejected = {each.row for each in decoded.rejected}
         seen = self._columns
-        for value in batch.column("value").to_pylist():
+        for row, value in enumerate(batch.column("value").to_pylist()):
             try:
-                seen = merge(seen, infer([value]))
-            except (pa.ArrowInvalid, ValueError):
+                found = infer([value])
+            except (pa.ArrowInvalid, ValueError, RecursionError):
                 continue
-        wider = seen if any(changed_columns(self._columns, seen)) else None
-        return Decoded(decoded.rows, decoded.rejected, wider)
+            if row not in rejected:  # it fits: a date that reads as a time is no reason to widen
+                found = pa.schema([f for f in found if not self._holds(f.name, f.type)])
+            seen = merge(seen, found)
+        return Decoded(decoded.rows, decoded.rejected, self._wider(seen))
+
+    def _read(self, value: bytes) -> Fields:
+        found = _read_object(value)
+        if self._evolve:
+            _check_depth(found, _DEEPEST)
+            self._check_fixed(value)
+            for name in found:
+                if not self._are_free({name} - set(self._columns.names)):
+                    taken = self._taken[name.casefold()]
+                    raise ValueError(f"field {name}: there is a column {taken} already")
+        return found
+
+    def _check_fixed(self, value: bytes) -> None:
+        """Raise ValueError for a value that a column needs a type for which it cannot get."""
+        found = infer([value]) if self._fixed else pa.schema([])
+        for name in self._fixed & set(found.names):
+            known = self._columns.field(name).type
+            if (wider(known, found.field(name).type) or known) != known:
+                raise ValueError(f"column {name} stays {known}")
+
+    def _are_free(self, names: Iterable[str]) -> bool:
+        return not any(name.casefold() in self._taken for name in names)
+
+    def _holds(self, name: str, kind: pa.DataType) -> bool:
+        """Tell whether a value of ``kind`` loses nothing in the column of that name."""
+        index = self._columns.get_field_index(name)
+        return index >= 0 and not pa.types.is_nested(kind)
+
+    def _wider(self, seen: pa.Schema) -> pa.Schema | None:
+        """Return the columns that would hold ``seen`` too; None when these do."""
+        known = self._columns
+        possible = [
+            each
+            for each in seen
+            if each.name not in self._fixed
+            and (known.get_field_index(each.name) >= 0 or self._are_free([each.name]))
+        ]
+        more = one_of_each_name(merge(known, pa.schema(possible)))
+        return more if any(changed_columns(known, more)) else None
 
 
 def infer(values: list[bytes | None]) -> pa.Schema:
@@ -120,6 +181,15 @@ def infer(values: list[bytes | None]) -> pa.Schema:
         pa.py_buffer(lines), read_options=pj.ReadOptions(block_size=max(len(lines), 1))
     )
     return _plain(table.schema)
+
+
+def large_numbers(value: bytes) -> set[str]:
+    """Return the fields of an object that are 64-bit numbers which no double holds for sure."""
+    return {
+        name
+        for name, each in _read_object(value).items()
+        if type(each) is int and MOST_EXACT < abs(each) < 2**63
+    }
 
 
 def _lines(values: list[bytes | None]) -> bytes | None:
@@ -144,20 +214,52 @@ def _read_object(value: bytes) -> Fields:
     return found
 
 
-def _plain(schema: pa.Schema) -> pa.Schema:
-    """Return inferred types as tables keep them: times in UTC, unknown ones as text."""
-    return pa.schema([field.with_type(_plain_type(field.type)) for field in schema])
+def _check_depth(value: Any, left: int) -> None:
+    if left < 0:
+        raise ValueError(f"nested more than {_DEEPEST} deep")
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            _check_depth(each, left - 1)
 
 
-def _plain_type(kind: pa.DataType) -> pa.DataType:
+def _has_rounded(table: pa.Table, columns: pa.Schema) -> bool:
+    """Tell whether a column of doubles may hold whole numbers that doubles do not hold exactly."""
+    for column in columns:
+        if pa.types.is_float64(column.type):
+            ends = pc.min_max(table[column.name])
+            if any((ends[end].as_py() or 0.0) * sign >= MOST_EXACT for end, sign in _ENDS):
+                return True
+    return False
+
+
+def _fitted(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """Return a column as the table has it, without what it found besides in structs."""
+    array = column.combine_chunks()
+    return array if array.type == kind else pa.array(array.to_pylist(), kind)
+
+
+def _plain(schema: pa.Schema, left: int = _DEEPEST) -> pa.Schema:
+    """Return inferred types as tables keep them: times in UTC; what has no type yet is left out.
+
+    ValueError for what is nested too deep.
+    """
+    kinds = [(field, _plain_type(field.type, left)) for field in schema]
+    return pa.schema([field.with_type(kind) for field, kind in kinds if kind is not None])
+
+
+def _plain_type(kind: pa.DataType, left: int) -> pa.DataType | None:
+    if left < 0:
+        raise ValueError(f"nested more than {_DEEPEST} deep")
     if pa.types.is_timestamp(kind):
         return TIMESTAMP
     if pa.types.is_null(kind):
-        return pa.string()
+        return None
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_plain_type(field.type)) for field in kind])
+        known = _plain(pa.schema(list(kind)), left - 1)
+        return pa.struct(list(known)) if len(known) else None
     if pa.types.is_list(kind):
-        return pa.list_(_plain_type(kind.value_type))
+        item = _plain_type(kind.value_type, left - 1)
+        return None if item is None else pa.list_(item)
     return kind
 
 
