@@ -95,6 +95,8 @@ class Connection:
         self._stalled = False
         """True while bytes have come that wait for an answer before them."""
         self._serving = False
+        self._releasing = False
+        """True while answers that are ready leave at the end of this turn of the loop."""
         self._reading = False
         self._writing = False
         self.closed = False
@@ -279,9 +281,26 @@ class Connection:
                 return
             slot.ready = True
             if self._answers[0] is slot and not self._serving:
-                self._release()
+                self._release_soon()
 
         answer.on_done(fill)
+
+    def _release_soon(self) -> None:
+        """Send an answer that others wait behind once this turn of the loop is over.
+
+        What commits one write mostly commits the next ones too, and to wake the peer costs more
+        than everything else about an answer.
+        """
+        if len(self._answers) == 1:
+            self._release()
+        elif not self._releasing:
+            self._releasing = True
+            self._loop.call_soon(self._release_together)
+
+    def _release_together(self) -> None:
+        self._releasing = False
+        if not self.closed and not self._serving:
+            self._release()
 
     def _release(self) -> None:
         """Send the answers at the head of the order, then go on with the frame that waited."""

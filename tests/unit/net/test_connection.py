@@ -159,6 +159,22 @@ def test_produce_requests_are_handled_while_earlier_ones_wait_and_answered_in_or
         assert received(peer) == b"012"
 
 
+def test_answers_that_are_ready_in_one_turn_leave_together() -> None:
+    waiting = [Deferred[Outgoing | None]() for _ in range(3)]
+    served = iter(waiting)
+
+    with connected(lambda _: next(served)) as (loop, peer, _, _):
+        peer.sendall(b"".join(frame(PRODUCE, b"") for _ in waiting))
+        turn(loop)
+        waiting[0].complete(outgoing(b"one;"))
+        assert received(peer) == b"", "others wait behind it"
+        waiting[1].complete(outgoing(b"two;"))
+        turn(loop)
+        assert received(peer) == b"one;two;"
+        waiting[2].complete(outgoing(b"three;"))
+        assert received(peer) == b"three;", "nothing waits behind it"
+
+
 def test_requests_that_come_while_an_answer_is_read_wait_for_its_last_byte() -> None:
     size = 3 << 20
 
