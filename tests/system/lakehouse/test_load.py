@@ -325,6 +325,49 @@ def test_lost_offsets_are_named(site: TopicSite) -> None:
     assert (found.rows, list(found.unverifiable), list(found.missing)) == (15, [(10, 15)], [])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_topic_is_not_loaded_twice_without_a_word(
+    site: TopicSite, new_topic: Callable[[], str], kind: str
+) -> None:
+    """The name of a load is made of its topics: with one more it is another load."""
+    site = site.kind(kind)
+    site.write(0, numbers(3))
+    site.load()
+    more = TopicSite(site.bootstrap, f"{site.topic}-more", site.directory)
+    more.create(1)
+    more.write(0, numbers(2))
+    both = site.using(source={**site.settings.source, "subscribe": f"{more.topic},{site.topic}"})
+    with pytest.raises(ConfigError, match=f"holds records of {site.topic} already"):
+        both.load()
+    assert len(site.rows("offset")) == 3
+    both.using(app_id=site.settings.load_id).load()
+    assert len(site.rows("offset")) == 5
+    assert both.using(app_id=site.settings.load_id).audit().is_clean
+    site.using(app_id="once more").load()
+    assert len(site.rows("offset")) == 8
+
+
+def test_the_first_batch_is_no_larger_than_the_others(site: TopicSite) -> None:
+    """Brokers tell the sizes of logs: nothing is learnt yet of how large records are."""
+    site = site.using(batch_bytes=1 << 20)
+    site.write(0, [b"x" * 100_000] * 40, batch=1)
+    site.load()
+    assert sum(each.rows for each in site.reports) == 40
+    assert max(each.read_bytes for each in site.reports) < 1.5 * (1 << 20)
+
+
+def test_times_that_no_calendar_has(site: TopicSite) -> None:
+    site = site.using(format="json", event_time="t")
+    columns = [{"name": "t", "type": "timestamp"}]
+    schema = site.directory / "schema.json"
+    schema.write_text(json.dumps({"format": "json", "columns": columns}))
+    site.write(0, [b'{"t":1700000000000000}', b'{"t":2000000000000000000}'])
+    site.using(schema_file=schema).load()
+    assert site.audit().is_clean
+    assert site.audit().rows == 1
+    assert len(read_rows(site.letters, ["offset"])) == 1
+
+
 # --- audit ---------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_de
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
+from millstream.model.errors import ConfigError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.data_files import DataFile
@@ -81,6 +82,9 @@ class DeltaTableFiles:
             check_same_split(self.name, found, wanted)
             return
         check_new_directory(self.name, ("_delta_log",))
+        times = [each.name for each in schema if pa.types.is_time(each.type)]
+        if times:
+            raise ConfigError(f"Delta has no type for a time of day: {', '.join(times)}")
         self.name.path.mkdir(parents=True, exist_ok=True)
         DeltaTable.create(
             self._uri,

@@ -10,6 +10,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,12 +19,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from millstream.spark.lakehouse.data_files import DataFile, file_name
+from millstream.spark.lakehouse.formats.format import FIRST_TIME_US, LAST_TIME_US
 
 ROW_GROUP_BYTES: Final = 96 << 20
 """Bytes of Arrow data that become one row group: what a task holds in memory."""
 
 DAY_ROW_GROUP_BYTES: Final = 32 << 20
 """The same where the table is split by day: so much for each day that is open."""
+
+_EPOCH: Final = date(1970, 1, 1)
+_DAY_US: Final = 86_400_000_000
+_FIRST_DAY: Final = FIRST_TIME_US // _DAY_US
+_LAST_DAY: Final = LAST_TIME_US // _DAY_US
 
 _MOST_OPEN_DAYS: Final = 16
 _NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -50,6 +57,9 @@ class FileRules:
     event_time: str | None = None
     partition_column: str | None = None
     """The column that stands in the path; None where the table keeps none (Iceberg)."""
+    calendar_only: bool = False
+    """True where the table's library takes no times outside of the years 1 to 9999 (Iceberg): they
+    are null there."""
 
 
 @dataclass(slots=True)
@@ -82,6 +92,8 @@ class FileWriter:
         """Take rows of the table's columns."""
         if not batch.num_rows:
             return
+        if self._rules.calendar_only:
+            batch = _on_the_calendar(batch)
         for day, rows in self._by_day(batch):
             self._write(day, rows)
 
@@ -96,15 +108,24 @@ class FileWriter:
         if event_time is None:
             yield None, batch
             return
-        days = batch.column(event_time).cast(pa.date32(), safe=False)
+        days = batch.column(event_time).cast(pa.date32(), safe=False).cast(pa.int32())
         kinds = pc.unique(days).to_pylist()
         for day in kinds:
-            text = _NO_DAY if day is None else day.isoformat()
+            text = self._day(day)
             if len(kinds) == 1:
                 yield text, batch
             else:
-                mask = pc.is_null(days) if day is None else pc.equal(days, pa.scalar(day))
+                mask = pc.is_null(days) if day is None else pc.equal(days, day)
                 yield text, batch.filter(mask, null_selection_behavior="drop")
+
+    def _day(self, day: int | None) -> str:
+        """Return the name of a day, counted from 1970 on; those that no calendar has are no day.
+
+        Where the day stands in no path (Iceberg), a file still holds rows of one alone.
+        """
+        if day is not None and _FIRST_DAY <= day <= _LAST_DAY:
+            return (_EPOCH + timedelta(days=day)).isoformat()
+        return _NO_DAY if day is None or self._rules.partition_column is not None else str(day)
 
     def _write(self, day: str | None, batch: pa.RecordBatch) -> None:
         current = self._open.get(day)
@@ -168,6 +189,22 @@ class FileWriter:
                 max_offset=current.max_offset,
             )
         )
+
+
+def _on_the_calendar(batch: pa.RecordBatch) -> pa.RecordBatch:
+    for index, column in enumerate(batch.schema):
+        if not pa.types.is_timestamp(column.type):
+            continue
+        micros = batch.column(index).cast(pa.int64())
+        ends = pc.min_max(micros)
+        low, high = ends["min"].as_py(), ends["max"].as_py()
+        if low is not None and (low < FIRST_TIME_US or high > LAST_TIME_US):
+            known = pc.and_(
+                pc.greater_equal(micros, FIRST_TIME_US), pc.less_equal(micros, LAST_TIME_US)
+            )
+            times = pc.if_else(known, batch.column(index), pa.scalar(None, column.type))
+            batch = batch.set_column(index, column, times)
+    return batch
 
 
 def _parquet_options(schema: pa.Schema) -> dict[str, Any]:

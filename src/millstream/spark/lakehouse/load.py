@@ -40,6 +40,7 @@ from millstream.spark.lakehouse.formats import FormatSpec, make_format
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
 from millstream.spark.lakehouse.landing import DEAD_LETTER_COLUMNS, Landed, Landing, land
 from millstream.spark.lakehouse.ledger import Ledger
+from millstream.spark.lakehouse.second_load import check_not_loaded
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import (
     ConcurrentLoadError,
@@ -180,6 +181,9 @@ class Loader:
             )
         )
         self._remember_start(reader, ends)
+        for place, size_bytes in topics.sizes(ends.places).items():
+            offsets = ends.latest[place] - ends.earliest[place]
+            self._sizes.learn(place.topic, offsets=offsets, size_bytes=size_bytes)
         if self._letter_topic is not None:
             self._letter_topic.send()  # what a load that died has not sent
 
@@ -188,6 +192,8 @@ class Loader:
         ledger = self._ledger(self._table, ends.places)
         if ledger.batch or not ends.places:
             return
+        if not self._settings.app_id:
+            check_not_loaded(self._table, {place.topic for place in ends.places})
         starts = [OffsetRange(p, offset, offset) for p, offset in reader.starts(ends).items()]
         self._commit(self._table, ledger, starts, ends, [])
 
@@ -302,6 +308,7 @@ class Loader:
             offset_column=offset_column_of(self._schema),
             event_time=settings.event_time,
             partition_column=settings.partition_column if partitioned else None,
+            calendar_only=not self._table.keeps_partition_column,
         )
 
     def _landing(self, batch: int) -> Landing:
@@ -312,6 +319,7 @@ class Loader:
             directory=str(self._letters.staging_directory),
             target_bytes=settings.file_bytes,
             offset_column="offset",
+            calendar_only=not self._letters.keeps_partition_column,
         )
         return Landing(
             read=ReadRules.of(options),

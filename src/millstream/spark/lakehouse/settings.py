@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream.model.errors import ConfigError
-from millstream.spark.lakehouse.formats import KINDS
+from millstream.spark.lakehouse.formats import KINDS, check_options
 from millstream.spark.lakehouse.table import TableName
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class LoadSettings:
     def __post_init__(self) -> None:
         if self.format not in KINDS:
             raise ConfigError(f"a format is one of {', '.join(KINDS)}, not {self.format!r}")
+        check_options(self.format, self.format_options)
         for name in ("freshness_ms", "file_bytes", "batch_bytes", "parallelism"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} must be above 0, not {getattr(self, name)}")

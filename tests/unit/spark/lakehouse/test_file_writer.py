@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 
 from millstream.spark.lakehouse import file_writer
 from millstream.spark.lakehouse.file_writer import FileRules, FileWriter
+from millstream.spark.lakehouse.formats.format import TIMESTAMP
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
 
 
@@ -67,3 +69,30 @@ def test_what_is_not_worth_its_time_is_not_written(tmp_path: Path) -> None:
     assert "DELTA_BINARY_PACKED" in columns["timestamp"].encodings
     assert "RLE_DICTIONARY" in columns["topic"].encodings
     assert "RLE_DICTIONARY" not in columns["value"].encodings
+
+
+@pytest.mark.parametrize("keeps_day", [False, True])
+def test_times_that_no_calendar_has(tmp_path: Path, keeps_day: bool) -> None:
+    """A producer that gives nanoseconds for milliseconds does not stop a load."""
+    batch = rows(0, 4)
+    index = batch.schema.get_field_index("timestamp")
+    times = pa.array([1_700_000_000_000_000, 2 * 10**18, -(10**18), None], pa.int64())
+    batch = batch.set_column(index, batch.schema.field(index), times.cast(TIMESTAMP))
+    split = replace(
+        rules(tmp_path),
+        event_time="timestamp",
+        partition_column="date" if keeps_day else None,
+        calendar_only=not keeps_day,
+    )
+    writer = FileWriter(split, RAW_COLUMNS, 0)
+    writer.write(batch)
+    files = writer.finish()
+    assert sorted(each.rows for each in files) == [1, 3]
+    if keeps_day:
+        days = {each.rows: each.partition_values["date"] for each in files}
+        assert days == {1: "2023-11-14", 3: None}
+    found = [pq.ParquetFile(tmp_path / each.path).read()["timestamp"] for each in files]
+    kept = sorted(v for each in found for v in each.cast(pa.int64()).to_pylist() if v is not None)
+    assert kept == (
+        [-(10**18), 1_700_000_000_000_000, 2 * 10**18] if keeps_day else [times[0].as_py()]
+    )

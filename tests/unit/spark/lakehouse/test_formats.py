@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import uuid
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from typing import Any
@@ -20,6 +21,7 @@ from millstream.spark.lakehouse.formats import (
     Decoded,
     Format,
     FormatSpec,
+    check_options,
     csv_lines,
     json_lines,
     make_format,
@@ -273,6 +275,14 @@ def test_a_date_that_somebody_chose_stays_one() -> None:
     assert decoded.rows.column("d").to_pylist() == [date(2024, 1, 1)]
 
 
+def test_options_of_a_format() -> None:
+    check_options("csv", {"delimiter": ";"})
+    with pytest.raises(ConfigError, match="no option delimeter; there are delimiter, quote"):
+        check_options("csv", {"delimeter": ";"})
+    with pytest.raises(ConfigError, match="evolve takes true or false"):
+        check_options("json", {"evolve": "no"})
+
+
 # --- CSV -----------------------------------------------------------------------------------------
 
 
@@ -295,10 +305,17 @@ def test_csv_inference() -> None:
         "what": "double",
     }
     assert csv_lines.infer([b"1,x"], FormatSpec(kind="csv")).names == ["column_1", "column_2"]
+    lines = csv_lines.infer([b"12:30:00,x\r\n", b"12:31:00,y\n"], FormatSpec(kind="csv"))
+    assert lines.types == [pa.string(), pa.string()]
+    rows, rejected = decode(make_format(FormatSpec(kind="csv", columns=lines)), b"12:30:00,x\r\n")
+    assert rows == [{"column_1": "12:30:00", "column_2": "x"}]
+    assert not rejected
 
 
 # --- Avro and Protobuf ---------------------------------------------------------------------------
 
+UUID_TYPE = {"type": "string", "logicalType": "uuid"}
+LOCAL_TIME = {"type": "long", "logicalType": "local-timestamp-millis"}
 AVRO = {
     "type": "record",
     "name": "R",
@@ -328,6 +345,19 @@ def test_avro() -> None:
     rows, rejected = decode(make_format(framed), b"\x00\x00\x00\x00\x05" + datum(9), datum(9))
     assert [row["a"] for row in rows] == [9]
     assert list(rejected) == [1]
+
+
+def test_avro_types_inside_of_others() -> None:
+    inner = {"type": "record", "name": "I", "fields": [{"name": "id", "type": UUID_TYPE}]}
+    fields = [{"name": "i", "type": inner}, {"name": "l", "type": LOCAL_TIME}]
+    schema: dict[str, Any] = {"type": "record", "name": "O", "fields": fields}
+    out = io.BytesIO()
+    value = {"i": {"id": uuid.UUID(int=5)}, "l": datetime(2020, 1, 1)}
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    form = make_format(FormatSpec(kind="avro", definition=json.dumps(schema).encode()))
+    rows, rejected = decode(form, out.getvalue())
+    assert not rejected
+    assert rows == [{"i": {"id": str(uuid.UUID(int=5))}, "l": datetime(2020, 1, 1, tzinfo=UTC)}]
 
 
 def test_protobuf() -> None:

@@ -7,12 +7,37 @@ one or in the other.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from millstream.model.errors import ConfigError
 from millstream.spark.lakehouse.formats.format import Decoded, Format, FormatSpec, Rejected
 
-__all__ = ["KINDS", "Decoded", "Format", "FormatSpec", "Rejected", "make_format"]
+__all__ = ["KINDS", "Decoded", "Format", "FormatSpec", "Rejected", "check_options", "make_format"]
 
 KINDS = ("raw", "text", "json", "csv", "avro", "protobuf")
+
+
+_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "raw": (),
+    "text": ("pattern",),
+    "json": ("evolve",),
+    "csv": ("delimiter", "quote", "null", "header"),
+    "avro": ("definition", "framing"),
+    "protobuf": ("definition", "message"),
+}
+
+
+def check_options(kind: str, options: Mapping[str, str]) -> None:
+    """Raise ConfigError for an option that a format does not have: passed over, it would read what
+    nobody wants.
+    """
+    for name in options:
+        if name not in _OPTIONS[kind]:
+            there = ", ".join(_OPTIONS[kind]) or "none"
+            raise ConfigError(f"format {kind} has no option {name}; there are {there}")
+    if options.get("evolve", "true") not in ("true", "false"):
+        raise ConfigError(f"option evolve takes true or false, not {options['evolve']!r}")
 
 
 def make_format(spec: FormatSpec) -> Format:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 from typing import Any, Final
+from uuid import UUID
 
 import pyarrow as pa
 from fastavro import parse_schema, schemaless_reader
@@ -42,6 +43,8 @@ _LOGICAL: Final = {
     "time-micros": pa.time64("us"),
     "timestamp-millis": TIMESTAMP,
     "timestamp-micros": TIMESTAMP,
+    "local-timestamp-millis": TIMESTAMP,
+    "local-timestamp-micros": TIMESTAMP,
     "uuid": pa.string(),
 }
 
@@ -128,6 +131,10 @@ def _described_type(avro: dict[str, Any], named: dict[str, Any]) -> pa.DataType:
 
 def _plain(value: Any) -> Any:
     """Return a value in a form that Arrow takes: maps as pairs are made by Arrow, UUIDs as text."""
-    if type(value).__name__ == "UUID":
+    if isinstance(value, UUID):
         return str(value)
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
     return value

@@ -45,7 +45,7 @@ class CsvFormat:
         return whole if whole is not None else decode_rows(batch, self._columns, self._read)
 
     def _decode_fast(self, batch: pa.RecordBatch) -> Decoded | None:
-        values = batch.column("value").to_pylist()
+        values = [value and _one_line(value) for value in batch.column("value").to_pylist()]
         # A line feed in quotes would move all that follow.
         if not values or any(not value or b"\n" in value for value in values):
             return None
@@ -96,7 +96,7 @@ def infer(values: list[bytes], spec: FormatSpec) -> pa.Schema:
 
     Without it they are called ``column_1``, ``column_2`` and so on. ConfigError without a value.
     """
-    lines = [value for value in values if value and b"\n" not in value]
+    lines = [line for value in values if (line := _one_line(value)) and b"\n" not in line]
     if not lines:
         raise ConfigError("no schema can be inferred: the topic is empty; state one in a file")
     names = [name.strip() for name in spec.option("header", "").split(",") if name.strip()]
@@ -119,7 +119,12 @@ def _numbered(count: int) -> list[str]:
     return [f"column_{number}" for number in range(1, count + 1)]
 
 
+def _one_line(value: bytes) -> bytes:
+    """Return a value without the end of line that some producers leave behind it."""
+    return value.removesuffix(b"\n").removesuffix(b"\r")
+
+
 def _plain(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_null(kind):
+    if pa.types.is_null(kind) or pa.types.is_time(kind):  # Delta has no type for times of day
         return pa.string()
     return TIMESTAMP if pa.types.is_timestamp(kind) else kind

@@ -16,6 +16,10 @@ TIMESTAMP: Final = pa.timestamp("us", "UTC")
 MOST_EXACT: Final = 2.0**53
 """Whole numbers up to here are doubles."""
 
+FIRST_TIME_US: Final = -62_135_596_800_000_000
+LAST_TIME_US: Final = 253_402_300_799_999_999
+"""The years 1 to 9999, in microseconds since 1970: what calendars of most libraries have."""
+
 METADATA_COLUMNS: Final = {
     "_topic": "topic",
     "_partition": "partition",
@@ -167,19 +171,26 @@ def _column(values: Sequence[Fields], column: pa.Field) -> pa.Array:
 
 
 def _check_numbers(value: Any, kind: pa.DataType) -> None:
-    """Raise ValueError for a number that Arrow would cut off or round."""
-    if pa.types.is_integer(kind):
-        if isinstance(value, float) and not value.is_integer():
-            raise ValueError(f"{value} is no {kind}")
-    elif pa.types.is_floating(kind):
-        if type(value) is int and abs(value) > MOST_EXACT and int(float(value)) != value:
-            raise ValueError(f"{value} is no {kind}")
-    elif pa.types.is_list(kind) and isinstance(value, list):
+    """Raise ValueError for a number that Arrow would cut off or round, and for a time that no
+    calendar has.
+    """
+    if pa.types.is_list(kind) and isinstance(value, list):
         for item in value:
             _check_numbers(item, kind.value_type)
     elif pa.types.is_struct(kind) and isinstance(value, dict):
         for each in kind:
             _check_numbers(value.get(each.name), each.type)
+    elif isinstance(value, float) and pa.types.is_integer(kind) and not value.is_integer():
+        raise ValueError(f"{value} is no {kind}")
+    elif isinstance(value, int):
+        _check_whole_number(value, kind)
+
+
+def _check_whole_number(value: int, kind: pa.DataType) -> None:
+    if pa.types.is_floating(kind) and abs(value) > MOST_EXACT and int(float(value)) != value:
+        raise ValueError(f"{value} is no {kind}")
+    if pa.types.is_timestamp(kind) and not FIRST_TIME_US <= value <= LAST_TIME_US:
+        raise ValueError(f"{value} is no time of the years 1 to 9999")
 
 
 def reason_of(error: Exception) -> str:

@@ -1,0 +1,44 @@
+"""A load under a name that a table does not know, of topics that it holds: they would be double.
+
+The name under which offsets are kept is made of the topics unless somebody gives one. So whoever
+adds a topic to a load, or names its topics in another order, begins a new load without meaning to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from millstream.model.errors import ConfigError
+from millstream.spark.lakehouse.table import Table, offset_column_of
+
+
+def check_not_loaded(table: Table, topics: Collection[str]) -> None:
+    """Raise ConfigError when a table holds records of one of these topics."""
+    for path in table.files():
+        found = sorted(_topics_in(table.data_directory / path) & set(topics))
+        if found:
+            raise ConfigError(
+                f"{table.name} holds records of {', '.join(found)} already, from a load of another "
+                "name. To go on with that one give its app id (load:TOPICS as they were written, "
+                "unless it had one of its own); to load them once more give a new one"
+            )
+
+
+def _topics_in(path: Path) -> set[str]:
+    file = pq.ParquetFile(path)
+    column = offset_column_of(file.schema_arrow).removesuffix("offset") + "topic"
+    index = next(n for n, each in enumerate(file.schema.names) if each == column)
+    found: set[str] = set()
+    for number in range(file.num_row_groups):
+        statistics = file.metadata.row_group(number).column(index).statistics
+        if statistics is not None and statistics.has_min_max and statistics.min == statistics.max:
+            found.add(statistics.min)
+        else:
+            topics = file.read_row_group(number, columns=[column])[column]
+            found.update(pc.unique(topics.cast(pa.string())).to_pylist())
+    return found
