@@ -114,6 +114,8 @@ class Loader:
         self._epochs = LeaderEpochs()
         self._epochs_changed = False
         self._report = RecoveryReport()
+        self._known_start = options.log_start_offset
+        """Before it nothing is kept, whatever lies in the first segment."""
 
     def load(self) -> LogState:
         """Return the log's state. Raises OSError, and CorruptLogError where a log that was closed
@@ -223,6 +225,7 @@ class Loader:
             except CorruptCheckpointError as error:
                 _log.warning("%s is rebuilt from the log: %s", path, error)
             else:
+                self._known_start = max(self._known_start, self._start_of_epochs())
                 return
         elif self._options.had_clean_shutdown:
             return
@@ -233,11 +236,27 @@ class Loader:
                 for batch in segment.records.headers():
                     self._add_epoch(batch.leader_epoch, batch.base_offset)
 
+    def _start_of_epochs(self) -> Offset:
+        """Return where the first epoch begins if there were epochs before it, 0 otherwise.
+
+        They are forgotten when the log start moves; its checkpoint follows later. Were the log to
+        begin again where that says, followers could not be told apart from it there.
+        """
+        entries = self._epochs.entries()
+        if self._options.had_clean_shutdown or not entries or not len(self._segments):
+            return 0
+        try:
+            first = next(self._segments.first.records.headers(), None)
+        except CorruptLogError:
+            return 0
+        # Batches without an epoch are from before brokers knew of any.
+        return entries[0][1] if first is not None and first.leader_epoch >= 0 else 0
+
     # Recovery
 
     def _find_end(self) -> Offset:
         if not len(self._segments):
-            return self._options.log_start_offset
+            return self._known_start
         active = self._segments.active
         try:
             end = active.next_offset()
@@ -254,7 +273,7 @@ class Loader:
 
     def _recover(self) -> Offset:
         segments = self._segments_to_recover()
-        return self._recover_from(segments) if segments else self._options.log_start_offset
+        return self._recover_from(segments) if segments else self._known_start
 
     def _recover_from(self, segments: list[Segment]) -> Offset:
         first_offset = segments[0].base_offset
@@ -356,23 +375,23 @@ class Loader:
 
     def _log_start_offset(self) -> Offset:
         first = self._segments.first.base_offset if len(self._segments) else 0
-        return max(self._options.log_start_offset, first)
+        return max(self._known_start, first)
 
     def _settle_start(self, log_end_offset: Offset) -> tuple[Offset, Offset]:
         """Return log start and end; a log that ends before its start begins anew there."""
-        if len(self._segments) and log_end_offset < self._options.log_start_offset:
+        if len(self._segments) and log_end_offset < self._known_start:
             _log.warning(
                 "%s ends at %d, before its log start %d: all of it is dropped",
                 self._directory.path,
                 log_end_offset,
-                self._options.log_start_offset,
+                self._known_start,
             )
             for segment in self._segments:
                 segment.remove()
             self._segments.clear()
             self._producers.clear()
             self._epochs_changed |= self._epochs.clear()
-            log_end_offset = self._options.log_start_offset
+            log_end_offset = self._known_start
         if not len(self._segments):
             location = SegmentLocation(self._directory, log_end_offset)
             segment = Segment(

@@ -209,10 +209,30 @@ class Log(LogCore):
         it, and KafkaError(OFFSET_OUT_OF_RANGE) when the batches do not follow on the log end, both
         before anything is written; StorageError.
 
+        An empty log may begin inside the first batch: the leader's log does, where records were
+        deleted. The batch is kept whole, and the log start stays where it is.
+
         Most batches are sound and go into the active segment, so they are checked and written many
         at a time. Where a check stops, or a segment ends among them, they are looked at one by one.
         """
         view = memoryview(buffer)
+        offsets = self._offsets
+        if offsets.log_start_offset == offsets.log_end_offset:
+            first = next(iter_batches(view), None)
+            if first is not None and first.base_offset < offsets.log_end_offset < first.next_offset:
+                return self._append_around_start(first, view, now_ms)
+        return self._append_as_follower(view, now_ms)
+
+    def _append_around_start(self, first: Batch, view: memoryview, now_ms: int) -> AppendResult:
+        start = self._offsets.log_start_offset
+        first.ensure_valid()
+        self.truncate_fully_and_start_at(first.base_offset, now_ms=now_ms)
+        result = self._append_as_follower(view, now_ms)
+        self.update_high_watermark(start)
+        self.increment_log_start_offset(start)
+        return result
+
+    def _append_as_follower(self, view: memoryview, now_ms: int) -> AppendResult:
         scanners = self._local.environment.scanners
         scanner = scanners.take()
         try:

@@ -167,6 +167,31 @@ def test_a_cleanly_closed_log_with_a_damaged_tail_is_recovered(tmp_path: Path) -
     assert log.recovery_report.truncated_bytes == 100
 
 
+@pytest.mark.parametrize("recovery_point", [0, 60])
+def test_a_log_start_that_its_checkpoint_lacks_is_where_the_epochs_begin(
+    tmp_path: Path, recovery_point: int
+) -> None:
+    """A broker that was killed after records were deleted. The epochs before are forgotten, so
+    nobody could tell where a follower's log parts from this one there.
+    """
+    log = filled(tmp_path)
+    log.increment_log_start_offset(13)
+    log = reopen(tmp_path, clean=False, recovery_point=recovery_point)
+    assert (log.log_start_offset, log.log_end_offset) == (13, 60)
+    assert [log.end_offset_for_epoch(each).end_offset for each in (0, 1)] == [20, 40]
+
+
+def test_batches_from_before_there_were_epochs_stay(tmp_path: Path) -> None:
+    log = create_log(tmp_path)
+    for n in range(3):
+        data = values_batch([b"a"], base_offset=n, leader_epoch=-1 if n < 2 else 4).buffer
+        log.append_as_follower(bytes(data), now_ms=NOW_MS)
+    close(log)
+    log = reopen(tmp_path, clean=False)
+    assert log.log_start_offset == 0
+    assert log.epoch_for_offset(2) == 4
+
+
 def test_a_log_start_inside_a_segment_comes_from_the_checkpoint(tmp_path: Path) -> None:
     log = filled(tmp_path)
     close(log)

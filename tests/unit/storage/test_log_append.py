@@ -226,6 +226,31 @@ def test_follower_keeps_gaps_that_compaction_left(tmp_path: Path) -> None:
     assert read_values(log, 50) == [(90, b"b")]
 
 
+def test_an_empty_log_of_a_follower_may_begin_inside_a_batch(tmp_path: Path) -> None:
+    """The leader's log does, where records up to there were deleted: it sends the batch whole."""
+    log = create_log(tmp_path)
+    log.truncate_fully_and_start_at(82, now_ms=NOW_MS)
+    first = values_batch([b"a", b"b", b"c"], base_offset=81, leader_epoch=3)
+    second = values_batch([b"d"], base_offset=84, leader_epoch=4)
+    data = bytes(first.buffer) + bytes(second.buffer)
+    result = log.append_as_follower(data, now_ms=NOW_MS)
+    assert (result.base_offset, result.last_offset) == (81, 84)
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (82, 82, 85)
+    assert log.segment_base_offsets == [81]
+    assert [log.epoch_for_offset(each) for each in (81, 82, 84)] == [-1, 3, 4]
+    assert read_values(log, 82)[-2:] == [(83, b"c"), (84, b"d")]
+
+
+def test_what_would_begin_a_log_inside_a_batch_has_to_be_sound(tmp_path: Path) -> None:
+    log = create_log(tmp_path)
+    log.truncate_fully_and_start_at(82, now_ms=NOW_MS)
+    bad = bytearray(values_batch([b"a", b"b"], base_offset=81).buffer)
+    bad[-2] ^= 1
+    with pytest.raises(CorruptLogError):
+        log.append_as_follower(bytes(bad), now_ms=NOW_MS)
+    assert (log.log_start_offset, log.log_end_offset) == (82, 82)
+
+
 @pytest.mark.parametrize("offsets", [[5, 4], [5, 5], [1]])
 def test_follower_refuses_batches_that_do_not_follow(tmp_path: Path, offsets: list[int]) -> None:
     log = create_log(tmp_path)
