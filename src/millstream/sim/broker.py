@@ -28,6 +28,11 @@ LISTENER: Final = "PLAINTEXT"
 SESSION_TIMEOUT_MS: Final = 3_000
 
 
+def rack_of(number: int) -> str:
+    """Return the rack of a machine, where machines are in racks: each is in one of its own."""
+    return f"rack-{number}"
+
+
 class BrokerLife:
     """One process, from its start to its end. ``on_gone`` hears when it stops by itself."""
 
@@ -102,7 +107,9 @@ class BrokerLife:
         await opened
         await self._membership.prepare()
         await spawn(self.core.load_logs())
-        node = BrokerNode(self.id, (Endpoint(LISTENER, f"broker-{self.number}", self.number),))
+        endpoint = Endpoint(LISTENER, f"broker-{self.number}", self.number)
+        rack = rack_of(self.number) if self.core.dynamic.current.selects_replicas_by_rack else None
+        node = BrokerNode(self.id, (endpoint,), rack)
         services = self.core.services(node, self._membership.controller, self.member)
         self.dispatcher = Dispatcher(services)
         self.host.accept = self._accept

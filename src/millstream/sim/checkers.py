@@ -6,10 +6,11 @@ The brokers' own objects are looked at, from outside and without changing them.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from millstream.controller import paths, payloads
 from millstream.controller.election import earned_epoch
@@ -23,6 +24,9 @@ from millstream.sim.broker import BrokerLife
 from millstream.sim.history import Place, Value
 from millstream.sim.turnover import TURNED, place_of
 from millstream.storage.log import Log
+
+FOLLOWS: Final = -1
+"""Stands in the place of the leader epoch for a replica that follows."""
 
 
 class Held(NamedTuple):
@@ -55,15 +59,18 @@ def entries(log: Log, start: int, end: int) -> Iterable[Entry]:
         yield Entry(batch.base_offset, batch.next_offset, batch.partition_leader_epoch, batch.crc)
 
 
-def batches(log: Log, start: int, end: int) -> Iterable[Batch]:
-    """Yield the whole batches between two offsets."""
+def batches(log: Log, start: int, end: int, *, whole: bool = True) -> Iterable[Batch]:
+    """Yield the batches between two offsets, as far as they are kept; with the one in whose middle
+    the log begins, unless only ``whole`` ones are wanted.
+    """
+    start = max(start, log.log_start_offset)
     while start < end:
         read = log.read(start, max_bytes=1 << 20, upper_bound_offset=end, min_one_batch=True)
         if read.records is None:
             return
         at = start
         for batch in iter_batches(read.records.read()):
-            if at <= batch.base_offset:
+            if at <= batch.base_offset or not whole:
                 yield batch
             start = batch.next_offset
         if start == at:
@@ -82,6 +89,7 @@ class Checkers:
         self._checked: dict[tuple[BrokerLife, Held, int], int] = {}
         """Up to which committed entry a leadership has been compared."""
         self._high_watermarks: dict[tuple[BrokerLife, Held, int], int] = {}
+        self._starts: dict[Log, int] = {}
         self.elections = 0
         self.seen: Counter[str] = Counter()
         """Interesting states, and how often they were come upon."""
@@ -130,11 +138,16 @@ class Checkers:
         looked = tuple(lives)
         for life in looked:
             for partition in life.partitions:
+                self._begins(life, partition)
                 if partition.leading is not None:
                     self._one_leader(life, partition)
                     self._leads_by_right(life, partition)
                     self._commits(life, partition)
                     self._maximal_isr(life, partition, tree)
+        for life in looked:
+            for partition in life.partitions:
+                if partition.following is not None:
+                    self._shows(life, partition)
         for life in looked:
             if life.is_up:
                 for partition in life.partitions:
@@ -157,6 +170,28 @@ class Checkers:
                 f"{place}: broker {life.number} is in the ISR {state.isr} with a log up to "
                 f"{partition.log.log_end_offset}; committed is up to {committed[-1].next_offset}"
             )
+
+    def _begins(self, life: BrokerLife, partition: Partition) -> None:
+        """A log never begins earlier than before, while it is open."""
+        log, start = partition.log, partition.log.log_start_offset
+        before = self._starts.setdefault(log, start)
+        if start < before:
+            self._wrong(
+                f"{Held.of(partition)}: the log of broker {life.number} begins at {start}, and "
+                f"began at {before}"
+            )
+        self.seen["a log start moved"] += start > before
+        self._starts[log] = start
+
+    def _shows(self, life: BrokerLife, partition: Partition) -> None:
+        """What a follower shows to readers nearby is committed: every leader has to have it."""
+        place, log = Held.of(partition), partition.log
+        committed = self.committed.setdefault(place, [])
+        key = (life, place, FOLLOWS)
+        start = self._checked.get(key, 0)
+        if start < log.high_watermark:
+            self._compare(life, log, committed, start, log.high_watermark)
+            self._checked[key] = log.high_watermark
 
     def _one_leader(self, life: BrokerLife, partition: Partition) -> None:
         key = (Held.of(partition), partition.leader_epoch)
@@ -208,18 +243,26 @@ class Checkers:
     def _compare(
         self, life: BrokerLife, log: Log, committed: list[Entry], start: int, end: int
     ) -> None:
-        known = {each.base_offset: each for each in _tail(committed, start)}
-        last = committed[-1].next_offset if committed else 0
+        """Compare with what is known to be committed, and note what was not known: it may have been
+        committed and deleted at its leader since the last look.
+        """
         for entry in entries(log, start, end):
-            before = known.get(entry.base_offset)
-            if before is None and entry.base_offset >= last:
-                committed.append(entry)
-                last = entry.next_offset
-            elif before != entry:
-                self._wrong(
-                    f"{log.topic_partition}: broker {life.number} has {entry} where {before} "
-                    "was committed"
-                )
+            at = bisect_left(committed, entry.base_offset, key=lambda each: each.base_offset)
+            near = committed[max(0, at - 1) : at + 1]
+            if entry in near:
+                continue
+            for before in near:
+                if (
+                    before.base_offset < entry.next_offset
+                    and entry.base_offset < before.next_offset
+                ):
+                    self._wrong(
+                        f"{log.topic_partition}: broker {life.number} has {entry} where {before} "
+                        "was committed"
+                    )
+                    break
+            else:
+                committed.insert(at, entry)
 
     def _maximal_isr(
         self, life: BrokerLife, partition: Partition, tree: Mapping[str, Node]
@@ -289,6 +332,8 @@ class Checkers:
                     found.append(f"broker {life.number} keeps {held}, whose topic is deleted")
                 elif life.id not in _topic(tree[paths.topic(topic)].data).replicas[index]:
                     found.append(f"broker {life.number} keeps {held} and is no replica of it")
+                else:
+                    found += _other_settings(life, partition, tree)
         return found
 
     def finish(
@@ -314,16 +359,17 @@ class Checkers:
                     final[_place(leading)] = _values(leading.log)
                 committed = self.committed.get(Held.of(leading), [])
                 present = set(entries(leading.log, 0, leading.log.log_end_offset))
-                for entry in committed:
-                    if entry not in present:
+                for entry in _tail(committed, leading.log.log_start_offset):
+                    if entry not in present and entry.base_offset >= leading.log.log_start_offset:
                         self._wrong(f"{leading.topic_partition}: {entry} was committed and is gone")
         return final
 
     def _equal(self, kept: list[Partition]) -> None:
-        """Logs are equal up to the smallest high watermark."""
+        """Logs are equal up to the smallest high watermark, from where all have begun."""
+        start = max(each.log.log_start_offset for each in kept)
         end = min(each.log.high_watermark for each in kept)
         first, *others = [
-            [bytes(batch.buffer) for batch in batches(each.log, 0, end)] for each in kept
+            [bytes(batch.buffer) for batch in batches(each.log, start, end)] for each in kept
         ]
         for other in others:
             if other != first:
@@ -331,10 +377,10 @@ class Checkers:
 
     def _check_log(self, log: Log) -> None:
         """Offsets follow each other, epochs never fall, the epoch cache says what the log says."""
-        at, epoch = 0, -1
+        at, epoch = -1, -1
         starts: dict[int, int] = {}
         for entry in entries(log, 0, log.log_end_offset):
-            if entry.base_offset != at or entry.epoch < epoch:
+            if entry.base_offset != at >= 0 or entry.epoch < epoch:
                 self._wrong(f"{log.topic_partition}: {entry} follows on {at} in epoch {epoch}")
             at, epoch = entry.next_offset, entry.epoch
             starts.setdefault(epoch, entry.base_offset)
@@ -344,6 +390,25 @@ class Checkers:
                 self._wrong(
                     f"{log.topic_partition}: the cache says epoch {told} at {start}, not {each}"
                 )
+
+
+def _other_settings(
+    life: BrokerLife, partition: Partition, tree: Mapping[str, Node]
+) -> Iterator[str]:
+    """Yield where a replica goes by another ``min.insync.replicas`` than the store has."""
+    node = tree.get(paths.topic_config(partition.topic_partition.topic))
+    texts = {} if node is None else payloads.read_config("", node.data)
+    stored = texts.get("min.insync.replicas")
+    followed = partition.log.config.min_insync_replicas
+    if stored is not None and int(stored) != followed:
+        yield (
+            f"broker {life.number} goes by min.insync.replicas {followed} for "
+            f"{partition.topic_partition}; the store has {stored}"
+        )
+
+
+def _overlap(one: Entry, other: Entry) -> bool:
+    return one.base_offset < other.next_offset and other.base_offset < one.next_offset
 
 
 def _tail(committed: list[Entry], start: int) -> list[Entry]:
@@ -364,8 +429,9 @@ def _place(partition: Partition) -> Place:
 def _values(log: Log) -> dict[int, Value]:
     return {
         record.offset: bytes(record.value or b"").decode()
-        for batch in batches(log, 0, log.log_end_offset)
+        for batch in batches(log, 0, log.log_end_offset, whole=False)
         for record in iter_records(batch)
+        if record.offset >= log.log_start_offset
     }
 
 

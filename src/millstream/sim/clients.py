@@ -1,4 +1,5 @@
-"""Producers and consumers of a simulation: they speak the protocol and write down what they learn.
+"""Producers of a simulation, and what all its clients share: they speak the protocol and write down
+what they learn.
 
 Clients run on a machine of their own that never fails; they find leaders through metadata of any
 broker, and believe no metadata of an older leader epoch than they have seen.
@@ -13,13 +14,6 @@ from millstream.model.broker import BrokerId, Endpoint
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.message import Request, Response
-from millstream.protocol.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-)
 from millstream.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -36,21 +30,17 @@ from millstream.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from millstream.protocol.outgoing import IN_MEMORY
-from millstream.records.batch import iter_batches
 from millstream.records.builder import BatchBuilder, BatchOptions
-from millstream.records.record import iter_records
 from millstream.runtime.broker_channels import BrokerChannels
 from millstream.runtime.pauses import pause
 from millstream.sim.broker import LISTENER
-from millstream.sim.history import History, Outcome, Place, Poll, Send
+from millstream.sim.history import History, Outcome, Place, Send
 from millstream.sim.loop import NodeClock
 from millstream.sim.network import Host, Network
 
 FIRST_CLIENT: Final = 100
 REQUEST_MS: Final = 3_000
 PRODUCE_VERSION: Final = 12
-FETCH_VERSION: Final = 12
 _NOT_SENT: Final = frozenset({ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.NOT_ENOUGH_REPLICAS})
 """What proves that a write was not made."""
 _PRODUCER_FAULTS: Final = frozenset(
@@ -76,7 +66,7 @@ class Client:
         self.history = history
         self.problems: list[str] = []
         self.stopped = False
-        self._brokers = brokers
+        self.brokers = brokers
         self._leaders: dict[Place, tuple[int, BrokerId]] = {}
         """Leader epoch and leader."""
         host = Host(number, self.clock)
@@ -102,7 +92,7 @@ class Client:
 
     def any_broker(self) -> BrokerId:
         """Return a broker, alive or not."""
-        return BrokerId(self.chance.choice(self._brokers))
+        return BrokerId(self.chance.choice(self.brokers))
 
     async def leader_of(self, place: Place) -> BrokerId:
         """Return who leads, as far as this client knows; NOT_LEADER_OR_FOLLOWER when nobody."""
@@ -282,89 +272,6 @@ class Producer:
         assert isinstance(response, ProduceResponse)
         answer: PartitionProduceResponse = response.responses[0].partition_responses[0]
         return ErrorCode.of(answer.error_code), answer.base_offset
-
-
-class Consumer:
-    """Reads one partition from its beginning and writes down what it sees."""
-
-    def __init__(self, client: Client, place: Place, name: str) -> None:
-        self._client = client
-        self._place = place
-        self.name = name
-        self.position = 0
-        self._log_start = 0
-
-    def start(self) -> None:
-        """Read until the client is stopped."""
-        run_client(self._client, self._read_all())
-
-    async def _read_all(self) -> None:
-        client = self._client
-        while not client.stopped:
-            try:
-                leader = await client.leader_of(self._place)
-                epoch = client.epoch_of(self._place)
-                response = await client.ask(
-                    leader, self._request(epoch), FETCH_VERSION, lane=self.name
-                )
-            except KafkaError:
-                await client.look_again(self._place)
-                continue
-            assert isinstance(response, FetchResponse)
-            if response.error_code:
-                await client.look_again(self._place)
-                continue
-            data = response.responses[0].partitions[0]
-            if data.error_code:
-                self._refused(ErrorCode.of(data.error_code), epoch)
-                await client.look_again(self._place)
-            else:
-                self._take(data)
-
-    def _request(self, epoch: int) -> FetchRequest:
-        topic, index = self._place
-        partition = FetchPartition(
-            partition=index,
-            current_leader_epoch=epoch,
-            fetch_offset=self.position,
-            partition_max_bytes=1 << 16,
-        )
-        return FetchRequest(
-            max_wait_ms=400, min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[partition])]
-        )
-
-    def _refused(self, error: ErrorCode, epoch: int) -> None:
-        if error in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_SERVER_ERROR):
-            self._client.problems.append(
-                f"{self.name} read {self._place} up to {self.position}, and the leader of epoch "
-                f"{epoch} answers {error.name}"
-            )
-
-    def _take(self, data: PartitionData) -> None:
-        if data.log_start_offset < self._log_start:
-            self._client.problems.append(
-                f"{self.name} was told that {self._place} begins at {data.log_start_offset}, and "
-                f"before at {self._log_start}"
-            )
-        self._log_start = data.log_start_offset
-        records = data.records
-        if not records:
-            return
-        assert isinstance(records, IN_MEMORY)
-        for batch in iter_batches(records):
-            for record in iter_records(batch):
-                if record.offset < self.position:
-                    continue
-                if record.offset >= data.high_watermark:
-                    self._client.problems.append(
-                        f"{self.name} was given offset {record.offset} of {self._place} at the "
-                        f"high watermark {data.high_watermark}"
-                    )
-                value = bytes(record.value or b"").decode()
-                self._client.history.polls.append(
-                    Poll(self._place, self.name, record.offset, value)
-                )
-                self.position = record.offset + 1
 
 
 def run_client(client: Client, work: Coroutine[Deferred[Any], None, None]) -> Deferred[None]:

@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Final
 
+from millstream.config.broker import RACK_AWARE_SELECTOR
 from millstream.controller import paths, payloads
 from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred, spawn
@@ -20,6 +22,11 @@ from millstream.protocol.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from millstream.protocol.messages.elect_leaders import ElectLeadersRequest
+from millstream.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from millstream.server.dispatch import Dispatcher
 from millstream.sim import history
 from millstream.sim.broker import BrokerLife
@@ -52,6 +59,7 @@ SETTINGS: Final = {
     "offsets.topic.num.partitions": "2",
     "offsets.topic.replication.factor": "3",
     "offsets.topic.segment.bytes": "1048576",
+    "log.retention.check.interval.ms": "1500",
 }
 
 
@@ -79,14 +87,17 @@ class SimCluster:
         self.ensemble.jitter_ms = chance.choice((0.5, 5.0, 60.0))
         self.numbers = list(range(1, 1 + chance.choice((3, 3, 3, 4))))
         self.min_isr = chance.choice((2, 2, 2, 1))
-        self.work = Workload(chance, min_isr=self.min_isr)
+        more = Random(f"what came later to seed {seed}")
+        self.work = Workload(chance, more, min_isr=self.min_isr)
         self.directories = DIRECTORIES[: chance.choice((1, 1, 2))]
         self.settings = dict(SETTINGS)
         self.settings["log.dirs"] = ",".join(self.directories)
         self.settings["min.insync.replicas"] = str(self.min_isr)
         if chance.random() < 0.5:  # catching up takes many fetches
             self.settings["replica.fetch.max.bytes"] = "400"
-        self.swarm = swarm or Swarm.draw(chance)
+        if self.work.reads_nearby:
+            self.settings["replica.selector.class"] = RACK_AWARE_SELECTOR
+        self.swarm = swarm or Swarm.draw(chance, more)
         self.machines = {each: self._machine(each) for each in self.numbers}
         self.lives: dict[int, BrokerLife] = {}
         self.checkers = Checkers()
@@ -214,6 +225,17 @@ class SimCluster:
             timeout_ms=2_000, topics=[ReassignableTopic(name=TOPIC, partitions=[partition])]
         )
         self._ask_controller(request)
+
+    def change_min_isr(self) -> None:
+        """Have another ``min.insync.replicas`` put in force. Never 1 where a machine may lose what
+        it has written: then one replica alone has what is acknowledged.
+        """
+        may_lose = self.min_isr > 1 and self.swarm.loses_data
+        chosen = self.loop.chance.choice((2, 3) if may_lose else (1, 2, 3))
+        self.sometimes["min.insync.replicas changed"] += 1
+        setting = AlterableConfig(name="min.insync.replicas", config_operation=0, value=str(chosen))
+        topic = AlterConfigsResource(resource_type=2, resource_name=TOPIC, configs=[setting])
+        self._ask_controller(IncrementalAlterConfigsRequest(resources=[topic], validate_only=False))
 
     def _ask_controller(self, request: Request) -> None:
         controller = self.controller_number()
@@ -351,6 +373,17 @@ class SimCluster:
             self.sometimes["topic deleted"] += self.work.turnover.deletions
         if self.work.throws:
             self.sometimes["seeds with acks=0"] += 1
+        for name, is_so in (
+            ("reads nearby", self.work.reads_nearby),
+            ("deletions", self.work.deletes),
+            ("retention", self.work.expires),
+        ):
+            self.sometimes[f"seeds with {name}"] += is_so
+        for consumer in self.work.consumers:
+            self.sometimes["read from a follower"] += consumer.near_reads
+            self.sometimes["a log began later than its reader"] += consumer.resets
+        for deleter in self.work.deleters:
+            self.sometimes["deletions acknowledged"] += deleter.acknowledged
         if len(self.directories) > 1:
             self.sometimes["seeds with two log directories"] += 1
         self.sometimes["leaders changed"] += self.checkers.elections

@@ -236,6 +236,11 @@ def _elect(cluster: SimCluster) -> Undo | None:
     return None
 
 
+def _min_isr(cluster: SimCluster) -> Undo | None:
+    cluster.change_min_isr()
+    return None
+
+
 def _reassign(cluster: SimCluster) -> Undo | None:
     cluster.reassign()
     return None
@@ -279,6 +284,19 @@ FAULTS: Final = (
     Fault("reassign", "replicas leave after the new ones are in sync", _reassign),
 )
 
+CHANGES: Final = (
+    Fault(
+        "min isr",
+        "who may be elected by the setting of before is waited for until the controller lets go",
+        _min_isr,
+    ),
+)
+"""Kinds that came later: they are drawn beside the others, so that old seeds stay as they were."""
+
+LOSING: Final = frozenset(
+    {"power loss", "failed flush", "failed directory", "new disk", "bit flip"}
+)
+
 
 @dataclass
 class Swarm:
@@ -289,18 +307,25 @@ class Swarm:
     every_ms: float
     struck: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def loses_data(self) -> bool:
+        """True where some fault takes away what a machine has written."""
+        return any(each.name in LOSING for each in self.kinds)
+
     @classmethod
-    def draw(cls, chance: Random) -> Swarm:
-        """Draw a swarm."""
+    def draw(cls, chance: Random, more: Random) -> Swarm:
+        """Draw a swarm; ``more`` draws from what came later."""
         count = chance.choice((1, 2, 2, 3, 4, 6, 10))
         kinds = tuple(chance.sample(FAULTS, count))
         weights = tuple(chance.choice((1.0, 1.0, 3.0, 10.0)) for _ in kinds)
+        if more.random() < 0.3:
+            kinds, weights = (*kinds, *CHANGES), (*weights, 3.0)
         return cls(kinds, weights, chance.choice((300.0, 1_000.0, 3_000.0)))
 
     @classmethod
     def of(cls, *names: str, every_ms: float = 1_000.0) -> Swarm:
         """Return a swarm of these kinds alone, all alike."""
-        kinds = tuple(each for each in FAULTS if each.name in names)
+        kinds = tuple(each for each in (*FAULTS, *CHANGES) if each.name in names)
         assert len(kinds) == len(names), "there is no such fault"
         return cls(kinds, (1.0,) * len(kinds), every_ms)
 

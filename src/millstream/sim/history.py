@@ -8,6 +8,7 @@ checker serves simulated and real clusters; it knows nothing of either.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -111,6 +112,14 @@ class History:
     sends: dict[Value, Send] = field(default_factory=dict)
     polls: list[Poll] = field(default_factory=list)
     group_offsets: list[GroupOffset] = field(default_factory=list)
+    deletions: dict[Place, int] = field(default_factory=dict)
+    """Up to where somebody asked for records to be deleted."""
+    expiring: set[Place] = field(default_factory=set)
+    """Partitions that delete by themselves what is old."""
+
+    def deleted_up_to(self, place: Place) -> float:
+        """Return before which offset records may be missing."""
+        return math.inf if place in self.expiring else self.deletions.get(place, 0)
 
     def send(self, send: Send) -> Send:
         """Note that a value is about to be sent."""
@@ -196,6 +205,7 @@ def _check_acknowledged(
     offsets: Mapping[Value, set[tuple[Place, int]]],
     final: Mapping[Place, Mapping[int, Value]] | None,
 ) -> Iterable[str]:
+    """What is deleted was read before, or has expired."""
     highest: dict[Place, int] = defaultdict(lambda: -1)
     for poll in history.polls:
         highest[poll.place] = max(highest[poll.place], poll.offset)
@@ -205,8 +215,11 @@ def _check_acknowledged(
             values = final.get(send.place, {})
             at = send.offset
             if at < 0:
-                if send.value not in values.values():
+                if send.value not in values.values() and not places:
                     yield f"{send.value!r} was acknowledged and is lost"
+            elif at < min(values, default=math.inf) and at < history.deleted_up_to(send.place):
+                if (send.place, at) not in places and send.place not in history.expiring:
+                    yield f"{send.value!r}, acknowledged at {at}, was deleted and never read"
             elif values.get(at) != send.value:
                 yield f"{send.value!r}, acknowledged at {at}, is lost: {values.get(at)!r} is there"
         elif not places and (send.offset < 0 or send.offset <= highest[send.place]):

@@ -17,9 +17,12 @@ from millstream.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from millstream.runtime.pauses import pause
-from millstream.sim.clients import FIRST_CLIENT, Client, Consumer, Producer
+from millstream.sim.broker import rack_of
+from millstream.sim.clients import FIRST_CLIENT, Client, Producer
+from millstream.sim.consumers import Consumer
+from millstream.sim.deletions import Deleter
 from millstream.sim.groups import Committer
-from millstream.sim.history import History
+from millstream.sim.history import History, Place
 from millstream.sim.network import Network
 from millstream.sim.turnover import Turnover
 
@@ -30,18 +33,28 @@ CLIENTS: Final = 2
 class Workload:
     """The clients of one seed, and what they have to be told in the end."""
 
-    def __init__(self, chance: Random, *, min_isr: int) -> None:
+    def __init__(self, chance: Random, more: Random, *, min_isr: int) -> None:
+        """``more`` draws what came later: seeds that have nothing of it stay as they were."""
         self._chance = chance
+        self._more = more
         self.min_isr = min_isr
         self.partition_count = chance.choice((1, 1, 2, 4))
         self.group_count = chance.choice((0, 1, 2))
         self.turns_over = chance.random() < 0.3
         self.throws = chance.random() < 0.4
         """True when some producers send with acks=0."""
+        self.reads_nearby = more.random() < 0.35
+        """True when some consumers read from the replica in their rack."""
+        self.deletes = more.random() < 0.3
+        """True when records are deleted that a consumer has read."""
+        self.expires = more.random() < 0.2
+        """True when topics keep some of their newest bytes alone."""
         self.history = History()
         self.numbers = list(range(FIRST_CLIENT, FIRST_CLIENT + CLIENTS))
         self.clients: list[Client] = []
         self.producers: list[Producer] = []
+        self.consumers: list[Consumer] = []
+        self.deleters: list[Deleter] = []
         self.committers: list[Committer] = []
         self.turnover: Turnover | None = None
 
@@ -77,6 +90,10 @@ class Workload:
                 CreatableTopicConfig(name="segment.ms", value=chance.choice(("600000", "1500"))),
             ],
         )
+        if self.expires:
+            topic.configs[-1].value = "1500"
+            topic.configs.append(CreatableTopicConfig(name="retention.bytes", value="1500"))
+            self.history.expiring.update((TOPIC, each) for each in range(self.partition_count))
         client = self.clients[0]
         request = CreateTopicsRequest(topics=[topic], timeout_ms=5_000)
         while True:
@@ -105,8 +122,7 @@ class Workload:
                         pause_ms=chance.choice((80.0, 300.0, 1_000.0)),
                     )
                 )
-            for number in range(2):
-                Consumer(chance.choice(self.clients), place, f"c{index}-{number}").start()
+            self._start_consumers(place)
         for number in range(self.group_count):
             pause_ms = chance.choice((50.0, 300.0, 1_000.0))
             client = chance.choice(self.clients)
@@ -120,6 +136,29 @@ class Workload:
                 self.clients[0], min_isr=self.min_isr, pause_ms=chance.choice((100.0, 500.0))
             )
             self.turnover.start()
+
+    def _start_consumers(self, place: Place) -> None:
+        """Begin to read, and to delete what the first consumer has read."""
+        chance = self._chance
+        readers = []
+        for number in range(2):
+            client = chance.choice(self.clients)
+            readers.append(self._consumer(client, place, number, len(client.brokers)))
+            readers[-1].start()
+        self.consumers += readers
+        if self.deletes:
+            pause_ms = chance.choice((200.0, 1_000.0))
+            deleter = Deleter(chance.choice(self.clients), place, readers[0], pause_ms=pause_ms)
+            self.deleters.append(deleter)
+            deleter.start()
+
+    def _consumer(self, client: Client, place: Place, number: int, brokers: int) -> Consumer:
+        """Return a consumer: the first keeps up, the second may be slow."""
+        more = self._more
+        rack = rack_of(1 + more.randrange(brokers)) if self.reads_nearby else ""
+        is_slow = number > 0 and (self.deletes or self.expires) and more.random() < 0.7
+        pause_ms = more.choice((500.0, 2_000.0)) if is_slow else 0.0
+        return Consumer(client, place, f"c{place[1]}-{number}", rack=rack, pause_ms=pause_ms)
 
     def stop(self) -> None:
         """Begin nothing more."""

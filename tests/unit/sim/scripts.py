@@ -53,6 +53,7 @@ class Shape:
             (len(cluster.numbers), cluster.work.partition_count) == (self.brokers, 1)
             and cluster.min_isr == self.min_isr
             and (cluster.work.group_count > 0 or not self.groups)
+            and not (cluster.work.deletes or cluster.work.expires or cluster.work.reads_nearby)
         )
 
 

@@ -22,6 +22,7 @@ FOUND = (
         (),
         "a directory came back with a former life of a topic, and the broker did not start",
     ),
+    (51397, 5, (), "a follower could not begin its log inside a batch, as its leader's log did"),
     (8, 8, (), "a coordinator waited for a fraction of a millisecond, and spun"),
 )
 
