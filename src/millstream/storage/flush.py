@@ -25,6 +25,7 @@ class FlushPlan:
         "_directories",
         "_failure",
         "_file_system",
+        "cuts",
         "files",
         "log_directory",
         "paths",
@@ -46,6 +47,8 @@ class FlushPlan:
         self.log_directory = log_directory
         self.recovery_point = recovery_point
         """Where the log ended when the plan was made: all below is on disk once it has run."""
+        self.cuts = 0
+        """How often the log had been cut back by then (``Log.flushed``)."""
         self.files = files
         self.paths = paths
         self._directories = directories

@@ -39,6 +39,7 @@ class LogCore:
     """State and upkeep of one partition's log."""
 
     __slots__ = (
+        "_cuts",
         "_epoch_appended",
         "_epochs",
         "_epochs_unwritten",
@@ -73,6 +74,7 @@ class LogCore:
         """Id in ``partition.metadata``; None in a directory that has none."""
         self.recovery_report = state.report
         """What recovery did when the log was opened."""
+        self._cuts = 0  # what was flushed before a cut may not be what lies there now
         self.truncated_to: Offset = NEVER_TRUNCATED
         """The lowest log end since the cleaner last looked: its checkpoint follows."""
 
@@ -301,6 +303,7 @@ class LogCore:
         self._cut_offsets(offset, offset)
 
     def _cut_offsets(self, log_start_offset: Offset, log_end_offset: Offset) -> None:
+        self._cuts += 1
         self.truncated_to = min(self.truncated_to, log_end_offset)
         high_watermark = min(self._offsets.high_watermark, log_end_offset)
         self._set_offsets(log_start_offset, max(high_watermark, log_start_offset), log_end_offset)
@@ -348,8 +351,7 @@ class LogCore:
         return self._local.active
 
     def _write_snapshot(self, offset: Offset) -> None:
-        path = self._snapshots.write(offset, self._producers.producers.values())
-        if path is not None:
+        if path := self._snapshots.write(offset, self._producers.producers.values()):
             self._local.unsynced(path)
 
     def delete_old_segments(self, *, now_ms: int) -> int:
@@ -432,13 +434,19 @@ class LogCore:
                 self._write_epochs()
             except OSError as error:
                 failure = error
-        return self._local.flush_plan(offsets.recovery_point, offsets.log_end_offset, failure)
+        plan = self._local.flush_plan(offsets.recovery_point, offsets.log_end_offset, failure)
+        if plan is not None:
+            plan.cuts = self._cuts
+        return plan
 
-    def flushed(self, plan: FlushPlan) -> None:
-        """Take note that ``plan`` has run: the recovery point moves up."""
-        offsets = self._offsets
-        recovery_point = min(plan.recovery_point, offsets.log_end_offset)
-        offsets.recovery_point = max(offsets.recovery_point, recovery_point)
+    def flushed(self, plan: FlushPlan) -> bool:
+        """Take note that ``plan`` has run: the recovery point moves up, unless (False) the log was
+        cut back meanwhile.
+        """
+        if plan.cuts != self._cuts:
+            return False
+        self._offsets.recovery_point = max(self._offsets.recovery_point, plan.recovery_point)
+        return True
 
     def volume_flushed(self) -> None:
         """Take note that the volume has been flushed as a whole, with all that is written here."""

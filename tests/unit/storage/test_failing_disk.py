@@ -152,6 +152,26 @@ def test_a_plan_covers_what_was_there_when_it_was_made() -> None:
     assert (log.recovery_point, log.log_end_offset) == (30, 31)
 
 
+def test_a_flush_from_before_a_cut_says_nothing_of_what_was_written_after_it() -> None:
+    _, _, log = memory_log()
+    for n in range(10):
+        append(log, b"%d" % n)
+    log.update_high_watermark(4)
+    plan = log.flush_plan()
+    assert plan is not None
+    log.truncate_to(4, now_ms=NOW_MS)
+    for n in range(4, 8):
+        append(log, b"other %d" % n, epoch=1)
+    plan.run()
+    assert not log.flushed(plan)
+    assert log.recovery_point <= 4
+    again = log.flush_plan()
+    assert again is not None
+    again.run()
+    assert log.flushed(again)
+    assert log.recovery_point == 8
+
+
 def test_a_flush_brings_names_files_and_contents_to_disk() -> None:
     files, _, log = memory_log()
     files.make_directory("/data")

@@ -359,9 +359,13 @@ class Partition:
 
     def on_flushed(self, plan: FlushPlan) -> None:
         """Commit what an fsync has made safe."""
-        self.log.flushed(plan)
-        if self._gone is None:  # else another leadership says what is committed
+        is_flushed = self.log.flushed(plan)
+        if self._gone is not None:
+            return  # another leadership says what is committed
+        if is_flushed:
             self._flushed_up_to(plan.recovery_point)
+        else:
+            self._request_flush(self)
 
     def _flushed_up_to(self, offset: Offset) -> None:
         self._unflushed_records = self.log.log_end_offset - offset

@@ -114,6 +114,34 @@ def test_under_the_policy_ack_a_follower_tells_what_it_has_flushed() -> None:
     assert produced.error is ErrorCode.NONE
 
 
+def test_a_flush_that_an_old_leader_began_flushes_nothing_of_the_next_one() -> None:
+    """It ends when the log has been cut, and written to again."""
+    site = ClusterSite(log_flush_policy="ack")
+    site.controller.elect(2)
+    site[1].offload.held = site[2].offload.held = True
+    site.cut_off(2)
+    for each in range(4):
+        site[2].produce(b"lost %d" % each, acks=1)
+    site.settle()
+    site.controller.elect(1, 1, 3)
+    site.heal()
+    produced = [site[1].produce(b"kept %d" % each) for each in range(4)]
+    site.advance(2_000)
+    assert site[2].values() == site[1].values()
+    site[2].offload.let_go("flush")
+    site.advance(2_000)
+    assert site[2].partition.log.recovery_point == 0
+    assert site[1].partition.leading is not None
+    known = site[1].partition.leading.machine.progress[site[2].broker_id]
+    assert known.log_end_offset == 0, "nothing of it is on the disk of broker 2"
+    for _ in range(3):
+        for each in (1, 2):
+            site[each].offload.let_go("flush")
+        site.advance(2_000)
+    assert known.log_end_offset == 4
+    assert [each.error for each in produced] == [ErrorCode.NONE] * 4
+
+
 def test_writes_of_one_connection_are_committed_in_order() -> None:
     site = ClusterSite()
     produced = [site[1].produce(b"%d" % each) for each in range(5)]
