@@ -110,6 +110,7 @@ def test_many_rows(spark: SparkSession, save: Callable[..., None], load: Load, o
         ("select 'a' value", {"topic": ""}, "option topic"),
         ("select 'a' value", {"kafka.acks": "2"}, "acks"),
         ("select 'a' value", {"kafka.key.serializer": "x"}, "kafka.key.serializer"),
+        ("select 'a' value", {"exactlyOnse": "false"}, "did you mean exactlyOnce"),
     ],
 )
 def test_an_error_names_the_column_or_the_option(

@@ -165,6 +165,41 @@ def test_a_topic_made_anew_is_data_loss(site: Site, values: Values, admin: Admin
     assert site.values() == numbers(0, 5) + numbers(100, 120)
 
 
+def test_a_topic_made_anew_before_its_micro_batch_is_run_again(
+    site: Site, values: Values, admin: Admin
+) -> None:
+    """Spark runs what was planned before a restart without another question to the planner."""
+    values(site.topic, 0, *numbers(0, 10))
+    seen: list[str] = []
+
+    def run(take: Callable[[DataFrame, int], None], **options: str) -> None:
+        writer = site.stream(**options).writeStream.foreachBatch(take)
+        writer = writer.option("checkpointLocation", str(site.directory / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    def fail(frame: DataFrame, batch: int) -> None:
+        raise RuntimeError("poisoned")
+
+    def collect(frame: DataFrame, batch: int) -> None:
+        seen.extend(row.v for row in frame.selectExpr("cast(value as string) v").collect())
+
+    with pytest.raises(PySparkException, match="poisoned"):
+        run(fail)
+    admin.delete_topics([site.topic]).get_all()
+    admin.create_topics([NewTopic(site.topic, 2)]).get_all()
+    values(site.topic, 0, *numbers(100, 120))
+    with pytest.raises(PySparkException, match="was deleted after this micro-batch was planned"):
+        run(collect)
+    assert seen == []
+    run(collect, failOnDataLoss="false")
+    assert sorted(seen) == numbers(100, 120)
+
+
+def test_a_stream_has_no_end(site: Site) -> None:
+    with pytest.raises(PySparkException, match="option endingTimestamp is of batch reads"):
+        site.run(endingTimestamp="5")
+
+
 def test_the_offsets_are_those_of_the_stock_connector_and_more(site: Site, values: Values) -> None:
     values(site.topic, 0, *numbers(0, 5))
     site.run()

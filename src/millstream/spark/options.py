@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, NoReturn, TypeAlias
 
 from millstream.model.errors import ConfigError
@@ -109,6 +110,8 @@ class BoundOption:
 
     option: str
     rule: OffsetRule
+    is_stated: bool = field(default=True, compare=False)
+    """False where nobody gave the option."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +158,7 @@ class SourceOptions:
 def parse_options(options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
     """Read the options of ``spark.read.format("millstream")``; ConfigError names the wrong one.
 
-    A ``streaming`` query may start at the latest offsets, and has no end.
+    A ``streaming`` query may start at the latest offsets, and has no end: see :func:`check_no_end`.
     """
     given = _by_known_name(options)
     include_headers = _boolean(given, "includeHeaders", default=False)
@@ -190,18 +193,35 @@ def parse_options(options: Mapping[str, str], *, streaming: bool = False) -> Sou
     )
 
 
-def _by_known_name(options: Mapping[str, str]) -> dict[str, str]:
-    given: dict[str, str] = {}
-    for name, text in options.items():
+def check_no_end(options: SourceOptions) -> None:
+    """Raise ConfigError for an option that says where to end, in a read that goes on."""
+    if options.ending.is_stated:
+        raise ConfigError(
+            f"option {options.ending.option} is of batch reads: a stream or a load has no end"
+        )
+
+
+def check_known(names: Iterable[str], besides: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Raise ConfigError for an option that nobody defines; it names the nearest one.
+
+    ``besides`` are further options, by their names in small letters.
+    """
+    known = {**_KNOWN, **besides}
+    for name in names:
         lowered = name.lower()
-        if lowered.startswith(_KAFKA_PREFIX):
-            continue
-        if lowered not in _KNOWN:
-            near = difflib.get_close_matches(lowered, [*_KNOWN, "kafka.bootstrap.servers"], n=1)
-            hint = f"; did you mean {_KNOWN.get(near[0], near[0])}?" if near else ""
+        if not lowered.startswith(_KAFKA_PREFIX) and lowered not in known:
+            near = difflib.get_close_matches(lowered, [*known, "kafka.bootstrap.servers"], n=1)
+            hint = f"; did you mean {known.get(near[0], near[0])}?" if near else ""
             raise ConfigError(f"option {name} is unknown{hint}")
-        given[_KNOWN[lowered]] = text.strip()
-    return given
+
+
+def _by_known_name(options: Mapping[str, str]) -> dict[str, str]:
+    check_known(options)
+    return {
+        _KNOWN[name.lower()]: text.strip()
+        for name, text in options.items()
+        if not name.lower().startswith(_KAFKA_PREFIX)
+    }
 
 
 def _log_dirs(given: Mapping[str, str]) -> tuple[tuple[str, ...], TopicPartition | None]:
@@ -286,7 +306,7 @@ def _bound(
         limit = Limit[text.upper()]
         if limit.value == forbidden:
             _refuse(by_offset, f"{default.name.lower()} or JSON in a batch query", text)
-        return BoundOption(by_offset, limit)
+        return BoundOption(by_offset, limit, by_offset in given)
     if not text.startswith("{"):
         _refuse(by_offset, f'{default.name.lower()} or JSON like {{"topic":{{"0":23}}}}', text)
     offsets = parse_partition_numbers(by_offset, text)

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql.types import StructType
 
 from millstream.model.errors import ConfigError
+from millstream.spark.options import check_known
 from millstream.spark.schema import COLUMN_TYPES, HEADERS
 
 _KAFKA_PREFIX: Final = "kafka."
@@ -53,6 +54,7 @@ def parse_sink_options(
 ) -> SinkOptions:
     """Read the options; ConfigError names the option or the column that is wrong."""
     given = {name.lower(): text for name, text in options.items()}
+    check_known(options, {"exactlyonce": "exactlyOnce"})
     producer: dict[str, str] = {}
     for name, text in options.items():
         if name.lower().startswith(_KAFKA_PREFIX):

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from millstream.model.errors import ConfigError
-from millstream.spark.options import SourceOptions, parse_options
+from millstream.spark.options import SourceOptions, check_no_end, parse_options
 from millstream.spark.plan import plan_ranges, tasks_of
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.schema import COLUMN_TYPES, ddl
@@ -58,7 +58,9 @@ class MillstreamDataSource(DataSource):
         """Return the reader of a streaming query."""
         from millstream.spark.stream import TopicStreamReader
 
-        return TopicStreamReader(parse_options(self.options, streaming=True), schema)
+        options = parse_options(self.options, streaming=True)
+        check_no_end(options)
+        return TopicStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch; ConfigError unless the write appends."""

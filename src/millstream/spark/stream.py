@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.spark.options import SourceOptions
@@ -105,12 +106,15 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return one partition for each task of the micro-batch."""
         since, until = StreamOffset.from_json(start), StreamOffset.from_json(end)
         began = batch_start(since, until)
+        gone = self._gone(until)
         earliest: Mapping[TopicPartition, Offset] = {}
-        unknown = [place for place in until.positions if place not in began]
+        unknown = [p for p in until.positions if p not in began and p.topic not in gone]
         if unknown:
             earliest = self._connected().earliest(unknown)
         ranges = []
         for place, stop in sorted(until.positions.items()):
+            if place.topic in gone:
+                continue
             first = began.get(place, earliest.get(place, 0))
             if self._was_recreated(place, since, until):
                 first = 0
@@ -201,6 +205,27 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         earliest = topics.earliest(list(latest))
         offsets = sum(latest[place] - earliest[place] for place in latest)
         return max(sum(sizes.get(place, 0) for place in latest) / max(offsets, 1), 1.0)
+
+    def _gone(self, until: StreamOffset) -> set[str]:
+        """Return the topics of a micro-batch that are not there any more, or are others by now.
+
+        A micro-batch that was planned before a restart is run again as it was, without another
+        look at the topics.
+        """
+        gone = set()
+        for name, planned in until.topic_ids.items():
+            try:
+                known = self._connected().ids([name]).get(name, planned)
+            except KafkaError as error:
+                if error.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+                known = None
+            if known != planned:
+                gone.add(name)
+        if gone:
+            names = ", ".join(sorted(gone))
+            self._report_loss([f"{names} was deleted after this micro-batch was planned"])
+        return gone
 
     def _was_recreated(
         self, place: TopicPartition, since: StreamOffset, until: StreamOffset

@@ -15,6 +15,7 @@ from millstream.spark.options import (
     SourceOptions,
     Subscribe,
     SubscribePattern,
+    check_no_end,
     parse_options,
 )
 
@@ -85,6 +86,14 @@ def test_options_of_streaming_queries_and_sinks_are_accepted() -> None:
         groupIdPrefix="g",
         topic="t",
     )
+
+
+def test_a_stream_has_no_end() -> None:
+    check_no_end(parse_options(BASE, streaming=True))
+    for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+        text = '{"a":{"0":1}}' if "Offsets" in name else "1"
+        with pytest.raises(ConfigError, match=f"option {name} is of batch reads"):
+            check_no_end(parse_options(BASE | {name: text}, streaming=True))
 
 
 def test_settings_of_the_java_consumer() -> None:

@@ -53,7 +53,7 @@ from millstream.spark.lakehouse.table import (
 from millstream.spark.lakehouse.topic_reader import TopicEnds, TopicReader
 from millstream.spark.lakehouse.transform import Transform
 from millstream.spark.lakehouse.widening import changed_columns
-from millstream.spark.options import SourceOptions, parse_options
+from millstream.spark.options import SourceOptions, check_no_end, parse_options
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.reader import ReadRules
 from millstream.spark.topics import Topics, open_topics
@@ -429,7 +429,9 @@ def source_options_of(source: Mapping[str, str]) -> SourceOptions:
     names = {name.lower() for name in given}
     if not names & {"startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"}:
         given["startingOffsets"] = "earliest"
-    return parse_options(given, streaming=True)
+    options = parse_options(given, streaming=True)
+    check_no_end(options)
+    return options
 
 
 def _check_event_time(settings: LoadSettings, schema: pa.Schema) -> None:
