@@ -12,7 +12,8 @@
 * **cancel**: the added ones go, the removed ones stay.
 
 A start during a move replaces its target. Each of these raises the leader epoch, so that nobody
-that is told late deletes or serves what has become another's.
+that is told late deletes or serves what has become another's. None of them takes away the last that
+is known to have everything: a move waits for a leader, what else would do so is refused.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ def start(
         removing_replicas=removing,
     )
     moved = _keep_only(moved, moved.replicas, electorate, min_insync_replicas)
+    _refuse_loss(state, moved)
     settled = settle(
         moved,
         electorate,
@@ -94,7 +96,7 @@ def settle(
         return None
     # The remaining replicas have to be able to lead, and enough of them to go on as before.
     left = [each for each in target if each in state.isr]
-    if len(left) < min(min_insync_replicas, len(target), len(state.isr)):
+    if not left or len(left) < min(min_insync_replicas, len(target), len(state.isr)):
         return None
     after = replace(state, replicas=target, adding_replicas=(), removing_replicas=())
     after = _keep_only(after, target, electorate, min_insync_replicas)
@@ -120,12 +122,25 @@ def cancel(
     origin = origin_of(state)
     after = replace(state, replicas=origin, adding_replicas=(), removing_replicas=())
     after = _keep_only(after, origin, electorate, min_insync_replicas)
-    if after.leader == NO_LEADER and state.leader != NO_LEADER:
+    _refuse_loss(state, after)
+    return _written(after, state, controller_epoch)
+
+
+def _refuse_loss(before: PartitionState, after: PartitionState) -> None:
+    """Raise INVALID_REPLICA_ASSIGNMENT when nobody would be left of those that are known to have
+    everything that is committed.
+    """
+    if before.leader != NO_LEADER:
+        is_lost = after.leader == NO_LEADER
+    elif before.isr or before.elr:
+        is_lost = not (after.isr or after.elr)
+    else:
+        is_lost = not {*(before.last_known_elr or origin_of(before))} <= {*after.replicas}
+    if is_lost:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "nobody of the replicas before the reassignment is in sync and live",
+            "nobody of the replicas that would be left is known to have everything",
         )
-    return _written(after, state, controller_epoch)
 
 
 def _keep_only(

@@ -107,6 +107,42 @@ def test_a_cancel_that_would_leave_nobody_in_sync_is_refused() -> None:
     assert raised.value.error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
+def test_nobody_who_has_everything_goes_while_there_is_no_leader() -> None:
+    """Broker 1 is away and eligible; of the others nobody may have everything. A move that takes
+    it away at once would have the longest of the other logs lead, and lose what 1 alone has.
+    """
+    before = state((1, 2, 3), leader=-1, isr=(), elr=(1,))
+    moving = start(before, 2, 3)
+    assert settle(moving) is None
+    assert (moving.replicas, moving.elr, moving.removing_replicas) == ((2, 3, 1), (1,), (1,))
+    led = replace(moving, leader=ids(1)[0], isr=ids(1, 2, 3), elr=())
+    done = settle(led)
+    assert done is not None
+    assert (done.replicas, done.leader) == ((2, 3), 2)
+
+
+def test_a_cancel_takes_nobody_away_who_alone_has_everything() -> None:
+    """Broker 4 came in, was the last in sync, and is away."""
+    before = replace(
+        state((4, 1, 2), leader=-1, isr=(), elr=(4,)),
+        adding_replicas=ids(4),
+    )
+    with pytest.raises(KafkaError) as refused:
+        cancel(before)
+    assert refused.value.error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert cancel(replace(before, elr=ids(1, 4))).elr == ids(1)
+
+
+def test_another_target_does_not_take_the_leader_away_without_another_one() -> None:
+    """Broker 4 leads, all that were there before it are out of sync, 5 is still to come."""
+    before = replace(
+        state((4, 5, 1), leader=4, isr=(4,)), adding_replicas=ids(4, 5), removing_replicas=ids(1)
+    )
+    with pytest.raises(KafkaError) as refused:
+        start(before, 6)
+    assert refused.value.error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
 def test_a_move_never_shrinks_below_what_acknowledges() -> None:
     """Only one of the replicas that stay is in sync, and the one that is to go makes up for it."""
     moving = replace(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from millstream.controller import paths, topic_changes
@@ -98,7 +98,8 @@ class ClusterController:
         # Deleted meanwhile: elections need not wait for it, nor for its fsync.
         deleting = [spawn(self._delete_registration(node)) for node in gone]
         await self._finish_deletions()
-        await self._finish_creations()
+        below = paths.TOPIC_CONFIGS + "/"
+        await self._finish_creations(each for each in nodes if each.startswith(below))
         await self.replicas.reconcile()
         self._show_everything()
         await self.replicas.resume()
@@ -127,9 +128,14 @@ class ClusterController:
             await self._desk.write(Delete(path) for path in left)
             context.remove_topic(topic.name)
 
-    async def _finish_creations(self) -> None:
-        """Give states to partitions that were being created when a controller fell."""
+    async def _finish_creations(self, configs: Iterable[str]) -> None:
+        """Give states to partitions that were being created when a controller fell; of a topic that
+        was not even named its settings may stand there, in the way of one of that name.
+        """
         context = self._desk.context
+        orphans = [path for path in configs if _topic_of(path) not in context.topics]
+        if left := await read_nodes(self._desk.store, orphans):  # some are deleted by now
+            await self._desk.write(map(Delete, left))
         for topic in list(context.topics.values()):
             if all(state.partition_epoch != NOT_STORED for state in topic.partitions):
                 continue
@@ -201,6 +207,10 @@ def _with_new_states(
         for state in topic.partitions
     )
     return replace(topic, partitions=partitions)
+
+
+def _topic_of(config_path: str) -> str:
+    return config_path.removeprefix(paths.TOPIC_CONFIGS + "/")
 
 
 def _missing_nodes(topic: TopicState, present: Mapping[str, Node]) -> Iterator[Operation]:

@@ -289,7 +289,7 @@ class ControllerRuntime:
             )
             for change, texts in accepted:
                 self._apply_config_change(change, texts)
-            await self.replicas.let_go_of_eligible()
+            await self.replicas.settings_changed()
         return results
 
     def _apply_config_change(self, change: ConfigChange, texts: dict[str, str]) -> None:

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from millstream.controller.election import LogEnd, elect_longest, last_resort
 from millstream.model.broker import BrokerId
@@ -33,14 +33,21 @@ ASK_AGAIN_MS: Final = 1_000
 
 
 class LastResortElections:
-    """Finds leaders for partitions that have no other way to one. ``ask_logs`` reaches brokers."""
+    """Finds leaders for partitions that have no other way to one. ``ask_logs`` reaches brokers,
+    ``apply`` stores and shows what is decided.
+    """
 
     def __init__(
-        self, desk: ControllerDesk, partitions: PartitionWrites, ask_logs: AskLogs
+        self,
+        desk: ControllerDesk,
+        partitions: PartitionWrites,
+        ask_logs: AskLogs,
+        apply: Callable[[Changes], Coroutine[Deferred[Any], None, None]],
     ) -> None:
         self._desk = desk
         self._partitions = partitions
         self._ask_logs = ask_logs
+        self._apply = apply
         self._asking: set[TopicPartition] = set()
         self.count = 0
         """Leaders that were elected so: they may lack records."""
@@ -93,7 +100,8 @@ class LastResortElections:
         changes: Changes = {}
         for place, asked in candidates.items():
             state = self._partitions.find(place)
-            found = ends.get(place, {})
+            kept = () if state is None else state.replicas
+            found = {each: end for each, end in ends.get(place, {}).items() if each in kept}
             complete = unclean or len(found) == len(asked)
             if state is None or state.leader != NO_LEADER or not found or not complete:
                 results[place] = KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
@@ -112,5 +120,5 @@ class LastResortElections:
                 broker_epochs=self._desk.broker_epochs(),
             )
             results[place] = None
-        await self._partitions.apply(changes)
+        await self._apply(changes)
         return results

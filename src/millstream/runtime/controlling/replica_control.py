@@ -64,7 +64,7 @@ class ReplicaControl:
     def __init__(self, desk: ControllerDesk, ask_logs: AskLogs) -> None:
         self._desk = desk
         self._partitions = PartitionWrites(desk)
-        self._last_resort = LastResortElections(desk, self._partitions, ask_logs)
+        self._last_resort = LastResortElections(desk, self._partitions, ask_logs, self._apply)
 
     @property
     def unclean_elections(self) -> int:
@@ -87,13 +87,13 @@ class ReplicaControl:
         if changes.left:
             log.info("brokers that left: %s", sorted(changes.left))
             # Those that came again are told of it before they are told anything else.
-            await self._partitions.apply(self._after_leaving(changes.left))
+            await self._apply(self._after_leaving(changes.left))
         for broker in changes.joined:
             self._context.put_broker(broker)
         self._desk.show_brokers()
         if changes.joined:
             log.info("brokers that came: %s", sorted(changes.joined_ids))
-            await self._partitions.apply(self._after_joining(changes.joined_ids))
+            await self._apply(self._after_joining(changes.joined_ids))
         self._last_resort.seek()
 
     async def reconcile(self) -> None:
@@ -127,6 +127,14 @@ class ReplicaControl:
                 )
             )
         )
+
+    async def settings_changed(self) -> None:
+        """Do what other settings make possible: fewer have to be in sync, or somebody who may lack
+        records may lead; part of an event.
+        """
+        await self.let_go_of_eligible()
+        if self._desk.broker_epochs():
+            self._last_resort.seek()
 
     def _after_leaving(self, gone: frozenset[BrokerId]) -> Changes:
         return self._partitions.each(
@@ -240,7 +248,7 @@ class ReplicaControl:
             )
             if after is not state:
                 changes[TopicPartition(topic.name, index)] = after
-        await self._partitions.apply(changes)
+        await self._apply(changes)
         self._last_resort.seek()
 
     # --- in-sync replicas ----------------------------------------------------------------------
@@ -270,10 +278,7 @@ class ReplicaControl:
             assert topic is not None
             if after is not topic.partitions[each.index]:
                 changes[TopicPartition(topic.name, each.index)] = after
-        await self._partitions.apply(changes)
-        await self._settle_moves(
-            (place, state) for place, state in changes.items() if reassignment.is_moving(state)
-        )
+        await self._apply(changes)
         return results
 
     # --- elections -----------------------------------------------------------------------------
@@ -466,6 +471,13 @@ class ReplicaControl:
             self._electorate(place),
             min_insync_replicas=minimum,
             controller_epoch=context.controller_epoch,
+        )
+
+    async def _apply(self, changes: Changes) -> None:
+        """Store, know and show new states, and those that follow where a move can end now."""
+        await self._partitions.apply(changes)
+        await self._settle_moves(
+            (place, state) for place, state in changes.items() if reassignment.is_moving(state)
         )
 
     async def _settle_moves(self, moving: Iterable[tuple[TopicPartition, PartitionState]]) -> None:

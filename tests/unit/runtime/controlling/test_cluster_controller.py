@@ -483,6 +483,16 @@ def test_a_topic_may_allow_unclean_elections() -> None:
     assert site.controller.state("t").leader == 3
 
 
+def test_unclean_elections_that_are_allowed_later_are_held_at_once() -> None:
+    site = without_its_only_member()
+    change = ConfigChange(
+        ResourceType.TOPIC, "t", lambda texts: {**texts, "unclean.leader.election.enable": "true"}
+    )
+    site.wait(site.controller.runtime.alter_configs([change]))
+    site.settle()
+    assert site.controller.state("t").leader == 3
+
+
 def test_replicas_whose_disk_has_failed_are_led_by_others_until_their_broker_comes_again() -> None:
     site = three()
     site.create("t", (3, 1, 2))
@@ -526,6 +536,22 @@ def test_a_partition_moves_to_another_broker() -> None:
     assert not topic.adding
 
 
+@pytest.mark.parametrize("target", [(2,), (3,)])
+def test_a_move_waits_for_the_only_one_with_everything(target: tuple[int, ...]) -> None:
+    """Taken away while it is down, the longest log of the others would lead."""
+    site = without_its_only_member()
+    site.wait(site.controller.runtime.replicas.move([Move(T0, target)]))
+    site.settle(5_000)
+    state = site.controller.state("t")
+    assert (state.leader, state.elr, set(state.replicas)) == (-1, (2,), {2, 3})
+    site.add(2)
+    if target == (3,):
+        propose(site, 2, (2, 3))
+    state = site.controller.state("t")
+    assert (state.replicas, state.leader) == (target, target[0]), "nobody has to propose anything"
+    assert site.controller.runtime.replicas.unclean_elections == 0
+
+
 def test_a_new_controller_goes_on_with_a_move() -> None:
     site = three()
     site.add(4)
@@ -544,7 +570,7 @@ def test_a_new_controller_goes_on_with_a_move() -> None:
 def test_a_creation_and_a_deletion_that_were_cut_short_are_finished() -> None:
     site = three()
     site.create("half-made", (1, 2, 3))
-    site.create("half-gone", (1, 2, 3))
+    site.create("half-gone", (1, 2, 3), **{"retention.ms": "1"})
     tree = site.tree
     gone = site.controller.runtime.desk.context.topics["half-gone"]
     note = paths.deleted_topic(payloads.topic_id_to_text(gone.topic_id))
@@ -561,6 +587,18 @@ def test_a_creation_and_a_deletion_that_were_cut_short_are_finished() -> None:
 
 
 # --- registration ------------------------------------------------------------------------------
+
+
+def test_settings_of_a_topic_that_was_not_made_do_not_stand_in_its_way() -> None:
+    """A large request is written in parts; the controller fell between two of them."""
+    site = three()
+    settings = payloads.config({"retention.ms": "1"})
+    site.tree.multi([Create(paths.topic_config("t"), settings)], 0)
+    site.members[1].kill()
+    site.settle(3_000)
+    assert paths.topic_config("t") not in site.tree.nodes
+    site.create("t", (2, 3), **{"retention.ms": "2"})
+    assert site.controller.local.overrides("t") == {"retention.ms": "2"}
 
 
 def test_an_own_older_registration_is_replaced_and_anothers_is_not() -> None:
