@@ -191,6 +191,66 @@ def test_the_command(lake: Lake) -> None:
     assert main(["audit", topics, str(lake.settings.table), "-b", lake.bootstrap]) == 1
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("event_time", [None, "_timestamp"])
+def test_an_empty_topic_begins_where_it_was_first_seen(
+    broker: BrokerProcess,
+    new_topic: Callable[[], str],
+    tmp_path: Path,
+    kind: str,
+    event_time: str | None,
+) -> None:
+    """Its columns cannot be inferred yet, and "latest" is another place later."""
+    lake = Lake(broker.bootstrap, new_topic(), tmp_path, kind)
+    source = {**lake.settings.source, "startingOffsets": "latest"}
+    lake.settings = replace(lake.settings, source=source, format="json", event_time=event_time)
+    past, empty = lake.topic("past"), lake.topic("empty", 2)
+    past.write(0, [b'{"n":1}'])
+    FanOut(lake.settings, land_works_locally).run()
+    assert not empty.table.exists()
+    past.write(0, [b'{"n":2}'])
+    empty.write(1, [b'{"m":1}', b"bad", b'{"m":2}'])
+    FanOut(lake.settings, land_works_locally).run()
+    assert past.rows("_offset", "n") == [(1, 2)]
+    assert empty.rows("_partition", "_offset", "m") == [(1, 0, 1), (1, 2, 2)]
+    assert empty.audit().is_clean
+    assert not (empty.settings.table.path / "_millstream" / "start.json").exists()
+
+
+def test_an_empty_topic_that_was_made_anew(lake: Lake) -> None:
+    source = {**lake.settings.source, "startingOffsets": "latest"}
+    lake.settings = replace(lake.settings, source=source, format="json")
+    site = lake.topic("one")
+    FanOut(lake.settings, land_works_locally).run()
+    with Admin(bootstrap_servers=lake.bootstrap) as admin:
+        admin.delete_topics([site.topic]).get_all()
+    site.create(1)
+    FanOut(lake.settings, land_works_locally).run()
+    site.write(0, [b'{"n":1}'])
+    FanOut(lake.settings, land_works_locally).run()
+    site.write(0, [b'{"n":2}'])
+    FanOut(lake.settings, land_works_locally).run()
+    assert (1, 2) in site.rows("_offset", "n")
+
+
+def test_a_topic_that_is_deleted_ends_its_own_load(lake: Lake) -> None:
+    one, two = lake.topic("one"), lake.topic("two")
+    servers = {"kafka.bootstrap.servers": lake.bootstrap}
+    lake.settings = replace(
+        lake.settings, source={**servers, "subscribe": f"{one.topic},{two.topic}"}
+    )
+    FanOut(lake.settings, land_works_locally).run()
+    with Admin(bootstrap_servers=lake.bootstrap) as admin:
+        admin.delete_topics([one.topic]).get_all()
+    two.write(0, numbers(3))
+    with pytest.raises(FanOutError, match=f"^{one.topic}: option subscribe: [^;]*$"):
+        FanOut(lake.settings, land_works_locally).run()
+    assert two.audit().rows == 3
+    wrong = {**servers, "subscribe": f"{two.topic},{two.topic}-misspelt"}
+    with pytest.raises(ConfigError, match="misspelt"):
+        FanOut(replace(lake.settings, source=wrong), land_works_locally).run()
+
+
 def test_what_cannot_be(lake: Lake, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="columns of its own"):
         FanOut(replace(lake.settings, schema_file=tmp_path / "s.json"), land_works_locally)

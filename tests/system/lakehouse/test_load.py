@@ -427,6 +427,27 @@ def test_following_until_told_to_stop(site: TopicSite) -> None:
     assert {place.partition: each.offset for place, each in committed.items()} == {0: 50, 1: 20}
 
 
+def test_following_a_topic_without_a_record(site: TopicSite) -> None:
+    """Columns are inferred from the first ones; what comes before we look is not passed over."""
+    latest = {**site.settings.source, "startingOffsets": "latest"}
+    once = site.using(format="json", source=latest)
+    with pytest.raises(ConfigError, match="the topic is empty"):
+        once.load()
+    once.write(0, [b'{"n":1}'])
+    stop = threading.Event()
+    site = site.using(format="json", source=latest, follow=True, freshness_ms=100)
+    loader = Loader(site.settings, local_runner, on_batch=lambda _: stop.set())
+    loader.run(stop.is_set)
+    assert site.rows("_offset", "n") == [(0, 1)]
+
+
+def test_waiting_for_a_record_can_be_stopped(site: TopicSite) -> None:
+    site = site.using(format="csv", follow=True, freshness_ms=100)
+    turns = iter([False, False, True])
+    Loader(site.settings, local_runner).run(lambda: next(turns, True))
+    assert not site.table.exists()
+
+
 def test_settings_that_cannot_be() -> None:
     from millstream.spark.lakehouse.settings import LoadSettings
     from millstream.spark.lakehouse.table import TableName
@@ -436,3 +457,6 @@ def test_settings_that_cannot_be() -> None:
         LoadSettings(source={}, table=name, format="xml")
     with pytest.raises(ConfigError, match="freshness_ms"):
         LoadSettings(source={}, table=name, freshness_ms=0)
+    for source in ({"subscribe": "a, bad"}, {"subscribePattern": "b.*"}):
+        with pytest.raises(ConfigError, match="for ever"):
+            LoadSettings(source=source, table=name, format="json", dead_letters_topic="bad")

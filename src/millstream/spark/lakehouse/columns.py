@@ -36,6 +36,15 @@ DEFINITION_OPTION: Final = "definition"
 """A file with the Avro schema, or with the Protobuf descriptor set."""
 
 
+class NothingToInferError(ConfigError):
+    """Columns are to be inferred, and no record is there yet."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "no schema can be inferred: the topic is empty; state one in a schema file, or follow"
+        )
+
+
 def schema_file_of(settings: LoadSettings) -> Path:
     """Return the file that pins the columns, by default inside the table's directory."""
     return settings.schema_file or settings.table.path / "_millstream" / "schema.json"
@@ -136,6 +145,8 @@ def _infer(spec: FormatSpec, topics: Topics, options: SourceOptions) -> pa.Schem
 
         return text.default_columns(spec.options.get("pattern"))
     sample = _sample(topics, options)
+    if not sample:
+        raise NothingToInferError
     if spec.kind == "csv":
         from millstream.spark.lakehouse.formats import csv_lines
 

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from millstream.model.errors import ConfigError, MillstreamError
-from millstream.spark.lakehouse.columns import EVOLUTIONS, schema_file_of
+from millstream.model.errors import ConfigError, CorruptLogError, MillstreamError
+from millstream.spark.lakehouse.columns import EVOLUTIONS
 from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecordError, land
 from millstream.spark.lakehouse.ledger import RecreatedTopicError
 from millstream.spark.lakehouse.load import (
@@ -38,8 +38,9 @@ from millstream.spark.lakehouse.load import (
     wait,
 )
 from millstream.spark.lakehouse.settings import LoadSettings
-from millstream.spark.lakehouse.table import TOPIC_FIELD, TableName
+from millstream.spark.lakehouse.table import TOPIC_FIELD, TableName, open_table
 from millstream.spark.lakehouse.topic_reader import TopicEnds, TopicReader
+from millstream.spark.options import Subscribe
 from millstream.spark.plan import DataLossError
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.topics import Topics, open_topics
@@ -51,13 +52,15 @@ log = logging.getLogger(__name__)
 
 _FATAL: Final = {
     kind.__name__: kind
-    for kind in (ConfigError, DataLossError, RecreatedTopicError, UnreadableRecordError)
+    for kind in (
+        *(ConfigError, CorruptLogError),
+        *(DataLossError, RecreatedTopicError, UnreadableRecordError),
+    )
 }
 """What ends the load of one topic."""
 
 _SUBSCRIPTIONS: Final = frozenset(("subscribe", "subscribepattern", "assign"))
 _BY_TOPIC: Final = frozenset(("startingoffsets", "startingoffsetsbytimestamp"))
-_INFERRED: Final = frozenset(("json", "csv"))
 
 
 class FanOutError(MillstreamError):
@@ -172,7 +175,7 @@ class FanOut:
         """Load. Raises FanOutError at the end when some topics' loads had to give up."""
         with open_topics(self._options) as topics:
             reader = TopicReader(topics, self._options)
-            goal = None if self._settings.follow else reader.ends()
+            goal = None if self._settings.follow else self._ends(topics, reader)
             while not should_stop():
                 started = time.monotonic()
                 report = self._turn(topics, reader, goal)
@@ -186,8 +189,10 @@ class FanOut:
                 if goal is None and (report is None or not report.behind):
                     wait(started, self._settings.freshness_ms, should_stop)
         if self.errors:
-            lines = [f"{topic}: {error}" for topic, error in sorted(self.errors.items())]
-            raise FanOutError("; ".join(lines))
+            raise FanOutError(self._told())
+
+    def _told(self) -> str:
+        return "; ".join(f"{topic}: {error}" for topic, error in sorted(self.errors.items()))
 
     def _turn(
         self, topics: Topics, reader: TopicReader, goal: TopicEnds | None
@@ -195,7 +200,7 @@ class FanOut:
         """Land and commit the next batch of every table; None when there is nothing to land."""
         started = time.monotonic()
         plans: dict[str, Plan] = {}
-        for topic, ends in by_topic(reader.ends()).items():
+        for topic, ends in by_topic(self._ends(topics, reader)).items():
             with self._giving_up(topic):
                 loader = self._loader(topic, topics, reader, ends)
                 if loader is None:
@@ -214,6 +219,35 @@ class FanOut:
         self._turns += 1
         return _sum(self._turns, reports, time.monotonic() - started)
 
+    def _ends(self, topics: Topics, reader: TopicReader) -> TopicEnds:
+        """Look at all topics. One that is gone and has a table ends its own load; one that was
+        never there is a mistake, and ends all of them.
+        """
+        try:
+            return reader.ends()
+        except ConfigError:
+            subscription = self._options.subscription
+            if not isinstance(subscription, Subscribe):
+                raise
+            rest = [name for name in subscription.topics if not self._is_gone(topics, name)]
+            if rest == list(subscription.topics):
+                raise
+            if not rest:
+                raise FanOutError(self._told()) from None
+        self._options = replace(self._options, subscription=Subscribe(tuple(rest)))
+        reader.read(self._options)
+        return reader.ends()
+
+    def _is_gone(self, topics: Topics, topic: str) -> bool:
+        try:
+            topics.places(Subscribe((topic,)))
+        except ConfigError as error:
+            if not open_table(settings_for(self._settings, topic).table).exists():
+                raise
+            self._give_up(topic, error)
+            return True
+        return False
+
     def _loader(
         self, topic: str, topics: Topics, reader: TopicReader, ends: TopicEnds
     ) -> Loader | None:
@@ -226,11 +260,9 @@ class FanOut:
         if known is not None:
             return known
         settings = settings_for(self._settings, topic)
-        is_empty = all(end == ends.earliest[place] for place, end in ends.latest.items())
-        if settings.format in _INFERRED and is_empty and not schema_file_of(settings).exists():
-            return None
         made = Loader(settings, local_runner)
-        made.prepare(topics, reader, ends)
+        if not made.prepare(topics, reader, ends):
+            return None
         self._loaders[topic] = made
         log.info("%s goes into %s", topic, settings.table)
         return made

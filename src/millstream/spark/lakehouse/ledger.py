@@ -46,10 +46,14 @@ class Ledger:
         """Return the first offset that is not in the table; None for a partition never loaded."""
         return self.entries.get(position_key(place))
 
+    def is_of(self, place: TopicPartition, topic_id: TopicId) -> bool:
+        """Tell whether a partition's offsets are of this topic's log, as far as is known."""
+        known = self.entries.get(_id_key(place))
+        return not known or topic_id == ZERO_TOPIC_ID or known == fold(topic_id)
+
     def check_topic(self, place: TopicPartition, topic_id: TopicId) -> None:
         """Raise RecreatedTopicError when the partition was loaded from another topic's log."""
-        known = self.entries.get(_id_key(place))
-        if known and topic_id != ZERO_TOPIC_ID and known != fold(topic_id):
+        if not self.is_of(place, topic_id):
             raise RecreatedTopicError(
                 f"topic {place.topic} was deleted and made anew after offset "
                 f"{self.position(place)} of {place} was loaded: its offsets begin at 0 again. "

@@ -29,6 +29,7 @@ from millstream.spark.lakehouse import ledger as ledgers
 from millstream.spark.lakehouse.batching import BatchLimits, SizeEstimate, deal, next_batch
 from millstream.spark.lakehouse.columns import (
     EVOLUTIONS,
+    NothingToInferError,
     evolve_columns,
     format_spec,
     settle_columns,
@@ -40,6 +41,7 @@ from millstream.spark.lakehouse.formats import FormatSpec, make_format
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
 from millstream.spark.lakehouse.landing import DEAD_LETTER_COLUMNS, Landed, Landing, land
 from millstream.spark.lakehouse.ledger import Ledger
+from millstream.spark.lakehouse.pending_start import PendingStart
 from millstream.spark.lakehouse.second_load import check_not_loaded
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import (
@@ -131,6 +133,7 @@ class Loader:
         self._spec = FormatSpec()
         self._schema = RAW_COLUMNS
         self._orphans_removed = False
+        self._pending_start = PendingStart(settings.table, self._app_id)
         self._letter_topic = (
             DeadLetterTopic(
                 settings.dead_letters_topic, self._letters, self._app_id, settings.source
@@ -144,7 +147,12 @@ class Loader:
         """Load. Raises ConfigError, DataLossError, RecreatedTopicError, and what reading raises."""
         with open_topics(self._options) as topics:
             reader = TopicReader(topics, self._options)
-            self.prepare(topics, reader, reader.ends())
+            while not self.prepare(topics, reader, reader.ends()):
+                if not self._settings.follow:
+                    raise NothingToInferError
+                if should_stop():
+                    return
+                wait(time.monotonic(), self._settings.freshness_ms, should_stop)
             goal = None if self._settings.follow else reader.ends()
             while not should_stop():
                 started = time.monotonic()
@@ -159,13 +167,19 @@ class Loader:
 
     # --- before the first batch ------------------------------------------------------------------
 
-    def prepare(self, topics: Topics, reader: TopicReader, ends: TopicEnds) -> None:
+    def prepare(self, topics: Topics, reader: TopicReader, ends: TopicEnds) -> bool:
         """Make the table if need be, with the columns that its format has, and commit where a new
-        load begins.
+        load begins. False while there is no record to infer the columns from: where the load begins
+        is kept all the same.
         """
         settings = self._settings
         if self._transform is None:
-            self._spec = format_spec(settings, topics, self._options)
+            try:
+                self._spec = format_spec(settings, topics, self._options)
+            except NothingToInferError:
+                if not self._pending_start.entries(ends):
+                    self._pending_start.keep(self._first_entries(reader, ends))
+                return False
             if self._table.exists() and self._ledger(self._table, []).batch:
                 self._spec = settle_columns(settings, self._spec, self._table)
             self._schema = make_format(self._spec).table_schema()
@@ -186,16 +200,22 @@ class Loader:
             self._sizes.learn(place.topic, offsets=offsets, size_bytes=size_bytes)
         if self._letter_topic is not None:
             self._letter_topic.send()  # what a load that died has not sent
+        return True
 
     def _remember_start(self, reader: TopicReader, ends: TopicEnds) -> None:
         """Commit where a new load begins before it reads: "latest" is another place later."""
         ledger = self._ledger(self._table, ends.places)
-        if ledger.batch or not ends.places:
-            return
-        if not self._settings.app_id:
-            check_not_loaded(self._table, {place.topic for place in ends.places})
+        if not ledger.batch and ends.places:
+            if not self._settings.app_id:
+                check_not_loaded(self._table, {place.topic for place in ends.places})
+            entries = self._pending_start.entries(ends) or self._first_entries(reader, ends)
+            self._table.commit(self._app_id, entries, [], expected={})
+        self._pending_start.drop()
+
+    @staticmethod
+    def _first_entries(reader: TopicReader, ends: TopicEnds) -> dict[str, int]:
         starts = [OffsetRange(p, offset, offset) for p, offset in reader.starts(ends).items()]
-        self._commit(self._table, ledger, starts, ends, [])
+        return ledgers.after(Ledger({}), starts, ends.topic_ids)
 
     # --- one turn --------------------------------------------------------------------------------
 

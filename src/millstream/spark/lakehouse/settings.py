@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,6 +71,11 @@ class LoadSettings:
             raise ConfigError(f"maintain_every_ms must be above 0, not {self.maintain_every_ms}")
         if self.dead_letters_topic and (self.format == "raw" or not self.dead_letters):
             raise ConfigError("a topic for dead letters needs a format, and dead letters")
+        if self.dead_letters_topic and self._reads(self.dead_letters_topic):
+            raise ConfigError(
+                f"topic {self.dead_letters_topic} gets the dead letters and is loaded itself: each "
+                "would come back for ever"
+            )
         if self.query is not None and self.format != "raw":
             raise ConfigError("a query decodes by itself: leave the format away")
 
@@ -83,6 +89,12 @@ class LoadSettings:
             if name in wanted:
                 return f"load:{wanted[name]}"
         return "load"
+
+    def _reads(self, topic: str) -> bool:
+        wanted = {name.lower(): text for name, text in self.source.items()}
+        if "subscribepattern" in wanted:
+            return re.fullmatch(wanted["subscribepattern"], topic) is not None
+        return topic in [name.strip() for name in wanted.get("subscribe", "").split(",")]
 
     @property
     def group(self) -> str:

@@ -36,6 +36,10 @@ class TopicReader:
         self._topics = topics
         self._options = options
 
+    def read(self, options: SourceOptions) -> None:
+        """Look at other topics from now on."""
+        self._options = options
+
     def ends(self) -> TopicEnds:
         """Return partitions, ends and topic ids as they are now."""
         topics = self._topics

@@ -1,0 +1,75 @@
+"""Where a load begins whose table cannot be made yet, because its topics have no record to infer
+columns from.
+
+::
+
+    PATH/_millstream/start.json      {app id: the entries of the ledger's first commit}
+
+The file is written before the load looks at its topics again, and read once: the table is made with
+its entries, and from then on the table alone counts (decision 0057).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from millstream.model.topic import ZERO_TOPIC_ID
+from millstream.spark.lakehouse.ledger import Ledger
+from millstream.spark.lakehouse.table import MILLSTREAM_DIRECTORY, TableName
+from millstream.spark.lakehouse.topic_reader import TopicEnds
+
+
+class PendingStart:
+    """The first entries of one load's ledger, until they are in its table."""
+
+    def __init__(self, table: TableName, app_id: str) -> None:
+        self._path = table.path / MILLSTREAM_DIRECTORY / "start.json"
+        self._app_id = app_id
+
+    def entries(self, ends: TopicEnds) -> dict[str, int]:
+        """Return what was kept; nothing when it is of topics that were made anew since."""
+        entries: dict[str, int] = self._read().get(self._app_id, {})
+        ledger = Ledger(entries)
+        is_current = all(
+            ledger.is_of(place, ends.topic_ids.get(place.topic, ZERO_TOPIC_ID))
+            for place in ends.places
+        )
+        return entries if is_current else {}
+
+    def keep(self, entries: Mapping[str, int]) -> None:
+        """Keep the entries durably."""
+        self._write({**self._read(), self._app_id: dict(entries)})
+
+    def drop(self) -> None:
+        """Forget the entries: they are in the table."""
+        kept = self._read()
+        if self._app_id in kept:
+            del kept[self._app_id]
+            self._write(kept)
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads(self._path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        return found
+
+    def _write(self, kept: Mapping[str, Any]) -> None:
+        if not kept:
+            self._path.unlink(missing_ok=True)
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump(kept, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self._path)
+        descriptor = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
