@@ -9,7 +9,7 @@ What is known of kazoo and of ZooKeeper, and is relied on nowhere else:
 * One kazoo client serves one session. When that expires the client is stopped before it can open
   another one, so that nothing that was meant for one session is carried out in the next.
 * kazoo does not say that a session is lost while no server can be reached. `SessionLease` counts
-  for itself; see :class:`SessionEvent`.
+  for itself; see :class:`SessionEvent`. It counts with the time-out that the server grants.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ from millstream.zookeeper.kazoo_internals import (
     dispose,
     open_no_more_sessions,
     submit,
+    watch_grants,
 )
 from millstream.zookeeper.session import SessionLease
 
@@ -122,6 +123,12 @@ class _Session:
         self.id = 0
         self.over = False
         """Set by kazoo's thread the moment it hears of the end, before anything else is done."""
+        self.granted = (0.0, 0)
+        """When a server was asked for the session last, and the time-out that it granted."""
+
+    def take_grant(self, sent_ms: float, timeout_ms: int) -> None:
+        """Take note of a server's answer. Called on kazoo's thread."""
+        self.granted = (sent_ms, timeout_ms)
 
     def end(self) -> None:
         """Let kazoo open no second session. Called on its own thread as it learns of the end."""
@@ -187,6 +194,7 @@ class ZooKeeperClient:
         )
         session = _Session(kazoo)
         kazoo.add_listener(lambda state: self._heard(session, state))
+        watch_grants(kazoo, self._clock.monotonic_ms, session.take_grant)
         self._session = session
         kazoo.start_async()
         self._tick()
@@ -224,19 +232,24 @@ class ZooKeeperClient:
             self._post(lambda: self._expired(session))
         elif state == KazooState.CONNECTED:
             session_id, _ = session.kazoo.client_id
-            now_ms = self._clock.monotonic_ms()
-            self._post(lambda: self._connected(session, session_id, now_ms))
+            self._post(lambda: self._connected(session, session_id))
 
-    def _connected(self, session: _Session, session_id: int, at_ms: float) -> None:
+    def _connected(self, session: _Session, session_id: int) -> None:
         if session is not self._session or session.over:
             return
         session.id = session_id
         self._silent = False
-        self._lease.confirm(at_ms)
+        sent_ms, timeout_ms = session.granted
+        if timeout_ms != self._lease.timeout_ms:
+            log.info("ZooKeeper grants a session time-out of %d ms", timeout_ms)
+            self._lease.grant(timeout_ms)
+        # Not from now on: the answer may have lain here while this process did not run.
+        self._lease.confirm(sent_ms)
         # Whoever lost a write to the connection reads it again: what this server has not heard of
         # yet, it has to hear of first.
         self._ask("/", lambda kazoo: kazoo.sync_async("/"), str).on_done(lambda _: None)
         self._on_event(SessionEvent.CONNECTED)
+        self._tick()
 
     def _expired(self, session: _Session) -> None:
         if session is not self._session:
@@ -257,7 +270,7 @@ class ZooKeeperClient:
             self._timer.cancel()
         if self._closing:
             return
-        delay_ms = self._session_timeout_ms / _HEARTBEATS_PER_TIMEOUT
+        delay_ms = self._lease.timeout_ms / _HEARTBEATS_PER_TIMEOUT
         self._timer = self._clock.call_later(delay_ms, self._tick)
         session = self._session
         if session is None or not session.id:
@@ -266,7 +279,7 @@ class ZooKeeperClient:
             self._silent = True
             log.warning(
                 "ZooKeeper has not answered for the session time-out of %d ms",
-                self._session_timeout_ms,
+                self._lease.timeout_ms,
             )
             self._abandon_requests()
             self._on_event(SessionEvent.SILENT)

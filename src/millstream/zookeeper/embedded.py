@@ -98,11 +98,13 @@ class ZooKeeperServer:
         member: Member | None = None,
         ensemble: Sequence[Member] = (),
         port: int = 0,
+        max_session_timeout_ms: int = MAX_SESSION_TIMEOUT_MS,
     ) -> None:
         self._program = program
         self.directory = directory
         self._member = member
         self._ensemble = tuple(ensemble)
+        self._max_session_timeout_ms = max_session_timeout_ms
         self.port = member.client_port if member is not None else port or self._last_port()
         self._lock = _NO_LOCK
         self._process: subprocess.Popen[bytes] | None = None
@@ -166,7 +168,7 @@ class ZooKeeperServer:
             f"clientPortAddress={LOOPBACK}",
             f"tickTime={TICK_MS}",
             f"minSessionTimeout={MIN_SESSION_TIMEOUT_MS}",
-            f"maxSessionTimeout={MAX_SESSION_TIMEOUT_MS}",
+            f"maxSessionTimeout={self._max_session_timeout_ms}",
             "maxClientCnxns=0",
             "admin.enableServer=false",
             "autopurge.snapRetainCount=3",

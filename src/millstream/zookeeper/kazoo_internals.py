@@ -10,6 +10,8 @@ member                why it is needed
                       from opening another session at once. ``stop`` waits for the thread, so it
                       cannot be called there.
 ``_safe_close``       What ``stop`` does beside setting ``_stopped``.
+``_connection``       Its ``_invoke`` asks a server for the session. The time-out that is granted is
+                      kept by nobody, and nothing public tells when the request was sent.
 ====================  ============================================================================
 
 ``tests/unit/zookeeper/test_kazoo_internals.py`` holds kazoo to it.
@@ -18,7 +20,7 @@ member                why it is needed
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo import exceptions as kazoo_errors
@@ -37,6 +39,25 @@ def submit(client: Any, request: Any) -> Any:
 def open_no_more_sessions(client: Any) -> None:
     """Let a client whose session is over stay without one. On any thread."""
     client._stopped.set()
+
+
+def watch_grants(
+    client: Any, now_ms: Callable[[], float], granted: Callable[[float, int], None]
+) -> None:
+    """Call ``granted(sent_ms, timeout_ms)`` whenever a server takes the session: when it was asked,
+    and the time-out that it grants. On kazoo's thread, before kazoo says that it is connected.
+    """
+    connection = client._connection
+    invoke = connection._invoke
+
+    def watched(timeout: float, request: Any, xid: int | None = None) -> Any:
+        sent_ms = now_ms()
+        answer = invoke(timeout, request, xid)
+        if isinstance(request, wire.Connect) and answer[0].time_out > 0:
+            granted(sent_ms, answer[0].time_out)
+        return answer
+
+    connection._invoke = watched
 
 
 def dispose(client: Any) -> None:

@@ -3,7 +3,8 @@
 A client library learns that its session expired only when it reaches a server again; cut off, it
 would never know. The servers count from the last request that reached them, so a session surely
 lives until one session time-out after the moment at which a request was *sent* that was answered
-later. Beyond that, nobody may act in the session's name.
+later. Beyond that, nobody may act in the session's name. The time-out is the one that the server
+grants, which is not always the one that was asked for.
 """
 
 from __future__ import annotations
@@ -13,8 +14,15 @@ class SessionLease:
     """Until when a session is known to live. Times are monotonic milliseconds."""
 
     def __init__(self, timeout_ms: float) -> None:
-        self._timeout_ms = timeout_ms
+        self.timeout_ms = timeout_ms
+        """How long a session lives without a request: what was asked for until a server grants
+        something else.
+        """
         self._known_alive_ms: float | None = None
+
+    def grant(self, timeout_ms: float) -> None:
+        """Take note of the time-out that a server has granted."""
+        self.timeout_ms = timeout_ms
 
     def confirm(self, sent_ms: float) -> None:
         """Take note of an answer to a request that was sent at ``sent_ms``."""
@@ -33,4 +41,4 @@ class SessionLease:
         """Return how long the session surely lives on; 0 or less when that is not known."""
         if self._known_alive_ms is None:
             return 0.0
-        return self._known_alive_ms + self._timeout_ms - now_ms
+        return self._known_alive_ms + self.timeout_ms - now_ms

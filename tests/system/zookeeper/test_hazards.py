@@ -13,10 +13,12 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.system.zookeeper.conftest import StoreLoop
 from tests.system.zookeeper.proxy import Proxy
+from tests.zookeeper_server import java_program
 
 from millstream.model.metadata_store import (
     BadVersionError,
@@ -37,6 +39,7 @@ from millstream.zookeeper.metadata_store import ZooKeeperMetadataStore
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 SESSION_MS = 1_500
+GRANTED_MS = 3_000
 
 
 @pytest.fixture
@@ -126,6 +129,37 @@ def test_a_paused_server_is_noticed_too(own_stores: StoreLoop, own_server: ZooKe
         os.kill(own_server.process_id, signal.SIGCONT)
     own_stores.until(lambda: heard[-1:] == [SessionEvent.CONNECTED])
     own_stores.wait(store.multi([Create("/a", b"")]))
+
+
+@pytest.fixture
+def strict_server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
+    """A server that grants no session time-out above ``GRANTED_MS``."""
+    server = ZooKeeperServer(java_program(), tmp_path, max_session_timeout_ms=GRANTED_MS)
+    server.start()
+    try:
+        server.wait()
+        yield server
+    finally:
+        server.stop()
+
+
+def test_a_session_is_believed_in_for_as_long_as_the_server_grants(
+    strict_server: ZooKeeperServer,
+) -> None:
+    """Ten times as long was asked for: another broker could lead, and this one not know of it."""
+    proxy, stores = Proxy(strict_server.port), StoreLoop(strict_server.address)
+    behind = stores.store(session_timeout_ms=10 * GRANTED_MS, connect=proxy.address)
+    heard = events_of(behind)
+    assert 0 < behind.lease_ms <= GRANTED_MS
+    stores.run_for(1.2 * GRANTED_MS)
+    assert behind.lease_ms > 0, "it is asked for often enough to be kept"
+    proxy.is_silent = True
+    stores.until(lambda: SessionEvent.SILENT in heard)
+    assert behind.lease_ms <= 0
+    proxy.is_silent = False
+    proxy.cut()
+    stores.close()
+    proxy.close()
 
 
 # --- 3 -----------------------------------------------------------------------------------------

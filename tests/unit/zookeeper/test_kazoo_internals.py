@@ -18,6 +18,7 @@ from millstream.zookeeper.kazoo_internals import (
     dispose,
     open_no_more_sessions,
     submit,
+    watch_grants,
 )
 
 
@@ -102,3 +103,28 @@ def test_many_reads_fail_as_one_where_one_is_refused() -> None:
     answer = wire.multiheader_struct.pack(-1, False, -102) + wire.int_struct.pack(-102)
     with pytest.raises(NoAuthError):
         MultiRead.deserialize(answer, 0)
+
+
+def test_what_a_server_grants_is_told_with_the_moment_of_the_request(client: Any) -> None:
+    """Before kazoo says that it is connected; a session that is over is granted nothing."""
+    connection = client._connection
+    assert list(inspect.signature(connection._invoke).parameters) == ["timeout", "request", "xid"]
+    assert "self._invoke(" in inspect.getsource(type(connection)._connect)
+    now_ms = [5.0]
+    answers = [
+        (wire.Connect(0, 0, 4_000, 7, b"", False), None),
+        (wire.Connect(0, 0, 0, 7, b"", False), None),
+    ]
+
+    def invoke(timeout: float, request: Any, xid: int | None = None) -> Any:
+        now_ms[0] += 100
+        return answers.pop(0) if isinstance(request, wire.Connect) else 12
+
+    connection._invoke = invoke
+    granted: list[tuple[float, int]] = []
+    watch_grants(client, lambda: now_ms[0], lambda *grant: granted.append(grant))
+    request = wire.Connect(0, 0, 30_000, 0, b"", False)
+    assert connection._invoke(1, request)[0].time_out == 4_000
+    assert connection._invoke(1, request)[0].time_out == 0
+    assert connection._invoke(1, wire.Auth(0, "a", "b"), xid=1) == 12
+    assert granted == [(5.0, 4_000)]
