@@ -15,6 +15,7 @@ from tests.system.lakehouse.topic_site import TopicSite, read_rows
 from millstream.client import Admin
 from millstream.model.errors import ConfigError
 from millstream.model.topic import TopicPartition
+from millstream.spark.lakehouse.audit import sentences
 from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecordError
 from millstream.spark.lakehouse.ledger import RecreatedTopicError
 from millstream.spark.lakehouse.load import Loader, Plan, local_runner
@@ -385,6 +386,38 @@ def test_the_audit_sees_what_is_wrong(site: TopicSite, kind: str) -> None:
     assert list(found.partitions[0].missing) == [(0, 100)]
     lost.write_bytes(kept)
     assert site.audit().is_clean
+
+
+@pytest.mark.parametrize("damage", ["cut off", "overwritten"])
+def test_the_audit_names_files_that_cannot_be_read(site: TopicSite, damage: str) -> None:
+    site.write(0, numbers(10))
+    site.load()
+    site.write(0, numbers(10, first=10))
+    site.load()
+    path = sorted(site.table.files())[0]
+    file = site.table.data_directory / path
+    content = file.read_bytes()
+    middle = len(content) // 2
+    file.write_bytes(
+        content[:middle] if damage == "cut off" else b"\xff" * middle + content[middle:]
+    )
+    found = site.audit()
+    assert list(found.damaged_files) == [path]
+    assert not found.is_clean
+    assert list(found.partitions[0].missing) == [(0, 10)]
+    assert f"{path} is referenced and cannot be read" in sentences(found)
+
+
+def test_the_audit_sees_that_a_topic_is_another(site: TopicSite) -> None:
+    site.write(0, numbers(10))
+    site.load()
+    with Admin(bootstrap_servers=site.bootstrap) as admin:
+        admin.delete_topics([site.topic]).get_all()
+    site.create(2)
+    site.write(0, numbers(20))
+    found = site.audit()
+    assert not found.is_clean
+    assert any("made anew after it was loaded" in each for each in sentences(found))
 
 
 def test_markers_and_compaction_are_no_gaps(site: TopicSite) -> None:

@@ -8,7 +8,7 @@ compaction took away, an aborted transaction's), and then nothing is missing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from millstream.model.errors import MillstreamError
 from millstream.model.offsets import Offset
-from millstream.model.topic import TopicPartition
+from millstream.model.topic import ZERO_TOPIC_ID, TopicPartition
 from millstream.spark.lakehouse import ledger as ledgers
 from millstream.spark.lakehouse.intervals import (
     Interval,
@@ -58,11 +59,14 @@ class PartitionAudit:
     doubled: Sequence[Interval] = ()
     beyond: Sequence[Interval] = ()
     """Offsets in the table that the ledger does not know of."""
+    is_other_topic: bool = False
+    """True when the topic was deleted after it was loaded, and another one bears its name."""
 
     @property
     def is_clean(self) -> bool:
         """True when the table holds each record once."""
-        return not (self.missing or self.doubled or self.beyond or self.unverifiable)
+        wrong = self.missing or self.doubled or self.beyond or self.unverifiable
+        return not (wrong or self.is_other_topic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +79,8 @@ class Audit:
     """Files that the table names more than once (``repair`` mends that)."""
     missing_files: Sequence[str] = ()
     """Files that the table names and that are not there."""
+    damaged_files: Sequence[str] = ()
+    """Files that the table names and that cannot be read."""
 
     @property
     def rows(self) -> int:
@@ -84,9 +90,8 @@ class Audit:
     @property
     def is_clean(self) -> bool:
         """True when nothing is missing and nothing is double."""
-        return not (self.double_references or self.missing_files) and all(
-            each.is_clean for each in self.partitions
-        )
+        wrong = self.double_references or self.missing_files or self.damaged_files
+        return not wrong and all(each.is_clean for each in self.partitions)
 
 
 def audit(options: SourceOptions, table: Table, app_id: str) -> Audit:
@@ -94,13 +99,17 @@ def audit(options: SourceOptions, table: Table, app_id: str) -> Audit:
     files = table.files()
     twice = sorted({path for path in files if files.count(path) > 1}) if _has_doubles(files) else []
     absent = [path for path in sorted(set(files)) if not (table.data_directory / path).is_file()]
-    offsets = table_offsets(table, skip=absent)
+    damaged: list[str] = []
+    offsets = table_offsets(table, skip=absent, damaged=damaged)
     letters_table = open_table(dead_letters_of(table.name))
     letters = table_offsets(letters_table) if letters_table.exists() else {}
     with open_topics(options) as topics:
-        places = sorted({*topics.places(options.subscription), *offsets, *letters})
+        subscribed = topics.places(options.subscription)
+        topic_ids = topics.ids({place.topic for place in subscribed})
+        places = sorted({*subscribed, *offsets, *letters})
         ledger = Ledger(table.ledger(app_id, ledgers.keys(places)))
-        finder = _GapReader(topics, options)
+        others = {p for p in places if not ledger.is_of(p, topic_ids.get(p.topic, ZERO_TOPIC_ID))}
+        finder = _GapReader(topics, options, others)
         partitions = [
             _audit_partition(
                 place,
@@ -116,6 +125,7 @@ def audit(options: SourceOptions, table: Table, app_id: str) -> Audit:
         partitions=partitions,
         double_references=twice,
         missing_files=absent,
+        damaged_files=damaged,
     )
 
 
@@ -156,17 +166,30 @@ def _audit_partition(
         unverifiable=unverifiable,
         doubled=both.doubled,
         beyond=[*before, *beyond],
+        is_other_topic=place in finder.others,
     )
 
 
-def table_offsets(table: Table, *, skip: Sequence[str] = ()) -> dict[TopicPartition, OffsetSet]:
-    """Return the offsets in a table's files, as often as the table names each file."""
+def table_offsets(
+    table: Table, *, skip: Sequence[str] = (), damaged: list[str] | None = None
+) -> dict[TopicPartition, OffsetSet]:
+    """Return the offsets in a table's files, as often as the table names each file.
+
+    A file that cannot be read is put into ``damaged``; without that it is a MillstreamError.
+    """
     found: dict[TopicPartition, list[OffsetSet]] = {}
     skipped = set(skip)
     for path in table.files():
         if path in skipped:
             continue
-        for place, offsets in _file_offsets(str(table.data_directory / path)).items():
+        try:
+            in_file = _file_offsets(str(table.data_directory / path))
+        except (pa.ArrowException, OSError) as error:
+            if damaged is None:
+                raise MillstreamError(f"{path} of {table.name} cannot be read: {error}") from error
+            damaged.append(path)
+            continue
+        for place, offsets in in_file.items():
             found.setdefault(place, []).append(offsets)
     return {place: union(sets) for place, sets in found.items()}
 
@@ -195,7 +218,11 @@ def _file_offsets(path: str) -> dict[TopicPartition, OffsetSet]:
 class _GapReader:
     """Looks into the topic for records at offsets that a table lacks."""
 
-    def __init__(self, topics: Topics, options: SourceOptions) -> None:
+    def __init__(
+        self, topics: Topics, options: SourceOptions, others: Collection[TopicPartition]
+    ) -> None:
+        self.others = others
+        """Partitions of topics that are others than those that were loaded."""
         self._topics = topics
         self._rules = ReadRules.of(options, fail_on_data_loss=False)
         self._earliest: Mapping[TopicPartition, Offset] = {}
@@ -204,6 +231,8 @@ class _GapReader:
         self, place: TopicPartition, gap: Interval
     ) -> tuple[list[Interval], list[Interval]]:
         """Return the offsets of ``gap`` that hold records, and those that are gone."""
+        if place in self.others:
+            return [], [gap]
         if place not in self._earliest:
             self._earliest = {
                 **self._earliest,
@@ -227,8 +256,11 @@ def sentences(found: Audit) -> list[str]:
     """Return what is wrong, one line each; empty when the table is clean."""
     lines = [f"{path} is referenced more than once" for path in found.double_references]
     lines += [f"{path} is referenced and is not there" for path in found.missing_files]
+    lines += [f"{path} is referenced and cannot be read" for path in found.damaged_files]
     for each in found.partitions:
         place = each.topic_partition
+        if each.is_other_topic:
+            lines.append(f"{place}: the topic was deleted and made anew after it was loaded")
         kinds = (
             ("records of the topic are missing", each.missing),
             ("offsets are missing and gone from the topic", each.unverifiable),

@@ -27,28 +27,31 @@ from millstream.config.quantities import parse_duration_ms, parse_size
 from millstream.model.errors import ConfigError
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import TableName, parse_table_name
+from millstream.spark.options import check_no_end, parse_options
 
-_KEYS: Final = frozenset(
-    (
-        "topic",
-        "pattern",
-        "to",
-        "format",
-        "format_options",
-        "schema",
-        "event_time",
-        "partition_column",
-        "follow",
-        "freshness",
-        "file_size",
-        "batch_size",
-        "dead_letters",
-        "dead_letters_topic",
-        "maintain_every",
-        "group",
-        "source",
-    )
-)
+_TEXT: Final = (str,)
+_QUANTITY: Final = (str, int)
+_KEYS: Final[Mapping[str, tuple[type, ...]]] = {
+    "topic": _TEXT,
+    "pattern": _TEXT,
+    "to": _TEXT,
+    "format": _TEXT,
+    "format_options": (dict,),
+    "schema": _TEXT,
+    "event_time": _TEXT,
+    "partition_column": _TEXT,
+    "follow": (bool,),
+    "freshness": _QUANTITY,
+    "file_size": _QUANTITY,
+    "batch_size": _QUANTITY,
+    "dead_letters": (bool,),
+    "dead_letters_topic": _TEXT,
+    "maintain_every": _QUANTITY,
+    "group": _TEXT,
+    "source": (dict,),
+}
+"""Every key of a load, and what TOML may say there."""
+_TOML_TYPES: Final = {str: "a text", int: "a number", bool: "true or false", dict: "a table"}
 
 
 def read_pipeline(path: Path) -> dict[str, LoadSettings]:
@@ -58,7 +61,7 @@ def read_pipeline(path: Path) -> dict[str, LoadSettings]:
     """
     try:
         content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from error
     loads = content.get("load")
     unknown = set(content) - {"load", "source"}
@@ -67,6 +70,8 @@ def read_pipeline(path: Path) -> dict[str, LoadSettings]:
     if not isinstance(loads, dict) or not loads:
         raise ConfigError(f"{path}: no [load.NAME]")
     common = content.get("source", {})
+    if not isinstance(common, dict):
+        raise ConfigError(f"{path}: source has to be a table: [source]")
     found = {}
     for name, value in loads.items():
         try:
@@ -80,9 +85,7 @@ def read_pipeline(path: Path) -> dict[str, LoadSettings]:
 def _load(
     name: str, value: Mapping[str, Any], common: Mapping[str, Any], base: Path
 ) -> LoadSettings:
-    unknown = sorted(set(value) - _KEYS)
-    if unknown:
-        raise ConfigError(f"unknown key {unknown[0]}; keys are {', '.join(sorted(_KEYS))}")
+    _check_keys(value)
     if ("topic" in value) == ("pattern" in value):
         raise ConfigError("exactly one of topic and pattern is needed")
     if "to" not in value:
@@ -120,7 +123,19 @@ def _load(
         settings = replace(
             settings, batch_bytes=_read(parse_size, "batch_size", value["batch_size"])
         )
+    check_no_end(parse_options(source, streaming=True))
     return settings
+
+
+def _check_keys(value: object) -> None:
+    if not isinstance(value, dict):
+        raise ConfigError("a load is a table: [load.NAME]")
+    for key, each in value.items():
+        if key not in _KEYS:
+            raise ConfigError(f"unknown key {key}; keys are {', '.join(sorted(_KEYS))}")
+        if type(each) not in _KEYS[key]:
+            wanted = " or ".join(_TOML_TYPES[kind] for kind in _KEYS[key])
+            raise ConfigError(f"{key} has to be {wanted}, not {each!r}")
 
 
 def _texts(value: Mapping[str, Any]) -> dict[str, str]:

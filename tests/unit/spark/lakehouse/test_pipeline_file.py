@@ -39,6 +39,10 @@ source = { "kafka.bootstrap.servers" = "other:9092" }
 """
 
 
+SOURCE = '[source]\n"kafka.bootstrap.servers" = "h:9092"\n'
+LOAD = '[load.a]\ntopic = "t"\nto = "delta:x"\n'
+
+
 def written(directory: Path, text: str) -> Path:
     path = directory / "pipeline.toml"
     path.write_text(text)
@@ -79,9 +83,20 @@ def test_every_key(tmp_path: Path) -> None:
         ('[load.a]\ntopic = "t"\nto = "delta:x"\nfreshness = "soon"', "load.a: freshness"),
         ('[load.a]\ntopic = "t"\nto = "delta:x"\ndead_letters_topic = "b"', "needs a format"),
         (
-            '[load.a]\ntopic = "t"\nto = "delta:x"\n[load.b]\ntopic = "u"\nto = "parquet:x"',
+            SOURCE
+            + '[load.a]\ntopic = "t"\nto = "delta:x"\n[load.b]\ntopic = "u"\nto = "parquet:x"',
             "load.b and load.a name one directory",
         ),
+        ("load = 3", "no \\[load.NAME\\]"),
+        ("[load]\na = 3", "load.a: a load is a table"),
+        ("source = 3\n[load.a]", "source has to be a table"),
+        (SOURCE + LOAD + 'follow = "false"', "load.a: follow has to be true or false, not 'false'"),
+        (SOURCE + LOAD + "format = 3", "load.a: format has to be a text, not 3"),
+        (SOURCE + LOAD + "file_size = true", "load.a: file_size has to be a text or a number"),
+        (SOURCE + LOAD + "source = { startingOffset = 1 }", "did you mean startingOffsets"),
+        (SOURCE + LOAD + 'source = { endingOffsets = "latest" }', "option endingOffsets is of"),
+        (LOAD, "load.a: option kafka.bootstrap.servers is missing"),
+        (SOURCE + LOAD + 'format_options = { patern = "x" }', "no option patern"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, words: str) -> None:
