@@ -39,6 +39,7 @@ from millstream.handlers.current_leader import current_leader, live_nodes
 from millstream.handlers.fetch_refusals import (
     begins_later,
     divergence,
+    ends_before,
     is_urgent,
     no_records,
     refused,
@@ -424,6 +425,8 @@ class _Fetch:
             diverging = divergence(partition, fetch)
             if diverging is not None:
                 return diverging
+        elif of_replica and fetch.fetch_offset > partition.log.log_end_offset:
+            return ends_before(partition, fetch)
         if of_replica:
             self._record(partition, fetch)
             leading, replica = partition.leading, BrokerId(self._replica_id)

@@ -6,6 +6,7 @@ from typing import Final
 
 from millstream.model.broker import BrokerId
 from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.offsets import LeaderEpoch, Offset
 from millstream.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
 from millstream.runtime.replicas.fetch_sessions import PartitionFetch
 from millstream.runtime.replicas.partition import Partition
@@ -62,13 +63,28 @@ def divergence(partition: Partition, fetch: PartitionFetch) -> PartitionData | N
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     if end.leader_epoch >= fetch.last_fetched_epoch and end.end_offset >= fetch.fetch_offset:
         return None
+    return _diverging(partition, fetch, end.leader_epoch, end.end_offset)
+
+
+def ends_before(partition: Partition, fetch: PartitionFetch) -> PartitionData:
+    """Tell a follower that has no records, and goes on beyond our end, where that is: it would
+    leave out what is written up to there.
+    """
+    log = partition.log
+    return _diverging(partition, fetch, log.latest_epoch, log.log_end_offset)
+
+
+def _diverging(
+    partition: Partition, fetch: PartitionFetch, epoch: LeaderEpoch, end_offset: Offset
+) -> PartitionData:
+    log = partition.log
     return PartitionData(
         partition_index=fetch.partition,
         error_code=0,
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.log_start_offset,
-        diverging_epoch=EpochEndOffset(epoch=end.leader_epoch, end_offset=end.end_offset),
+        diverging_epoch=EpochEndOffset(epoch=epoch, end_offset=end_offset),
         aborted_transactions=None,
         records=b"",
     )

@@ -98,6 +98,8 @@ class CoordinatorWrites:
             self._settle(write, error)
 
         self._partition.wait_for_commit(end - 1, settle)
+        if self._in_flight is write:
+            self._watch(self._commit_timeout_ms)
 
     def abandon(self, error: KafkaError) -> None:
         """Forget every batch and refuse the answers that wait."""

@@ -223,6 +223,8 @@ class Partition:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
         finally:
             self._recompressing -= 1
+        if self.leading is not None:
+            self.leading.check_lease()  # that took its time
         return self.append(recompressed, self._clock.now_ms())
 
     def append_internal(self, records: bytes) -> Deferred[Offset]:

@@ -119,3 +119,22 @@ def test_with_too_few_replicas_there_is_no_coordinator(site: ClusterSite) -> Non
     outcome = commit(site[1], 7)
     site.advance(6_000)
     assert refusal(outcome) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_what_was_loaded_and_is_not_committed_is_waited_for_no_longer_than_a_commit(
+    site: ClusterSite,
+) -> None:
+    commit(site[1], 7)
+    site.advance(100)
+    site.cut_off(2)
+    site.create(GROUP_METADATA_TOPIC, leader=2, epoch=1)
+    site.advance(100)
+    assert site[2].partitions.get(GROUP_METADATA_TOPIC, 0).high_watermark == 0
+    outcome = commit(site[2], 8)
+    site.advance(1_000)
+    assert not outcome.done
+    site.advance(10_000)
+    assert refusal(outcome) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    site.heal()
+    site.advance(5_000)
+    assert committed(site[2]) == 8

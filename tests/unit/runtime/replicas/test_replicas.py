@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.runtime.replica_site import LAG_MS, TOPIC, TOPIC_ID, ClusterSite
 
+from millstream.config.topic import TopicConfig
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode
 from millstream.model.metadata_store import SessionEvent
@@ -140,6 +141,33 @@ def test_a_flush_that_an_old_leader_began_flushes_nothing_of_the_next_one() -> N
         site.advance(2_000)
     assert known.log_end_offset == 4
     assert [each.error for each in produced] == [ErrorCode.NONE] * 4
+
+
+def test_a_follower_without_records_beyond_its_leaders_end_comes_back_to_it() -> None:
+    """Its log began anew where that of the leader before did; then one was elected that lacked all
+    that. What the next leader writes below must not be left out of it.
+    """
+    site = ClusterSite()
+    site[1].produce(*(b"%d" % each for each in range(10)))
+    site.advance(2_000)
+    site.controller.elect(1, 1)
+    site.kill(3)
+    site[1].partition.delete_records_before(-1)
+    site[3].files = type(site[3].files)()
+    site.restart(3)
+    site.advance(2_000)
+    kept = site[3].partition.log
+    assert (kept.log_start_offset, kept.log_end_offset) == (10, 10)
+    site.kill(1)
+    site[2].partition.log.truncate_to(4, now_ms=0)
+    site.controller.elect(2, 2)  # unclean
+    site.advance(2_000)
+    written = [site[2].produce(b"new %d" % each, acks=1) for each in range(8)]
+    site.advance(5_000)
+    assert [each.error for each in written] == [ErrorCode.NONE] * 8
+    assert site[3].end == site[2].end == 12
+    assert site[3].partition.log.log_start_offset == 4
+    assert 3 in site.isr
 
 
 def test_writes_of_one_connection_are_committed_in_order() -> None:
@@ -668,6 +696,18 @@ def test_with_a_lease_a_zombie_refuses_every_write() -> None:
     assert site[1].produce(acks=-1).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
     lease(site, 1_000)
     assert site[1].produce(acks=1).error is ErrorCode.NONE
+
+
+def test_a_lease_may_end_while_a_batch_is_recompressed() -> None:
+    site = ClusterSite(leader_lease="true")
+    site[1].partition.set_config(TopicConfig({"compression.type": "gzip"}))
+    lease(site, 1_000)
+    site[1].offload.held = True
+    produced = site[1].produce(acks=1)
+    site.advance(1_000)
+    site[1].offload.let_go("recompress")
+    site.settle()
+    assert (produced.error, site[1].end) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
 
 
 def test_a_zombie_that_refuses_does_not_name_itself() -> None:
