@@ -69,7 +69,8 @@ def test_kafka_configs_of_a_topic(
     tools.run(*command, "--alter", "--delete-config", "retention.ms")
     assert "retention.ms" not in tools.run(*command, "--describe")
     everything = tools.run(*command, "--describe", "--all")
-    assert "retention.ms=604800000 sensitive=false" in everything
+    assert "segment.ms=604800000 sensitive=false" in everything
+    assert "retention.ms=-1 sensitive=false" in everything  # of the broker
     assert "cleanup.policy=delete sensitive=false" in everything
 
     tools.run(*command, "--alter", "--add-config", "cleanup.policy=[compact,delete]")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from tests.interop.kafka_cluster import KafkaNode, small_kafka_node
+from tests.waiting import wait_until
 
 from millstream.client import Admin, Producer
 from millstream.client.core.admin.access import (
@@ -65,10 +66,13 @@ def test_topics_settings_and_offsets(
     resource = Resource(ResourceType.TOPIC, name)
     changes = [Change("cleanup.policy", "compact", Operation.APPEND)]
     assert not admin.incremental_alter_configs({resource: changes}).errors
-    settings = {
-        each.name: each.value for each in admin.describe_configs([resource])[resource].get()
-    }
-    assert settings["cleanup.policy"] == "delete,compact"
+
+    def policy() -> str | None:
+        settings = admin.describe_configs([resource])[resource].get()
+        return next(each.value for each in settings if each.name == "cleanup.policy")
+
+    # A KRaft broker answers from what it has heard of its controller by then.
+    wait_until(lambda: policy() == "delete,compact", "the changed setting")
     place = TopicPartition(name, 0)
     with Producer(bootstrap_servers=kafka.bootstrap) as producer:
         for number in range(5):
