@@ -88,6 +88,8 @@ def _print(found: Audit, problems: list[str]) -> None:
     )
     for line in problems:
         print(line)
+    if found.other_rows:
+        print(f"{found.other_rows:,} rows of other loads in the table were not looked at")
     if not problems:
         print(f"{found.table}: contiguous, {found.rows:,} rows, 0 gaps, 0 duplicates")
 
@@ -98,6 +100,7 @@ def _json(found: Audit, problems: list[str]) -> dict[str, object]:
         "clean": found.is_clean,
         "rows": found.rows,
         "problems": problems,
+        "rowsOfOtherLoads": found.other_rows,
         "partitions": [
             {
                 "topic": each.topic_partition.topic,

@@ -408,6 +408,40 @@ def test_the_audit_names_files_that_cannot_be_read(site: TopicSite, damage: str)
     assert f"{path} is referenced and cannot be read" in sentences(found)
 
 
+def test_two_loads_in_one_table_are_audited_each(
+    site: TopicSite, new_topic: Callable[[], str]
+) -> None:
+    other = TopicSite(site.bootstrap, f"{site.topic}-other", site.directory)
+    other.create(1)
+    site.write(0, numbers(10))
+    other.write(0, numbers(5))
+    site.load()
+    found = other.audit()
+    assert not found.is_clean
+    assert sentences(found) == [f"no load of the name load:{other.topic} has written to this table"]
+    other.load()
+    audits = [site.audit(), other.audit()]
+    assert [(each.is_clean, each.rows, each.other_rows) for each in audits] == [
+        (True, 10, 5),
+        (True, 5, 10),
+    ]
+
+
+def test_a_table_does_not_become_one_of_another_format(site: TopicSite) -> None:
+    site.write(0, [b'{"n":1}'])
+    site.using(format="json").load()
+    with pytest.raises(ConfigError, match="no column key"):
+        site.load()
+    raw = site.kind("delta")
+    raw.load()
+    with pytest.raises(ConfigError, match="no column n"):
+        raw.using(format="json").load()
+    with pytest.raises(ConfigError, match="No such file"):
+        site.using(format="avro", format_options={"definition": "/nowhere"}).load()
+    with pytest.raises(ConfigError, match="Is a directory"):
+        site.using(format="json", schema_file=site.directory).load()
+
+
 def test_the_audit_sees_that_a_topic_is_another(site: TopicSite) -> None:
     site.write(0, numbers(10))
     site.load()

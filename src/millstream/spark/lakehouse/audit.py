@@ -81,6 +81,10 @@ class Audit:
     """Files that the table names and that are not there."""
     damaged_files: Sequence[str] = ()
     """Files that the table names and that cannot be read."""
+    other_rows: int = 0
+    """Rows of topics that other loads put into the table; they are not looked at."""
+    unknown_load: str | None = None
+    """The name of the load, when the table knows none of it."""
 
     @property
     def rows(self) -> int:
@@ -90,8 +94,9 @@ class Audit:
     @property
     def is_clean(self) -> bool:
         """True when nothing is missing and nothing is double."""
-        wrong = self.double_references or self.missing_files or self.damaged_files
-        return not wrong and all(each.is_clean for each in self.partitions)
+        if self.double_references or self.missing_files or self.damaged_files or self.unknown_load:
+            return False
+        return all(each.is_clean for each in self.partitions)
 
 
 def audit(options: SourceOptions, table: Table, app_id: str) -> Audit:
@@ -106,8 +111,9 @@ def audit(options: SourceOptions, table: Table, app_id: str) -> Audit:
     with open_topics(options) as topics:
         subscribed = topics.places(options.subscription)
         topic_ids = topics.ids({place.topic for place in subscribed})
-        places = sorted({*subscribed, *offsets, *letters})
-        ledger = Ledger(table.ledger(app_id, ledgers.keys(places)))
+        found = {*subscribed, *offsets, *letters}
+        ledger = Ledger(table.ledger(app_id, ledgers.keys(found)))
+        places = sorted(p for p in found if p in subscribed or ledger.position(p) is not None)
         others = {p for p in places if not ledger.is_of(p, topic_ids.get(p.topic, ZERO_TOPIC_ID))}
         finder = _GapReader(topics, options, others)
         partitions = [
@@ -126,6 +132,8 @@ def audit(options: SourceOptions, table: Table, app_id: str) -> Audit:
         double_references=twice,
         missing_files=absent,
         damaged_files=damaged,
+        other_rows=sum(each.count for place, each in offsets.items() if place not in places),
+        unknown_load=None if ledger.batch else app_id,
     )
 
 
@@ -256,6 +264,8 @@ def sentences(found: Audit) -> list[str]:
     """Return what is wrong, one line each; empty when the table is clean."""
     lines = [f"{path} is referenced more than once" for path in found.double_references]
     lines += [f"{path} is referenced and is not there" for path in found.missing_files]
+    if found.unknown_load is not None:
+        lines.append(f"no load of the name {found.unknown_load} has written to this table")
     lines += [f"{path} is referenced and cannot be read" for path in found.damaged_files]
     for each in found.partitions:
         place = each.topic_partition

@@ -58,7 +58,7 @@ def format_spec(settings: LoadSettings, topics: Topics, options: SourceOptions) 
         return FormatSpec(kind=kind, options=given)
     definition = b""
     if DEFINITION_OPTION in given:
-        definition = Path(given.pop(DEFINITION_OPTION)).read_bytes()
+        definition = read_definition(given.pop(DEFINITION_OPTION))
     elif kind in ("avro", "protobuf"):
         raise ConfigError(f"format {kind} needs the option definition: a file with its schema")
     spec = FormatSpec(kind=kind, options=given, definition=definition)
@@ -72,13 +72,24 @@ def format_spec(settings: LoadSettings, topics: Topics, options: SourceOptions) 
     return replace(spec, columns=columns, reserved=reserved)
 
 
+def read_definition(path: str) -> bytes:
+    """Return the content of a file with a schema; ConfigError when it cannot be read."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"option definition: {path}: {error.strerror}") from None
+
+
 def settle_columns(settings: LoadSettings, spec: FormatSpec, table: Table) -> FormatSpec:
     """Bring the schema file and a table that was loaded by it together; return the format.
 
     Somebody may have put columns or wider types into the file, and a load may have died between
     changing the table and the file. What is narrower follows; where neither is wider, both stay.
+    A table of raw records stays what it is, and no other one becomes one.
     """
     known = table.schema()
+    if spec.kind == "raw" or known.get_field_index("_offset") < 0:
+        return spec
     held = [known.field(name) for name in spec.columns.names if known.get_field_index(name) >= 0]
     columns = merge(spec.columns, pa.schema(held))
     if columns != spec.columns:

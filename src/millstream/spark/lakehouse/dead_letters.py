@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +21,7 @@ from millstream.spark.lakehouse.columns import (
     DEFINITION_OPTION,
     EVOLUTIONS,
     evolve_columns,
+    read_definition,
     schema_file_of,
     settle_columns,
 )
@@ -131,7 +131,7 @@ def _spec(settings: LoadSettings) -> FormatSpec:
         kind=settings.format,
         columns=read_schema_file(path, form=settings.format),
         options=options,
-        definition=b"" if definition is None else Path(definition).read_bytes(),
+        definition=b"" if definition is None else read_definition(definition),
         reserved=frozenset([settings.partition_column] if settings.event_time is not None else []),
     )
 

@@ -46,6 +46,8 @@ def read_schema_file(path: Path, *, form: str) -> pa.Schema:
         if value["format"] != form:
             raise ConfigError(f"{path} is the schema of format {value['format']}, not {form}")
         return pa.schema([_field(each) for each in value["columns"]])
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} is no schema file: {error!r}") from error
 
