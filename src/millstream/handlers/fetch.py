@@ -43,6 +43,7 @@ from millstream.handlers.fetch_refusals import (
     is_urgent,
     no_records,
     refused,
+    shares_nothing,
 )
 from millstream.handlers.request import Answer, RequestContext
 from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
@@ -418,8 +419,7 @@ class _Fetch:
     def _before_reading(self, partition: Partition, fetch: PartitionFetch) -> PartitionData | None:
         """Look at what a reader has; return what it is told in place of records, if anything."""
         of_replica = self._replica_id >= 0
-        if of_replica and fetch.fetch_offset < partition.log.log_start_offset:
-            # Before the epochs are compared: a log that ends before ours begins shares none of it.
+        if of_replica and shares_nothing(partition, fetch):
             return begins_later(partition, fetch)
         if fetch.last_fetched_epoch >= 0:
             diverging = divergence(partition, fetch)

@@ -24,8 +24,18 @@ def is_urgent(data: PartitionData) -> bool:
     )
 
 
+def shares_nothing(partition: Partition, fetch: PartitionFetch) -> bool:
+    """Tell whether a follower's log ends before ours begins, or just there and in an epoch of which
+    we know nothing any more: whatever it holds, it may have parted from ours.
+    """
+    log = partition.log
+    if fetch.fetch_offset != log.log_start_offset:
+        return fetch.fetch_offset < log.log_start_offset
+    return 0 <= fetch.last_fetched_epoch < log.epoch_for_offset(log.log_start_offset)
+
+
 def begins_later(partition: Partition, fetch: PartitionFetch) -> PartitionData:
-    """Tell a follower whose log ends before ours begins where to start anew."""
+    """Tell a follower whose log shares nothing with ours where to start anew."""
     return PartitionData(
         partition_index=fetch.partition,
         error_code=ErrorCode.OFFSET_OUT_OF_RANGE.code,

@@ -4,7 +4,7 @@ A follower fetches from its log end, and every answer decides what comes next::
 
     records            append, then raise the high watermark       fetch again
     a diverging epoch  cut the log back to the common part         fetch again
-    OFFSET_OUT_OF_RANGE  the leader's log begins later: start anew there     fetch again
+    OFFSET_OUT_OF_RANGE  the leader's log begins where this one ends, or later: start anew there
     74, 75, 6 and others pause, longer each time; after twice the lag time ask for the state
 
 There is no truncation to the high watermark: the high watermark of a follower lags, and what lies
@@ -159,7 +159,7 @@ class FollowerReplication:
     def _out_of_range(
         self, answer: FetchAnswer, log: LogView, now_ms: float
     ) -> tuple[FollowerEffect, ...]:
-        if answer.log_start_offset > log.log_end_offset:
+        if answer.log_start_offset >= log.log_end_offset:
             return (RestartAt(answer.log_start_offset),)
         return self._refused(now_ms)
 

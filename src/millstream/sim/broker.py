@@ -81,6 +81,7 @@ class BrokerLife:
             session_timeout_ms=SESSION_TIMEOUT_MS,
         )
         self.member = self._membership.member
+        self.controller = self._membership.controller
 
     # --- start and stop ------------------------------------------------------------------------
 

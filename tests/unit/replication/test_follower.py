@@ -93,6 +93,14 @@ def test_a_log_that_lies_before_the_leaders_starts_anew() -> None:
     assert answered(follower(), answer) == (RestartAt(500),)
 
 
+def test_a_log_that_ends_where_the_leaders_begins_may_have_parted_from_it() -> None:
+    """The leader says so where it has forgotten the epoch of the last record."""
+    kept = FetchAnswer(ErrorCode.OFFSET_OUT_OF_RANGE, log_start_offset=100)
+    assert answered(follower(), kept) == (RestartAt(100),)
+    earlier = FetchAnswer(ErrorCode.OFFSET_OUT_OF_RANGE, log_start_offset=99)
+    assert answered(follower(), earlier) == ()
+
+
 def test_refusals_pause_longer_each_time() -> None:
     machine = follower()
     pauses = []

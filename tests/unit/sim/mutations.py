@@ -30,13 +30,15 @@ from millstream.runtime.controlling.metadata_pushes import MetadataPushes
 from millstream.runtime.controlling.replica_control import ReplicaControl
 from millstream.runtime.metadata import broker_metadata
 from millstream.runtime.metadata.broker_metadata import BrokerMetadata
-from millstream.runtime.replicas import partitions
+from millstream.runtime.replicas import partitions, replica_fetcher
 from millstream.runtime.replicas.leader_role import ReplicationContext
 from millstream.runtime.replicas.partition import Partition
 from millstream.runtime.replicas.replica_manager import ReplicaManager
 from millstream.server import membership
 from millstream.sim.cluster import SimCluster
 from millstream.sim.faults import Swarm
+from millstream.storage.loader import Loader
+from millstream.storage.log import Log
 from millstream.storage.log_core import LogCore
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -133,6 +135,11 @@ def commits_without_who_may_be_in_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PendingExpand, "maximal_isr", property(lambda self: self.isr))
 
 
+def commits_without_who_is_eligible(patch: pytest.MonkeyPatch) -> None:
+    """A smaller min ISR: who may still be elected is waited for until the controller lets go."""
+    patch.setattr(LeaderReplication, "waited_for", property(lambda self: self.isr.maximal_isr))
+
+
 def takes_any_answer_for_the_last(patch: pytest.MonkeyPatch) -> None:
     """An answer settles the proposal that it answers."""
 
@@ -173,6 +180,38 @@ def never_shrinks(patch: pytest.MonkeyPatch) -> None:
 
 
 # --- follower ------------------------------------------------------------------------------------
+
+
+def begins_where_the_checkpoint_says(patch: pytest.MonkeyPatch) -> None:
+    """A log that was killed after a deletion begins where its epochs do."""
+    patch.setattr(Loader, "_start_of_epochs", lambda self: 0)
+
+
+def begins_at_no_batch(patch: pytest.MonkeyPatch) -> None:
+    """A log may begin inside a batch, as its leader's does."""
+
+    def mutant(self: Log, first: Any, view: Any, now_ms: int) -> Any:
+        return self._append_as_follower(view, now_ms)
+
+    patch.setattr(Log, "_append_around_start", mutant)
+
+
+def follows_where_epochs_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Who ends where its leader's log begins, in an epoch that was forgotten, begins anew."""
+
+    def mutant(partition: Any, fetch: Any) -> bool:
+        return bool(fetch.fetch_offset < partition.log.log_start_offset)
+
+    patch.setattr("millstream.handlers.fetch.shares_nothing", mutant)
+
+
+def shows_what_its_leader_commits(patch: pytest.MonkeyPatch) -> None:
+    """KIP-392: a follower shows no more than it has and its leader has committed."""
+
+    def mutant(*, own: int, leader_high_watermark: int, log_end_offset: int) -> int:
+        return log_end_offset
+
+    patch.setattr(replica_fetcher, "high_watermark_after", mutant)
 
 
 def truncates_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
@@ -291,6 +330,11 @@ def takes_stale_pushes(patch: pytest.MonkeyPatch) -> None:
         return apply_topic(self, update)
 
     patch.setattr(BrokerMetadata, "apply_topic", mutant)
+
+
+def takes_pushes_out_of_turn(patch: pytest.MonkeyPatch) -> None:
+    """What says which topics there are and how they are set has no epochs of its own."""
+    patch.setattr(BrokerMetadata, "_check_order", lambda self, update: None)
 
 
 def ignores_broker_epochs(patch: pytest.MonkeyPatch) -> None:
@@ -557,6 +601,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         truncates_to_the_leaders_end_alone,
         script=scripts.two_tails,
     ),
+    Mutation(
+        "who is eligible is waited for",
+        commits_without_who_is_eligible,
+        script=scripts.fewer_have_to_be_in_sync,
+    ),
+    Mutation(
+        "a log start outlives a kill",
+        begins_where_the_checkpoint_says,
+        ("kill", "kill leader", "kill all", "isolate"),
+    ),
+    Mutation(
+        "a log may begin inside a batch",
+        begins_at_no_batch,
+        script=scripts.a_log_begins_inside_a_batch,
+    ),
+    Mutation(
+        "who cannot be compared begins anew",
+        follows_where_epochs_are_forgotten,
+        ("min isr", "kill", "kill leader", "isolate"),
+    ),
+    Mutation("a follower shows what is committed", shows_what_its_leader_commits, CUTS),
     Mutation("no records where logs part", appends_what_parts, CUTS, is_shown=False),
     Mutation(
         "no epochs beyond the log",
@@ -591,6 +656,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "stale pushes are refused",
         takes_stale_pushes,
         script=scripts.a_push_is_late,
+    ),
+    Mutation(
+        "pushes keep their order",
+        takes_pushes_out_of_turn,
+        script=scripts.an_old_push_comes_last,
     ),
     Mutation("broker epochs", ignores_broker_epochs, LOSS, first_seed=3),
     Mutation(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from millstream.controller import paths, payloads
+from millstream.controller.config_changes import ConfigChange, ResourceType
 from millstream.coordinator.group.partitioner import group_partition
 from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred, spawn
@@ -27,6 +28,7 @@ from millstream.protocol.messages.create_topics import (
 from millstream.protocol.messages.metadata import MetadataRequest
 from millstream.runtime.controlling.replica_control import ElectionType, Move
 from millstream.runtime.replicas.partition import Partition
+from millstream.sim.checkers import Entry, entries
 from millstream.sim.cluster import Report, SimCluster
 from millstream.sim.faults import Swarm
 from millstream.sim.history import Step
@@ -325,6 +327,62 @@ def a_push_is_late(cluster: SimCluster) -> list[str]:
     return [] if moved else ["the first replica does not lead again"]
 
 
+def an_old_push_comes_last(cluster: SimCluster) -> list[str]:
+    """A push of settings takes long, and is given up. The next one tells of other settings by
+    another connection; then the old one arrives.
+    """
+    controller, _, third = make_controller_and_leader_two(cluster)
+    slow, key = cluster.network.weather.slow, (controller, third, int(ApiKey.PUSH_METADATA))
+    slow[key] = 60_000
+    _set_min_isr(cluster, controller, 1)
+    cluster.go_on(700)
+    del slow[key]
+    _set_min_isr(cluster, controller, 2)
+    cluster.go_on(60_000)
+    return []
+
+
+def _set_min_isr(cluster: SimCluster, controller: int, value: int) -> None:
+    """Have the controller change a setting, without a message."""
+    texts = {"min.insync.replicas": str(value)}
+    change = ConfigChange(ResourceType.TOPIC, TOPIC, lambda known: {**known, **texts})
+    cluster.lives[controller].controller.alter_configs([change]).on_done(lambda _: None)
+    cluster.go_on(100)
+
+
+def fewer_have_to_be_in_sync(cluster: SimCluster) -> list[str]:
+    """A leader is alone in the ISR, another replica is eligible. ``min.insync.replicas`` becomes 1,
+    and the controller is cut from the store before it lets go of that replica, which leads next.
+    """
+    controller, leader, third = make_controller_and_leader_two(cluster)
+    cluster.kill(third, "kill")
+    cluster.network.weather.slow[leader, controller, int(ApiKey.FETCH)] = NEVER_MS
+    alone = cluster.until(
+        lambda: (state(cluster).isr, state(cluster).elr) == ((leader,), (controller,)), 40_000
+    )
+    if not alone:
+        return [f"the leader is not alone: {state(cluster)}"]
+    tree = cluster.ensemble.tree
+    look = tree.on_change
+
+    def changed(before: dict[str, Node], after: dict[str, Node]) -> None:
+        look(before, after)
+        path = paths.topic_config(TOPIC)
+        if after[path] != before[path]:
+            cluster.ensemble.cuts.add((controller, "to"))
+            tree.on_change = look
+
+    tree.on_change = changed
+    _set_min_isr(cluster, controller, 1)
+    cluster.go_on(2_500)
+    cluster.kill(leader, "kill the leader")
+    cluster.go_on(6_000)
+    cluster.ensemble.cuts.clear()
+    elected = cluster.until(lambda: state(cluster).leader == controller, 20_000)
+    cluster.go_on(2_000)
+    return [] if elected else ["the eligible replica does not lead"]
+
+
 def the_seat_is_taken_away(cluster: SimCluster) -> list[str]:
     """``/controller`` is deleted, as operators do to have another controller, while the controller
     does not run. It wakes with a topic to make, which its successor would know nothing of.
@@ -470,6 +528,29 @@ def _proposes(cluster: SimCluster, leader: int, joining: int, controller: int) -
         elif requests[key] > count:
             return True
     return False
+
+
+def a_log_begins_inside_a_batch(cluster: SimCluster) -> list[str]:
+    """Records are deleted up to the middle of a batch; a follower is away that ends before."""
+    _, leader, third = make_controller_and_leader_two(cluster)
+    cluster.kill(third, "kill")
+    if not cluster.until(lambda: third not in state(cluster).isr, 20_000):
+        return ["a killed follower stays in the ISR"]
+    partition, reader = replica(cluster, leader), cluster.work.consumers[0]
+    start = partition.log.log_end_offset
+
+    def long_ones() -> list[Entry]:
+        found = entries(partition.log, start, partition.high_watermark)
+        return [e for e in found if e.base_offset + 1 < e.next_offset <= reader.position]
+
+    if not cluster.until(lambda: bool(long_ones()), 30_000):
+        return ["nobody writes batches of several records"]
+    offset = long_ones()[0].base_offset + 1
+    cluster.work.history.deletions[TOPIC, 0] = offset
+    partition.delete_records_before(offset)
+    cluster.start_broker(third)
+    joined = cluster.until(lambda: third in state(cluster).isr, 20_000)
+    return [] if joined else ["a follower cannot begin where the leader's log does"]
 
 
 def a_leader_gives_way(cluster: SimCluster) -> list[str]:
@@ -647,10 +728,13 @@ SCRIPTS: dict[Script, Shape] = {
     a_follower_is_cut_off: Shape(),
     the_controller_is_cut_from_a_follower: Shape(),
     a_push_is_late: Shape(min_isr=1, rebalances=False),
+    an_old_push_comes_last: Shape(rebalances=False),
+    fewer_have_to_be_in_sync: Shape(rebalances=False),
     the_seat_is_taken_away: Shape(),
     a_proposal_is_late: Shape(brokers=4, rebalances=False),
     an_answer_is_late: Shape(brokers=4, min_isr=1, rebalances=False),
     a_follower_comes_back_with_less: Shape(),
+    a_log_begins_inside_a_batch: Shape(),
     a_leader_gives_way: Shape(rebalances=False),
     a_write_is_lost: Shape(rebalances=False),
     a_high_watermark_lags: Shape(),

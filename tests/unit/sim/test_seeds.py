@@ -23,6 +23,12 @@ FOUND = (
         "a directory came back with a former life of a topic, and the broker did not start",
     ),
     (51397, 5, (), "a follower could not begin its log inside a batch, as its leader's log did"),
+    (
+        31,
+        12,
+        ("min isr", "kill", "kill leader", "isolate"),
+        "a follower ended where its leader's log began, inside another batch",
+    ),
     (8, 8, (), "a coordinator waited for a fraction of a millisecond, and spun"),
 )
 

@@ -58,3 +58,39 @@ def test_replicas_fetch_on_the_listener_of_brokers_alone() -> None:
     assert fetch(site).error_code == 0
     site[1].services = replace(services, cluster=cast(Any, Part("PLAINTEXT")))
     assert fetch(site, replica_id=2).error_code == 0
+
+
+def test_a_follower_that_ends_where_the_log_begins_in_a_forgotten_epoch_begins_anew() -> None:
+    """What it holds may have parted from what was deleted here; nobody can tell any more."""
+    site = ClusterSite()
+    site[1].produce(b"a", b"b", b"c")
+    site.advance(2_000)
+    site.controller.elect(1)
+    site[1].produce(b"d", b"e", b"f")
+    site.advance(2_000)
+    site[1].partition.delete_records_before(3)
+
+    def answer(epoch: int, offset: int) -> tuple[int, int]:
+        partition = FetchPartition(
+            partition=0,
+            fetch_offset=offset,
+            last_fetched_epoch=epoch,
+            current_leader_epoch=1,
+            partition_max_bytes=1 << 20,
+        )
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=2),
+            max_wait_ms=0,
+            min_bytes=1,
+            session_epoch=-1,
+            topics=[FetchTopic(topic_id=TOPIC_ID, partitions=[partition])],
+        )
+        response = site[1].ask(ApiKey.FETCH, 16, request).result()
+        assert isinstance(response, FetchResponse)
+        (data,) = response.responses[0].partitions
+        return data.error_code, data.log_start_offset
+
+    assert answer(0, 2) == (1, 3)
+    assert answer(0, 3) == (1, 3)
+    assert answer(1, 3) == (0, 3)
+    assert answer(-1, 3) == (0, 3)
