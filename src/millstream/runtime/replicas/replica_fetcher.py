@@ -133,6 +133,10 @@ class FollowerRole:
             self._on_data(asked, data, now_ms)
         except StorageError as error:
             raise self.partition.disk_failed(error) from error
+        except CorruptLogError as error:
+            # It stays out of sync; others that follow the same leader go on.
+            log.error("%s: its log is damaged: %s", self._name, error)  # noqa: TRY400
+            self.machine.on_no_answer(now_ms)
 
     def _on_data(self, asked: FetchPosition, data: PartitionData, now_ms: float) -> None:
         kept = self.partition.log

@@ -170,6 +170,31 @@ def test_a_follower_without_records_beyond_its_leaders_end_comes_back_to_it() ->
     assert 3 in site.isr
 
 
+def test_a_log_that_is_damaged_where_it_has_to_be_cut_does_not_hold_up_the_others() -> None:
+    site = ClusterSite()
+    site.create("other")
+    site.controller.elect(2)
+    site.create("other", leader=1, epoch=1)
+    site.cut_off(2)
+    for each in range(4):
+        site[2].produce(b"lost %d" % each, acks=1)
+    site.settle()
+    (name,) = [each.name for each in site[2].files.scan("/logs/t-0") if each.name.endswith(".log")]
+    file = site[2].files.open(f"/logs/t-0/{name}")
+    file.write_at(8, b"\x00\x00\x00\x03")  # the length of the first batch
+    site.controller.elect(1, 1, 3)
+    site.heal()
+    site[1].produce(b"kept")
+    site.advance(3_000)
+    assert site[2].end == 4
+    produced = site[1].produce(b"another", topic="other")
+    site.advance(3_000)
+    assert produced.error is ErrorCode.NONE
+    found = site[2].partitions.replica("other", 0)
+    assert found is not None
+    assert found.log.log_end_offset == 1
+
+
 def test_writes_of_one_connection_are_committed_in_order() -> None:
     site = ClusterSite()
     produced = [site[1].produce(b"%d" % each) for each in range(5)]
