@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,52 @@ def test_a_replay_that_died_between_its_two_commits(
     assert read_rows(site.letters, ["offset"]) == [(3,)]
     assert site.audit().is_clean
     assert replay(fixed.settings) == Replay(tried=1, written=0, still_unreadable=1)
+
+
+@pytest.mark.slow
+def test_very_many_dead_letters_are_replayed(site: TopicSite) -> None:
+    """As many numbers in one condition ended the process in delta-rs."""
+    pattern = {"pattern": r"n=(?P<n>\d+)"}
+    site = site.using(format="text", format_options=pattern)
+    lines = [b"x%d" % n if n % 3 == 2 else b"m=%d" % n for n in range(30_000)]
+    site.write(0, lines, batch=5_000)
+    site.load()
+    fixed = site.using(format_options={"pattern": r"[nm]=(?P<n>\d+)"})
+    assert replay(fixed.settings) == Replay(30_000, 20_000, 10_000)
+    assert len(read_rows(site.letters, ["offset"])) == 10_000
+    assert site.audit().is_clean
+
+
+def test_maintenance_beside_a_load_that_commits_all_the_time(site: TopicSite) -> None:
+    site = site.using(follow=True, freshness_ms=20)
+    stop = threading.Event()
+    loader = Loader(site.settings, local_runner, on_batch=site.reports.append)
+    site.write(0, [b"0"])
+    loading = threading.Thread(target=loader.run, args=(stop.is_set,))
+    loading.start()
+
+    def write() -> None:
+        while not stop.is_set():
+            site.write(0, [b"1"] * 10)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    joined = 0
+    try:
+        for _ in range(1000):
+            if len(site.reports) > 8:
+                break
+            stop.wait(0.02)
+        for _ in range(3):
+            done = maintain(site.table, site.settings.load_id, target_bytes=1 << 20, keep_ms=0)
+            joined += done.compaction.removed
+    finally:
+        stop.set()
+        loading.join(30)
+        writing.join(30)
+    assert joined
+    site.using(follow=False).load()
+    assert site.audit().is_clean
 
 
 def test_maintenance_keeps_every_record(site: TopicSite) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
@@ -24,6 +25,7 @@ from millstream.model.errors import ConfigError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.data_files import DataFile
+from millstream.spark.lakehouse.intervals import collect
 from millstream.spark.lakehouse.table import (
     Compaction,
     ConcurrentLoadError,
@@ -42,6 +44,9 @@ from millstream.spark.lakehouse.widening import (
 
 _ATTEMPTS: Final = 5
 _HOUR_MS: Final = 3_600_000
+_LONG_RUN: Final = 20
+_MOST_RUNS: Final = 100
+_MOST_OFFSETS: Final = 5_000
 
 
 class DeltaTableFiles:
@@ -196,11 +201,11 @@ class DeltaTableFiles:
     def delete_rows(self, offsets: Mapping[TopicPartition, Sequence[Offset]]) -> None:
         """See :class:`Table`."""
         for place, gone in offsets.items():
-            numbers = ", ".join(map(str, gone))
-            DeltaTable(self._uri).delete(
-                f"topic = '{place.topic}' AND \"partition\" = {place.partition} "
-                f'AND "offset" IN ({numbers})'
-            )
+            for condition in _conditions(gone):
+                DeltaTable(self._uri).delete(
+                    f"topic = '{place.topic}' AND \"partition\" = {place.partition} "
+                    f"AND ({condition})"
+                )
 
     def expire(self, *, keep_ms: int) -> int:
         """See :class:`Table`; what the log forgets follows ``delta.logRetentionDuration``."""
@@ -213,6 +218,21 @@ class DeltaTableFiles:
         table.create_checkpoint()
         table.cleanup_metadata()
         return len(removed)
+
+
+def _conditions(offsets: Sequence[Offset]) -> Iterator[str]:
+    """Yield conditions on offsets, each of so many terms that delta-rs can take them: tens of
+    thousands end the process.
+    """
+    runs = collect(np.array(offsets, np.int64)).intervals
+    single = [each for low, high in runs if high - low < _LONG_RUN for each in range(low, high)]
+    longer = [
+        f'"offset" BETWEEN {low} AND {high - 1}' for low, high in runs if high - low >= _LONG_RUN
+    ]
+    for first in range(0, len(longer), _MOST_RUNS):
+        yield " OR ".join(longer[first : first + _MOST_RUNS])
+    for first in range(0, len(single), _MOST_OFFSETS):
+        yield f'"offset" IN ({", ".join(map(str, single[first : first + _MOST_OFFSETS]))})'
 
 
 def _add_action(file: DataFile, offset_column: str) -> AddAction | RemoveAction:

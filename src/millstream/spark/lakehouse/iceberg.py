@@ -9,14 +9,16 @@ the snapshot that it was made from, and so of two planners only one gets through
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
@@ -27,6 +29,7 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     ValidationError,
 )
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table import _parquet_files_to_data_files as describe_files
 from pyiceberg.transforms import DayTransform
@@ -38,6 +41,7 @@ from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.compaction import rewrite_file, rewrite_small_files
 from millstream.spark.lakehouse.data_files import DataFile
 from millstream.spark.lakehouse.table import (
+    MILLSTREAM_DIRECTORY,
     Compaction,
     ConcurrentLoadError,
     Layout,
@@ -49,6 +53,8 @@ from millstream.spark.lakehouse.table import (
 from millstream.spark.lakehouse.widening import changed_columns, check_same_columns, plain
 
 _NAMESPACE: Final = "millstream"
+T = TypeVar("T")
+
 _ATTEMPTS: Final = 5
 _SCHEME: Final = "file://"
 _METADATA: Final = ".metadata.json"
@@ -178,24 +184,20 @@ class IcebergTableFiles:
         """See :class:`Table`. Other commits, such as a compaction, do not stand in the way."""
         paths = [self._uri(file.path) for file in files]
         properties = {_property(app_id, key): str(value) for key, value in entries.items()}
-        for attempt in range(_ATTEMPTS):
-            table = self._load()
+
+        def put(table: Table) -> None:
             if _ledger(table, app_id, [*expected, *entries]) != dict(expected):
                 raise ConcurrentLoadError(f"{self.name}: another load of {app_id} has committed")
-            try:
-                with table.transaction() as transaction:
-                    if paths:
-                        transaction.add_files(
-                            paths,
-                            snapshot_properties={"millstream.app-id": app_id},
-                            check_duplicate_files=False,
-                        )
-                    transaction.set_properties(properties)
-            except CommitFailedException:
-                if attempt == _ATTEMPTS - 1:
-                    raise
-            else:
-                return
+            with table.transaction() as transaction:
+                if paths:
+                    transaction.add_files(
+                        paths,
+                        snapshot_properties={"millstream.app-id": app_id},
+                        check_duplicate_files=False,
+                    )
+                transaction.set_properties(properties)
+
+        self._repeated(put)
 
     def files(self) -> list[str]:
         """See :class:`Table`."""
@@ -209,12 +211,15 @@ class IcebergTableFiles:
 
     def remove_duplicates(self) -> list[str]:
         """See :class:`Table`."""
-        table = self._load()
-        uris = Counter(self._tasks(table))
-        twice = sorted(uri for uri, count in uris.items() if count > 1)
-        if twice:
-            self._replace(table, twice, twice)
-        return [self._relative(uri) for uri in twice]
+
+        def mend(table: Table) -> list[str]:
+            uris = Counter(self._tasks(table))
+            twice = sorted(uri for uri, count in uris.items() if count > 1)
+            if twice:
+                self._replace(table, twice, twice)
+            return twice
+
+        return [self._relative(uri) for uri in self._repeated(mend)]
 
     def compact(self, *, target_bytes: int) -> Compaction:
         """See :class:`Table`. The old files stay until :meth:`expire`."""
@@ -230,25 +235,28 @@ class IcebergTableFiles:
             target_bytes=target_bytes,
             part_of=days.__getitem__,
         )
-        if old:
-            self._replace(table, [self._uri(p) for p in old], [self._uri(p) for p in new])
+        if not old:
+            return Compaction()
+        gone, come = [self._uri(p) for p in old], [self._uri(p) for p in new]
+        if not self._repeated(lambda table: self._replace(table, gone, come)):
+            return Compaction()  # somebody else has replaced them
         return Compaction(len(old), len(new))
 
     def delete_rows(self, offsets: Mapping[TopicPartition, Sequence[Offset]]) -> None:
         """See :class:`Table`."""
         for place, gone in offsets.items():
-            numbers = ", ".join(map(str, gone))
-            self._load().delete(
-                f"topic == '{place.topic}' and partition == {place.partition} "
-                f"and offset in ({numbers})"
-            )
+            self._repeated(partial(_delete, place=place, offsets=list(gone)))
 
     def expire(self, *, keep_ms: int) -> int:
         """See :class:`Table`."""
-        table = self._load()
-        named_before = self._named_files(table)
-        horizon = datetime.now(UTC) - timedelta(milliseconds=keep_ms)
-        table.maintenance.expire_snapshots().older_than(horizon).commit()
+
+        def forget(table: Table) -> set[str]:
+            named = self._named_files(table)
+            horizon = datetime.now(UTC) - timedelta(milliseconds=keep_ms)
+            table.maintenance.expire_snapshots().older_than(horizon).commit()
+            return named
+
+        named_before = self._repeated(forget)
         table = self._load()
         named = self._named_files(table)
         gone = {Path(uri.removeprefix(_SCHEME)) for uri in named_before - named}
@@ -296,9 +304,32 @@ class IcebergTableFiles:
         table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
         return table
 
-    def _replace(self, table: Table, old: Sequence[str], new: Sequence[str]) -> None:
-        """Take every reference to ``old`` out of the table and put in one to each of ``new``."""
+    def _repeated(self, change: Callable[[Table], T]) -> T:
+        """Make a change to the table as it is; once more when somebody has committed meanwhile."""
+        for _ in range(_ATTEMPTS - 1):
+            with contextlib.suppress(CommitFailedException), self._alone():
+                return change(self._load())
+        return change(self._load())
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes' commits waiting: a load that commits all the time would come before
+        any upkeep. The catalogue is of one machine, so a lock of its system will do.
+        """
+        path = self.name.path / MILLSTREAM_DIRECTORY / "lock"
+        path.parent.mkdir(exist_ok=True)
+        with path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _replace(self, table: Table, old: Sequence[str], new: Sequence[str]) -> bool:
+        """Take every reference to ``old`` out of the table and put in one to each of ``new``.
+
+        False, and no change, where the table does not refer to all of them.
+        """
         gone = set(old)
+        if not gone <= set(self._tasks(table)):
+            return False
         with (
             table.transaction() as transaction,
             transaction.update_snapshot().overwrite() as update,
@@ -308,6 +339,7 @@ class IcebergTableFiles:
                     update.delete_data_file(task.file)
             for file in describe_files(table.metadata, list(new), table.io):
                 update.append_data_file(file)
+        return True
 
     def _tasks(self, table: Table) -> list[str]:
         return [task.file.file_path for task in table.scan().plan_files()]
@@ -335,6 +367,15 @@ class IcebergTableFiles:
 def _uri(path: Path) -> str:
     """Return a path as pyiceberg takes it: it does not decode what a URI would have to escape."""
     return f"{_SCHEME}{path}"
+
+
+def _delete(table: Table, *, place: TopicPartition, offsets: list[Offset]) -> None:
+    # Not as text: its parser takes minutes for some thousand numbers. Its classes are made of other
+    # arguments than their annotations say.
+    make: Callable[..., BooleanExpression] = EqualTo
+    make_set: Callable[..., BooleanExpression] = In
+    of_place = And(make("topic", place.topic), make("partition", place.partition))
+    table.delete(And(of_place, make_set("offset", offsets)))
 
 
 def _property(app_id: str, key: str) -> str:
