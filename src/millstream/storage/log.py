@@ -444,6 +444,15 @@ class Log(LogCore):
         except OSError as error:
             raise self._failed(error) from error
 
+    # Producers
+
+    def producers(self) -> list[ActiveProducer]:
+        """Return the producers remembered, by id."""
+        return [
+            ActiveProducer.of(entry)
+            for entry in sorted(self._producers.producers.values(), key=lambda e: e.producer_id)
+        ]
+
 
 def batch_bytes(batch: Batch) -> memoryview | bytes:
     """Return the bytes of a batch as they are to be written, its assigned fields included."""

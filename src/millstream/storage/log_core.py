@@ -25,7 +25,7 @@ from millstream.storage.loader import LogState
 from millstream.storage.local_log import LocalLog
 from millstream.storage.partition_metadata import format_partition_metadata
 from millstream.storage.producer_recovery import replay_log, restore_snapshot
-from millstream.storage.producer_state import ActiveProducer, ProducerEntry
+from millstream.storage.producer_state import ProducerEntry
 from millstream.storage.retention import RetentionRules, count_deletable
 from millstream.storage.segment import Segment
 
@@ -74,7 +74,7 @@ class LogCore:
         """Id in ``partition.metadata``; None in a directory that has none."""
         self.recovery_report = state.report
         """What recovery did when the log was opened."""
-        self._cuts = 0  # what was flushed before a cut may not be what lies there now
+        self._cuts = 0  # what was flushed before a cut may not lie there now
         self.truncated_to: Offset = NEVER_TRUNCATED
         """The lowest log end since the cleaner last looked: its checkpoint follows."""
 
@@ -288,7 +288,13 @@ class LogCore:
         return True
 
     def truncate_fully_and_start_at(self, offset: Offset, *, now_ms: int) -> None:
-        """Drop everything and go on at ``offset``. Raises StorageError."""
+        """Drop everything and go on at ``offset``; one that holds nothing and ends there keeps its
+        files. Raises StorageError.
+        """
+        if not self.size and self._local.active.base_offset == offset == self.log_end_offset:
+            self._epochs_unwritten |= self._epochs.clear()
+            self._epoch_appended = NOT_LOOKED
+            return
         try:
             self._restart_at(offset, now_ms)
         except OSError as error:
@@ -389,13 +395,6 @@ class LogCore:
         return count
 
     # Producers
-
-    def producers(self) -> list[ActiveProducer]:
-        """Return the producers remembered, by id."""
-        return [
-            ActiveProducer.of(entry)
-            for entry in sorted(self._producers.producers.values(), key=lambda e: e.producer_id)
-        ]
 
     def producer_entries(self) -> Iterable[ProducerEntry]:
         """Return the producers remembered as they are; only to look at."""

@@ -122,6 +122,19 @@ def test_a_log_can_begin_anew_further_on(tmp_path: Path) -> None:
     assert (log.log_start_offset, read_values(log, 500)) == (500, [(500, b"a")])
 
 
+def test_a_log_that_holds_nothing_begins_anew_without_other_files(tmp_path: Path) -> None:
+    """A leader that has deleted everything tells each follower to, with every election."""
+    log = filled(tmp_path)
+    log.truncate_fully_and_start_at(500, now_ms=NOW_MS)
+    log.assign_epoch_start(7)
+    before = sorted(each.name for each in (tmp_path / "orders-0").iterdir())
+    log.truncate_fully_and_start_at(500, now_ms=NOW_MS)
+    assert sorted(each.name for each in (tmp_path / "orders-0").iterdir()) == before
+    assert (log.latest_epoch, log.log_start_offset, log.log_end_offset) == (-1, 500, 500)
+    append(log, b"x", epoch=8)
+    assert log.epoch_for_offset(500) == 8
+
+
 def test_a_log_can_begin_anew_at_the_same_offset(tmp_path: Path) -> None:
     log = filled(tmp_path, 3)
     log.truncate_fully_and_start_at(0, now_ms=NOW_MS)
