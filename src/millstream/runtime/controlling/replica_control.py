@@ -228,7 +228,8 @@ class ReplicaControl:
     ) -> None:
         context = self._context
         check_sender(context, broker_id, broker_epoch)
-        offline = frozenset(places)
+        # None of them comes back in this life of the broker, and an older report may come last.
+        offline = context.offline.get(broker_id, frozenset()).union(places)
         if offline == context.offline.get(broker_id, frozenset()):
             return
         log.warning("broker %d cannot serve %d of its replicas", broker_id, len(offline))

@@ -511,6 +511,9 @@ def test_replicas_whose_disk_has_failed_are_led_by_others_until_their_broker_com
     assert site.members[2].state("u").leader == -1, "its broker lives, its disk does not"
     refused = control.elect(ElectionType.UNCLEAN, [TopicPartition("u", 0)]).result()
     assert refused[TopicPartition("u", 0)] is not None
+    site.wait(control.report_offline(BrokerId(3), epoch, ()))
+    site.settle(2_000)
+    assert site.members[2].state("u").leader == -1, "a report that was given up came last"
     site.members[3].store.expire()
     site.settle()
     assert site.members[2].state("u").leader == 3
