@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KINDS: Final = ("delta", "iceberg", "parquet")
+_REFUSED_IN_PATHS: Final[Mapping[str, str]] = {
+    "delta": r"[\[\]|^\\]|%[0-9A-Fa-f]{2}",
+    "iceberg": r"[#?]|%[0-9A-Fa-f]{2}",
+    "parquet": r"\0",
+}
 TOPIC_FIELD: Final = "{topic}"
 """Stands in a path for the name of each topic."""
 MILLSTREAM_DIRECTORY: Final = "_millstream"
@@ -67,6 +72,8 @@ def check_new_directory(name: TableName, own: Collection[str]) -> None:
     may not lie inside another one. ``own`` are the entries of one that was begun.
     """
     path = name.path
+    if re.search(_REFUSED_IN_PATHS[name.kind], str(path)):
+        raise ConfigError(f"{name}: libraries of {name.kind} tables do not find such a path again")
     outer = next((each for each in path.parents if _is_table(each)), None)
     if outer is not None:
         raise ConfigError(f"{name} would lie inside the table {outer}")

@@ -268,6 +268,29 @@ def test_a_table_of_another_kind_or_around_it(table: Table) -> None:
             open_table(inside).create(Layout(schema=SCHEMA))
 
 
+REFUSED = {
+    "delta": ("x[1]", "a|b", "a%20b"),
+    "iceberg": ("a%20b", "a#b", "a?b"),
+    "parquet": (),
+}
+
+
+@pytest.mark.parametrize("name", ["x[1]", "a|b", "a%20b", "a#b", "a?b", "{x} ä%", "a'b:c@d"])
+def test_paths_that_libraries_take_for_others(kind: str, tmp_path: Path, name: str) -> None:
+    table = open_table(TableName(kind, tmp_path / name))
+    if name in REFUSED[kind]:
+        with pytest.raises(ConfigError, match="such a path"):
+            table.create(Layout(schema=SCHEMA))
+        return
+    table.create(Layout(schema=SCHEMA))
+    table.add_columns(pa.schema([("n", pa.int32())]))
+    fill(table, 3)
+    table.add_columns(pa.schema([("n", pa.int64())]))
+    table.compact(target_bytes=1 << 20)
+    table.expire(keep_ms=0)
+    assert rows_of(table) == list(range(3, 12))
+
+
 def test_a_table_whose_making_died_is_made(tmp_path: Path) -> None:
     iceberg = TableName("iceberg", tmp_path / "i")
     (iceberg.path / "data").mkdir(parents=True)
