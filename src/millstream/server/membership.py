@@ -13,10 +13,12 @@ from millstream.controller.payloads import Registration
 from millstream.model.broker import BrokerNode
 from millstream.model.errors import StorageError
 from millstream.model.metadata_store import MetadataStore
+from millstream.model.offsets import NO_LEADER_EPOCH
 from millstream.model.topic import TopicPartition
 from millstream.runtime.broker_channels import Network
 from millstream.runtime.membership.cluster_member import ClusterMember, KeptReplicas
 from millstream.runtime.replicas.leader_role import ReplicationContext
+from millstream.runtime.replicas.partitions import is_damaged
 from millstream.runtime.replicas.replica_manager import ReplicaManager
 from millstream.server.broker_core import BrokerCore
 from millstream.storage.continuity import continuity_found, damaged_logs, write_trust
@@ -96,5 +98,9 @@ class Membership:
         kept = self._core.log_manager.get(topic_partition)
         if kept is None:
             return None
+        found = self._core.partitions.replica(topic_partition.topic, topic_partition.partition)
+        if found is not None and is_damaged(found):
+            # It would refuse to lead: any other log goes before it.
+            return LogEnd(NO_LEADER_EPOCH, 0)
         end = kept.log_end_offset
         return LogEnd(kept.epoch_for_offset(end - 1), end)

@@ -1,10 +1,11 @@
-"""What comes out of its turn: answers before pushes, pushes for a registration that is gone."""
+"""What comes out of its turn, and what a broker says of itself to a controller that asks."""
 
 from __future__ import annotations
 
 import pytest
 
 from millstream.controller import paths, payloads
+from millstream.controller.election import LogEnd
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.metadata_store import SessionEvent, SetData
 from millstream.model.topic import TopicId, TopicPartition
@@ -85,3 +86,18 @@ def test_nothing_is_taken_for_a_registration_that_ended_with_its_session() -> No
     cluster.ensemble.end_session(life.store.session_id)
     assert cluster.until(lambda: local.broker_epoch not in (None, before), 10_000)
     assert seen[0] == (SessionEvent.EXPIRED, None)
+
+
+def test_a_log_that_was_damaged_in_the_middle_reaches_nowhere_until_it_has_followed() -> None:
+    """Its broker would refuse to lead; where logs are compared any other one is to be elected."""
+    cluster = whole()
+    life, place = a_follower(cluster), TopicPartition(TOPIC, 0)
+    partition = life.partitions.replica(TOPIC, 0)
+    assert partition is not None
+    known = life.member.local_log_end(place)
+    report = partition.log.recovery_report
+    report.truncated_at, report.is_torn_tail, partition.has_followed = 5, False, False
+    assert known is not None
+    assert life.member.local_log_end(place) == LogEnd(-1, 0)
+    partition.has_followed = True
+    assert life.member.local_log_end(place) == known

@@ -116,7 +116,7 @@ class Partition:
         self.following: FollowerRole | None = None
         """Whom this replica follows; None on a leader."""
         self.has_followed = False
-        """True once it has followed a leader since the log was opened."""
+        """True once it has caught up with a leader since the log was opened."""
         self.fetch_waiters: dict[FetchWaiter, None] = {}
         self.replica_waiters: dict[FetchWaiter, None] = {}
         """Fetches of followers, which wait for the log end and not for the high watermark."""

@@ -369,10 +369,16 @@ def _follows(partition: Partition, state: PartitionState) -> bool:
     )
 
 
-def _refuse_damaged(partition: Partition) -> None:
-    """Refuse to lead with a log in whose middle recovery found damage, until it has followed: what
-    it lacks was written once, and others have it.
+def is_damaged(partition: Partition) -> bool:
+    """True for a log in whose middle recovery found damage, until it has followed: what it lacks
+    was written once, and others may have it.
     """
     report = partition.log.recovery_report
-    if not partition.has_followed and report.truncated_at is not None and not report.is_torn_tail:
+    was_cut = report.truncated_at is not None and not report.is_torn_tail
+    return was_cut and not partition.has_followed
+
+
+def _refuse_damaged(partition: Partition) -> None:
+    """Refuse to lead with a log that lacks records."""
+    if is_damaged(partition):
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "its log was damaged in the middle")

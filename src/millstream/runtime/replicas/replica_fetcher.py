@@ -185,6 +185,7 @@ class FollowerRole:
             if throttle.names(self.partition):
                 throttle.record(len(records))
         self._is_behind = kept.log_end_offset < data.high_watermark
+        self.partition.has_followed |= not self._is_behind
         before = kept.high_watermark
         high_watermark = high_watermark_after(
             own=before,

@@ -63,7 +63,6 @@ class ReplicaManager:
         kept = partition.log
         kept.truncate_to(kept.log_end_offset, now_ms=self.context.clock.now_ms())
         partition.leader_epoch = state.leader_epoch
-        partition.has_followed = True
         role = partition.following = FollowerRole(partition, state, self.context)
         if state.leader != NO_LEADER:
             self._fetcher(state.leader).add(role)

@@ -195,6 +195,21 @@ def test_a_log_that_is_damaged_where_it_has_to_be_cut_does_not_hold_up_the_other
     assert found.log.log_end_offset == 1
 
 
+def test_who_has_a_leader_has_not_followed_it_yet() -> None:
+    """A log that was damaged may lead once it has caught up, and not before."""
+    site = ClusterSite()
+    site[1].produce(b"one")
+    site.advance(1_000)
+    site.kill(2)
+    site.cut_off(2)
+    site.restart(2)
+    site.advance(1_000)
+    assert not site[2].partition.has_followed
+    site.heal()
+    site.advance(3_000)
+    assert site[2].partition.has_followed
+
+
 def test_writes_of_one_connection_are_committed_in_order() -> None:
     site = ClusterSite()
     produced = [site[1].produce(b"%d" % each) for each in range(5)]
