@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from millstream.controller import paths, payloads
@@ -86,6 +88,23 @@ def test_nothing_is_taken_for_a_registration_that_ended_with_its_session() -> No
     cluster.ensemble.end_session(life.store.session_id)
     assert cluster.until(lambda: local.broker_epoch not in (None, before), 10_000)
     assert seen[0] == (SessionEvent.EXPIRED, None)
+
+
+def test_no_state_is_taken_from_the_store_without_a_registration() -> None:
+    cluster = whole()
+    life = a_follower(cluster)
+    local = life.member.leading._desk.local
+    reading = life.member.read_state(TopicPartition(TOPIC, 0))
+    assert cluster.until(lambda: reading.done, 5_000)
+    state = reading.result()
+    newer = replace(state, partition_epoch=state.partition_epoch + 1)
+    epoch, local.broker_epoch = local.broker_epoch, None
+    for expected in (state, newer):
+        life.member.state_read(TopicPartition(TOPIC, 0), newer)
+        image = life.core.metadata.topic(TOPIC)
+        assert image is not None
+        assert image.partitions[0] == expected
+        local.broker_epoch = epoch
 
 
 def test_a_log_that_was_damaged_in_the_middle_reaches_nowhere_until_it_has_followed() -> None:

@@ -342,10 +342,12 @@ class ClusterMember:
         )
 
     def state_read(self, topic_partition: TopicPartition, state: PartitionState) -> None:
-        """Take over a state that the store itself told, if it is newer."""
+        """Take over a state that the store itself told, if it is newer. Without a registration it
+        may speak of the one before.
+        """
         known = self._local.cache.topic(topic_partition.topic)
         index = topic_partition.partition
-        if known is None or index >= len(known.partitions):
+        if known is None or index >= len(known.partitions) or self._local.broker_epoch is None:
             return
         if state.partition_epoch <= known.partitions[index].partition_epoch:
             return
