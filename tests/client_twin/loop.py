@@ -151,7 +151,7 @@ class Connection:
 
     # --- the client's end ------------------------------------------------------------------------
 
-    def write(self, pieces: Sequence[Buffer]) -> None:
+    def write(self, pieces: Sequence[Buffer], on_sent: Callable[[], None] | None = None) -> None:
         if self._events is None:
             return
         data = b"".join(pieces)
@@ -159,6 +159,8 @@ class Connection:
         self.loop.call_at(self._there_ms, lambda: self._arrive(data))
         if self.loop.network.on_write is not None:
             self.loop.network.on_write(self, data)
+        if on_sent is not None:
+            on_sent()
 
     def close(self) -> None:
         self._events = None

@@ -7,7 +7,7 @@ import os
 import selectors
 import socket
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,6 +39,9 @@ class SocketTransport:
         self._socket: socket.socket | None = None
         self._is_connected = False
         self._unsent: deque[memoryview] = deque()
+        self._written_bytes = 0
+        self._sent_bytes = 0
+        self._told_when_sent: deque[tuple[int, Callable[[], None]]] = deque()
 
     # --- connecting ------------------------------------------------------------------------------
 
@@ -105,12 +108,15 @@ class SocketTransport:
         if mask & selectors.EVENT_READ and self._socket is not None:
             self._receive()
 
-    def write(self, pieces: Sequence[Buffer]) -> None:
+    def write(self, pieces: Sequence[Buffer], on_sent: Callable[[], None] | None = None) -> None:
         """Send the pieces in order, now or when the system takes more."""
         if self._socket is None:
             return
         waiting = bool(self._unsent)
         self._unsent.extend(memoryview(piece) for piece in pieces if len(piece))
+        self._written_bytes += sum(map(len, pieces))
+        if on_sent is not None:
+            self._told_when_sent.append((self._written_bytes, on_sent))
         if self._is_connected and not waiting:
             self._flush()
 
@@ -125,14 +131,18 @@ class SocketTransport:
             except OSError as error:
                 # Failing at once would call back into who writes.
                 self._unsent.clear()
+                self._told_when_sent.clear()
                 self._loop.call_soon(partial(self.fail, error))
                 return
             self._drop(count)
         if handle is not None:
             more = selectors.EVENT_WRITE if self._unsent else 0
             self._loop.watch(handle, selectors.EVENT_READ | more, self)
+        while self._told_when_sent and self._told_when_sent[0][0] <= self._sent_bytes:
+            self._told_when_sent.popleft()[1]()
 
     def _drop(self, count: int) -> None:
+        self._sent_bytes += count
         while count:
             first = self._unsent[0]
             if count < len(first):
@@ -170,6 +180,7 @@ class SocketTransport:
         """Hang up."""
         self._events = None
         self._unsent.clear()
+        self._told_when_sent.clear()
         self._drop_socket()
         self._loop.forget(self)
 

@@ -138,6 +138,8 @@ class ScriptedBroker:
         for interceptor in list(self.intercept):
             response = response or interceptor(request)
         response = response or self._respond(request, header)
+        if isinstance(request, ProduceRequest) and request.acks == 0:
+            return
         outgoing = encode_response(header.key, header.version, header.correlation_id, response)
         connection.sendall(outgoing.join())
 

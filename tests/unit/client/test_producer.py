@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import threading
@@ -207,6 +208,27 @@ def test_close_gives_up_after_its_timeout_and_leaves_nothing() -> None:
         time.sleep(0.01)
     assert threading.active_count() == threads
     assert set(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_without_acknowledgements_memory_is_bounded_and_closing_sends_what_waits() -> None:
+    with ScriptedBroker() as broker:
+        gate = Gate()
+        broker.intercept.append(gate)
+        sent = 0
+        with Producer(
+            bootstrap_servers=broker.bootstrap, acks=0, buffer_memory=1 << 20, max_block_ms=100
+        ) as producer:
+            with contextlib.suppress(BufferFullError):
+                while sent < 1000:
+                    producer.send(TOPIC, bytes(100_000))
+                    sent += 1
+            # The sockets take some megabytes.
+            assert sent < 1000
+            gate.opened.set()
+        deadline = time.monotonic() + 20
+        while broker.end_offset < sent and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert broker.end_offset == sent
 
 
 def test_a_callback_must_not_wait() -> None:

@@ -126,6 +126,7 @@ class AsyncioTransport(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._chunk = memoryview(bytearray(_RECEIVE_BYTES))
         self._room: memoryview | None = None
+        self._told_when_sent: list[Callable[[], None]] = []
 
     @property
     def is_open(self) -> bool:
@@ -136,6 +137,8 @@ class AsyncioTransport(asyncio.BufferedProtocol):
         """Tell the owner; a connection that came too late is dropped."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        # What waits to leave is told at once, and again when nothing does.
+        transport.set_write_buffer_limits(high=0)
         if self._events is None:
             transport.abort()
         else:
@@ -160,20 +163,35 @@ class AsyncioTransport(asyncio.BufferedProtocol):
         """Tell the owner, unless it hung up itself."""
         events, self._events = self._events, None
         self._transport = None
+        self._told_when_sent.clear()
         self._loop.forget(self)
         if not self.end.done():
             self.end.set_result(None)
         if events is not None:
             events.closed(error if isinstance(error, OSError) else None)
 
-    def write(self, pieces: Sequence[Buffer]) -> None:
+    def write(self, pieces: Sequence[Buffer], on_sent: Callable[[], None] | None = None) -> None:
         """Send the pieces in order."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.writelines(pieces)
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._transport.writelines(pieces)
+        if on_sent is None:
+            return
+        if self._transport.get_write_buffer_size():
+            self._told_when_sent.append(on_sent)
+        else:
+            on_sent()
+
+    def resume_writing(self) -> None:
+        """All that was written has left."""
+        told, self._told_when_sent = self._told_when_sent, []
+        for on_sent in told:
+            on_sent()
 
     def close(self) -> None:
         """Hang up."""
         self._events = None
+        self._told_when_sent.clear()
         if self._transport is not None:
             self._transport.abort()
         elif self.attempt is not None:

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from typing import Final, cast
 
 from millstream.client.conversation import Conversation
@@ -119,6 +120,8 @@ class NodeConnection:
         self._transport: Transport | None = None
         self._unsent: deque[Asked] = deque()
         self._in_flight: deque[Asked] = deque()
+        self._leaving: list[Asked] = []
+        """Requests without an answer to come, until the system has their bytes."""
         self._ready_waiters: list[Deferred[None]] = []
         self._retry_at_ms = 0.0
         self._setup_timer: TimerHandle | None = None
@@ -131,7 +134,7 @@ class NodeConnection:
     @property
     def outstanding(self) -> int:
         """Requests without an answer, sent or not."""
-        return len(self._in_flight) + len(self._unsent)
+        return len(self._in_flight) + len(self._unsent) + len(self._leaving)
 
     @property
     def is_backing_off(self) -> bool:
@@ -296,12 +299,14 @@ class NodeConnection:
             asked.answer.fail(error)
             return
         self._used_at_ms = self._loop.now_ms()
-        if asked.answered:
-            self._in_flight.append(asked)
-            self._watch_for(asked.deadline_ms)
-        self._write_pieces(cast("list[Buffer]", outgoing.pieces))
-        if not asked.answered and not asked.answer.done:
-            asked.answer.complete(cast(Response, None))
+        (self._in_flight if asked.answered else self._leaving).append(asked)
+        self._watch_for(asked.deadline_ms)
+        on_sent = None if asked.answered else partial(self._left, asked)
+        self._write_pieces(cast("list[Buffer]", outgoing.pieces), on_sent)
+
+    def _left(self, asked: Asked) -> None:
+        self._leaving.remove(asked)
+        asked.answer.complete(cast(Response, None))
 
     def _take_answer(self, frame: memoryview) -> None:
         response = self._conversation.take(frame)
@@ -316,9 +321,11 @@ class NodeConnection:
     def _write(self, data: bytes) -> None:
         self._write_pieces([data])
 
-    def _write_pieces(self, pieces: list[Buffer]) -> None:
+    def _write_pieces(
+        self, pieces: list[Buffer], on_sent: Callable[[], None] | None = None
+    ) -> None:
         assert self._transport is not None
-        self._transport.write(pieces)
+        self._transport.write(pieces, on_sent)
 
     # --- the end of things -----------------------------------------------------------------------
 
@@ -335,8 +342,9 @@ class NodeConnection:
         self._watch_at_ms = _NEVER
         self._watch = None
         now = self._loop.now_ms()
-        if any(asked.deadline_ms <= now for asked in self._in_flight):
-            name = type(self._in_flight[0].request).__name__.removesuffix("Request")
+        sent = (*self._in_flight, *self._leaving)
+        if any(asked.deadline_ms <= now for asked in sent):
+            name = type(sent[0].request).__name__.removesuffix("Request")
             failure = TimedOutError(
                 f"the broker at {self.address} did not answer {name} in time (request.timeout.ms)"
             )
@@ -347,7 +355,7 @@ class NodeConnection:
         if self.state is State.READY and not self.outstanding and idle_at <= now:
             self._disconnect(ConnectionFailedError("idle"), failed=False)
             return
-        deadlines = [asked.deadline_ms for asked in (*self._in_flight, *self._unsent)]
+        deadlines = [asked.deadline_ms for asked in (*sent, *self._unsent)]
         if self.state is State.READY:
             deadlines.append(max(idle_at, now + 1))
         if deadlines:
@@ -384,8 +392,9 @@ class NodeConnection:
                 self._settings.reconnect_backoff_max_ms,
             )
             self.failures += 1
-        lost = [*self._in_flight, *self._unsent]
+        lost = [*self._in_flight, *self._leaving, *self._unsent]
         self._in_flight.clear()
+        self._leaving.clear()
         self._unsent.clear()
         waiters, self._ready_waiters = self._ready_waiters, []
         if failed:

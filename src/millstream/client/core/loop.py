@@ -42,8 +42,12 @@ class TransportEvents(Protocol):
 class Transport(Protocol):
     """One connection, being made or there."""
 
-    def write(self, pieces: Sequence[Buffer]) -> None:
-        """Send the pieces in order; what the system does not take at once is kept by reference."""
+    def write(self, pieces: Sequence[Buffer], on_sent: Callable[[], None] | None = None) -> None:
+        """Send the pieces in order; what the system does not take at once is kept by reference.
+
+        ``on_sent`` is called, perhaps from in here, once the system has all of them; never when
+        the connection ends before that.
+        """
 
     def close(self) -> None:
         """Hang up; no event follows. Closing twice is harmless."""

@@ -123,7 +123,7 @@ class Network:
         """Send a request to one broker; the cell gets its answer.
 
         In the newest common version up to ``max_version``, or exactly in ``version``. ``answered``
-        is False for Produce with acks=0: the cell is filled (with None) once the request left.
+        is False for Produce with acks=0: the cell is filled (with None) once the system has it all.
         Fails with a ClientError, as UnsupportedVersionError, ConnectionFailedError, TimedOutError
         (after ``timeout_ms``, else ``request.timeout.ms``; the connection is closed then).
         """

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
+import time
 
 import pytest
 from tests.unit.client.scripted_broker import TOPIC, ScriptedBroker
@@ -66,3 +68,34 @@ def test_a_full_buffer_waits() -> None:
     with ScriptedBroker() as broker:
         broker.intercept.append(gate)
         asyncio.run(run(broker.bootstrap))
+
+
+def test_without_acknowledgements_closing_sends_what_waits() -> None:
+    opened = threading.Event()
+
+    def gate(request: Request) -> Response | None:
+        if isinstance(request, ProduceRequest):
+            opened.wait(30)
+        return None
+
+    async def run(bootstrap: str) -> int:
+        async with Producer(
+            bootstrap_servers=bootstrap, acks=0, buffer_memory=1 << 20, max_block_ms=100
+        ) as producer:
+            sent = 0
+            with contextlib.suppress(BufferFullError):
+                while sent < 1000:
+                    await producer.send(TOPIC, bytes(100_000))
+                    sent += 1
+            # The sockets take some megabytes.
+            assert sent < 1000
+            opened.set()
+        return sent
+
+    with ScriptedBroker() as broker:
+        broker.intercept.append(gate)
+        sent = asyncio.run(run(broker.bootstrap))
+        deadline = time.monotonic() + 20
+        while broker.end_offset < sent and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert broker.end_offset == sent
