@@ -162,7 +162,7 @@ def judge(
     for (place, offset), values in seen.items():
         for value in values:
             offsets[value].add((place, offset))
-    problems += _check_values(history, offsets)
+    problems += _check_values(history, offsets, final)
     problems += (Anomaly(Kind.LOST, text) for text in _check_acknowledged(history, offsets, final))
     problems += (Anomaly(Kind.REORDERED, text) for text in _check_order(history, offsets))
     problems += _check_polls(history)
@@ -183,7 +183,9 @@ def _values_by_offset(
 
 
 def _check_values(
-    history: History, offsets: Mapping[Value, set[tuple[Place, int]]]
+    history: History,
+    offsets: Mapping[Value, set[tuple[Place, int]]],
+    final: Mapping[Place, Mapping[int, Value]] | None,
 ) -> Iterator[Anomaly]:
     for value, places in offsets.items():
         send = history.sends.get(value)
@@ -195,9 +197,25 @@ def _check_values(
         elif any(place != send.place for place, _ in places):
             text = f"{value!r} was sent to {send.place} and read at {sorted(places)}"
             yield Anomaly(Kind.WRONG_VALUE, text)
-        elif len(places) > 1 and send.once:
+        elif send.once and len(places) > 1 and len(_not_deleted(history, places, final)) > 1:
             text = f"{value!r} of an idempotent producer is at {sorted(places)}"
             yield Anomaly(Kind.DUPLICATE, text)
+
+
+def _not_deleted(
+    history: History,
+    places: set[tuple[Place, int]],
+    final: Mapping[Place, Mapping[int, Value]] | None,
+) -> list[tuple[Place, int]]:
+    """Return which of some places are there still. What is deleted may be written again: a replica
+    that begins after it does not know who wrote it (KIP-360).
+    """
+    begins = {place: min((final or {}).get(place, ()), default=math.inf) for place, _ in places}
+    return [
+        (place, offset)
+        for place, offset in places
+        if offset >= min(begins[place], history.deleted_up_to(place))
+    ]
 
 
 def _check_acknowledged(

@@ -109,3 +109,30 @@ def test_the_kinds_are_told_apart() -> None:
     made = history("a", "b")
     made.sends["a"].outcome = Outcome.REFUSED
     assert [each.kind for each in judge(made, {PLACE: {0: "a"}})] == [Kind.ABORTED_READ, Kind.LOST]
+
+
+def test_what_is_deleted_was_read_before() -> None:
+    made = history("a", "b", "c")
+    final = {2: "c"}
+    assert "is lost" in found(made, final)
+    made.deletions[PLACE] = 2
+    assert found(made, final) == ""
+    made.deletions[PLACE] = 1
+    assert "'b', acknowledged at 1, is lost" in found(made, final)
+    made.deletions[PLACE] = 2
+    del made.polls[0]
+    assert "'a', acknowledged at 0, was deleted and never read" in found(made, final)
+    made.expiring.add(PLACE)
+    assert found(made, final) == ""
+
+
+def test_what_is_deleted_may_be_written_again_and_what_is_there_may_not() -> None:
+    made = history("a", "b")
+    made.polls.append(Poll(PLACE, "other", 2, "a"))
+    final = {1: "b", 2: "a"}
+    made.sends["a"].offset = 2
+    assert "idempotent" in found(made, final)
+    made.deletions[PLACE] = 1
+    assert found(made, final) == ""
+    made.polls.append(Poll(PLACE, "another", 3, "a"))
+    assert "idempotent" in found(made, {**final, 3: "a"})
