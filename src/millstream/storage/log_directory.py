@@ -110,6 +110,10 @@ class LogDirectory:
             raise StorageError(self.path, str(error)) from error
         self.meta = meta
 
+    def found_in_checkpoints(self) -> set[TopicPartition]:
+        """Return the logs that the checkpoints named when the directory was opened."""
+        return {*self.recovery_points, *self.log_start_offsets, *self.high_watermarks}
+
     def write_checkpoints(
         self,
         recovery_points: Mapping[TopicPartition, Offset],

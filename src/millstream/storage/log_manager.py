@@ -55,6 +55,10 @@ class LogManager:
         """Directories that take no new logs (KIP-1066), as absolute paths."""
         self.topic_id_of: Callable[[str], TopicId | None] = lambda _: None
         """Tells the id of a topic that there is; to be set before logs are loaded."""
+        self.on_gone: Callable[[], None] = lambda: None
+        """Called when a log is gone whose place in the checkpoints a later one could inherit: what
+        it says of the log start would have records dropped that were written since.
+        """
         self._unreadable: set[str] = set()
         self._logs: dict[TopicPartition, Log] = {}
         self.future_logs = FutureLogs(environment)
@@ -346,6 +350,7 @@ class LogManager:
         delay_ms = log.config.file_delete_delay_ms
         place = self._rename(log, DirectoryKind.DELETE)
         self.remove_later(place, now_ms + delay_ms)
+        self.on_gone()
         return True
 
     def mark_stray(self, topic_partition: TopicPartition) -> bool:
@@ -356,6 +361,7 @@ class LogManager:
         if log is None:
             return False
         self._stray.append(self._rename(log, DirectoryKind.STRAY))
+        self.on_gone()
         return True
 
     def _rename(self, log: Log, kind: DirectoryKind) -> PartitionDirectory:
@@ -393,6 +399,11 @@ class LogManager:
             for topic_partition, log in list(self._logs.items())
             if topic_partition not in busy
         )
+
+    @property
+    def has_outdated_checkpoints(self) -> bool:
+        """True when the checkpoints found at the start name logs that are gone."""
+        return any(d.found_in_checkpoints() - self._logs.keys() for d in self._directories.values())
 
     def checkpoint_plan(self) -> Callable[[], None]:
         """Return a function, safe on another thread, that writes the recovery points, log starts

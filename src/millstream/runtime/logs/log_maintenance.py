@@ -1,7 +1,9 @@
 """What logs need from time to time: retention, removal of what was deleted, checkpoints, flushes.
 
 Each duty runs on a timer of its own. Deciding is done on the loop, where the logs live; removing
-files, writing the checkpoints and fsync happen off it.
+files, writing the checkpoints and fsync happen off it. Checkpoints are written at once, too, when
+logs were deleted: they name a log by its topic and partition alone, and a topic made anew must not
+begin where the one before did (Kafka: ``LogManager.asyncDelete``).
 """
 
 from __future__ import annotations
@@ -54,10 +56,13 @@ class LogMaintenance:
         self._busy = busy
         self._timers: dict[str, TimerHandle] = {}
         self._checkpointing = False
+        self._outdated = False
+        """True when logs are gone that the checkpoints on disk, or on their way there, may name."""
 
     def start(self) -> None:
         """Start the timers."""
         config = self._config
+        self._log_manager.on_gone = self._forget_gone
         self._every(
             "retention", lambda: config.current.log_retention_check_interval_ms, self._retain
         )
@@ -74,9 +79,12 @@ class LogMaintenance:
             lambda: config.current.producer_id_expiration_check_interval_ms,
             self._expire_producers,
         )
+        if self._log_manager.has_outdated_checkpoints:
+            self._forget_gone()
 
     def stop(self) -> None:
         """Cancel the timers."""
+        self._log_manager.on_gone = lambda: None
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -112,16 +120,25 @@ class LogMaintenance:
             return interval_ms
         return min(interval_ms, config.replica_high_watermark_checkpoint_interval_ms)
 
+    def _forget_gone(self) -> None:
+        """Write the checkpoints without the logs that are gone, once for all that go together."""
+        if not self._outdated:
+            self._outdated = True
+            self._clock.call_soon(self._checkpoint)
+
     def _checkpoint(self) -> None:
-        if self._checkpointing:
+        if self._checkpointing or not self._timers:
             return
         self._checkpointing = True
+        self._outdated = False
         done = self._offload.run("checkpoint", self._log_manager.checkpoint_plan())
         done.on_done(self._checkpointed)
 
     def _checkpointed(self, outcome: Deferred[None]) -> None:
         self._checkpointing = False
         self._settle(outcome)
+        if self._outdated:
+            self._checkpoint()
 
     def _settle(self, outcome: Deferred[None]) -> None:
         try:

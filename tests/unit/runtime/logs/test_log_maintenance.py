@@ -32,6 +32,10 @@ class Upkeep:
         )
         self.maintenance.start()
 
+    def starts(self) -> str:
+        file = self.site.files.open("/logs/log-start-offset-checkpoint")
+        return file.read_at(0, file.size()).decode()
+
     def checkpoint(self) -> str:
         path = "/logs/recovery-point-offset-checkpoint"
         if not self.site.files.exists(path):
@@ -116,6 +120,61 @@ def test_checkpoints_are_written_off_the_loop_and_one_at_a_time() -> None:
     site.clock.advance(60_000)
     site.offload.let_go()
     assert parse_offsets(upkeep.checkpoint()) == {site.partition().topic_partition: 3}
+
+
+def test_a_topic_made_anew_does_not_begin_where_the_one_before_did() -> None:
+    upkeep = Upkeep(log_flush_offset_checkpoint_interval_ms="60000")
+    site = upkeep.site
+    site.create()
+    append(site.partition(), b"a", b"b", b"c", b"d")
+    site.clock.settle()
+    site.partition().delete_records_before(3)
+    site.clock.advance(60_000)
+    site.delete()
+    site.create(topic_id=b"another topic id")
+    site.clock.settle()
+    append(site.partition(), b"e")
+    site.clock.settle()
+    assert site.partition().high_watermark == 1
+    site.restart()
+    assert site.partition().log.log_start_offset == 0
+    assert site.partition().log.log_end_offset == 1
+
+
+def test_what_a_kill_left_in_the_checkpoints_of_a_deleted_topic_goes_with_the_start() -> None:
+    upkeep = Upkeep()
+    site = upkeep.site
+    site.create()
+    append(site.partition(), b"a", b"b", b"c", b"d")
+    site.clock.settle()
+    site.partition().delete_records_before(3)
+    site.log_manager.checkpoint()
+    upkeep.maintenance.stop()
+    site.delete()
+    site.restart()
+    assert "t 0 3" in upkeep.starts()
+    LogMaintenance(
+        site.clock, site.offload, upkeep.config, site.log_manager, site.partitions
+    ).start()
+    site.clock.settle()
+    assert "t 0 3" not in upkeep.starts()
+
+
+def test_checkpoints_on_their_way_do_not_bring_back_what_was_deleted() -> None:
+    upkeep = Upkeep(log_flush_offset_checkpoint_interval_ms="60000")
+    site = upkeep.site
+    site.create("t", 3)
+    site.create("kept")
+    site.offload.held = True
+    site.clock.advance(60_000)
+    site.delete()
+    site.clock.settle()
+    assert upkeep.offload.lanes.count("checkpoint") == 1
+    site.offload.let_go("checkpoint")
+    site.clock.settle()
+    site.offload.let_go("checkpoint")
+    assert upkeep.offload.lanes.count("checkpoint") == 2
+    assert list(parse_offsets(upkeep.checkpoint())) == [site.partition("kept").topic_partition]
 
 
 def test_a_checkpoint_that_fails_takes_the_directory_offline() -> None:
