@@ -19,4 +19,8 @@ def header_pairs(headers: GivenHeaders) -> tuple[Header, ...]:
         name, content = pair
         if not isinstance(name, str) or not isinstance(content, bytes | None):
             raise SerializationError(f"a header is a str and bytes or None, not {pair!r}")
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise SerializationError(f"the name of a header: {error}") from None
     return pairs

@@ -21,7 +21,11 @@ from millstream.client.core.producer.batch import (
     ProducerBatch,
     RecordMetadata,
 )
-from millstream.client.core.producer.core import ProducerCore, read_producer_settings
+from millstream.client.core.producer.core import (
+    ProducerCore,
+    check_timestamp,
+    read_producer_settings,
+)
 from millstream.client.core.producer.encoded import (
     EncodedBatch,
     RowsMetadata,
@@ -159,8 +163,7 @@ class Producer(Closing):
             key = core.key_bytes(topic, key)
         pairs = _NO_HEADERS if headers is None else header_pairs(headers)
         buffer = self._topics.get(topic) or self._open(topic)
-        if timestamp_ms is None:
-            timestamp_ms = int(time() * 1000)
+        timestamp_ms = int(time() * 1000) if timestamp_ms is None else check_timestamp(timestamp_ms)
         accumulator = self._accumulator
         with self._lock:
             if not accumulator.is_closed:
@@ -221,7 +224,7 @@ class Producer(Closing):
         Blocks and raises as :meth:`send_table`; serializers are not asked.
         """
         buffer = self._topics.get(topic) or self._open(topic)
-        stamp = int(time() * 1000) if timestamp_ms is None else timestamp_ms
+        stamp = int(time() * 1000) if timestamp_ms is None else check_timestamp(timestamp_ms)
         return self._send_batches(values_batches(self._core, buffer, values, partition, stamp))
 
     def flush(self, timeout: float | None = None) -> None:

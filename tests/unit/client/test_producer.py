@@ -136,6 +136,13 @@ def test_what_cannot_be_sent_is_said_at_once() -> None:
                 producer.send(TOPIC, 5)
             with pytest.raises(SerializationError):
                 producer.send(TOPIC, b"", headers=[(b"name", b"")])  # type: ignore[list-item]
+            with pytest.raises(SerializationError, match="header"):
+                producer.send(TOPIC, b"", headers={"\ud800": b""})
+            for moment in (1 << 63, 1.5, "now"):
+                with pytest.raises(SerializationError, match="milliseconds"):
+                    producer.send(TOPIC, b"", timestamp_ms=moment)  # type: ignore[arg-type]
+            with pytest.raises(SerializationError, match="milliseconds"):
+                producer.send_values([b""], TOPIC, timestamp_ms=1 << 63)
             with pytest.raises(BrokerError) as caught:
                 producer.send(TOPIC, b"", partition=7)
             assert caught.value.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -144,6 +151,17 @@ def test_what_cannot_be_sent_is_said_at_once() -> None:
             producer.send(TOPIC, b"")
     with pytest.raises(ConfigError, match="the nearest is 'linger_ms'"):
         Producer(bootstrap_servers="a:1", lingerms=1)
+
+
+def test_what_no_topic_can_be_called_spoils_nothing_for_the_others() -> None:
+    with ScriptedBroker() as broker, Producer(bootstrap_servers=broker.bootstrap) as producer:
+        for name in ("\ud800", 5, None, "x" * 40_000):
+            with pytest.raises(BrokerError) as caught:
+                producer.send(name, b"")  # type: ignore[arg-type]
+            assert caught.value.error is ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert producer.send(TOPIC, b"a").result(10).offset == 0
+    with pytest.raises(ConfigError, match="UTF-8"):
+        Producer(bootstrap_servers="a:1", client_id="\ud800")
 
 
 def test_serializers_and_a_partitioner_of_the_user() -> None:

@@ -17,7 +17,11 @@ from millstream.client.core.producer.batch import (
     ProducerBatch,
     RecordMetadata,
 )
-from millstream.client.core.producer.core import ProducerCore, read_producer_settings
+from millstream.client.core.producer.core import (
+    ProducerCore,
+    check_timestamp,
+    read_producer_settings,
+)
 from millstream.client.core.producer.encoded import (
     EncodedBatch,
     RowsMetadata,
@@ -127,8 +131,7 @@ class Producer(AsyncClosing):
             key = core.key_bytes(topic, key)
         pairs = _NO_HEADERS if headers is None else header_pairs(headers)
         buffer = self._topics.get(topic) or await self._open(topic)
-        if timestamp_ms is None:
-            timestamp_ms = int(time() * 1000)
+        timestamp_ms = int(time() * 1000) if timestamp_ms is None else check_timestamp(timestamp_ms)
         accumulator = core.accumulator
         appended = None
         if not accumulator.is_closed:
@@ -191,7 +194,7 @@ class Producer(AsyncClosing):
         """
         core = self._core or self._started()[1]
         buffer = self._topics.get(topic) or await self._open(topic)
-        stamp = int(time() * 1000) if timestamp_ms is None else timestamp_ms
+        stamp = int(time() * 1000) if timestamp_ms is None else check_timestamp(timestamp_ms)
         return await self._send_batches(values_batches(core, buffer, values, partition, stamp))
 
     async def flush(self) -> None:

@@ -39,6 +39,9 @@ _WAITED_FOR: Final = frozenset(
 
 NO_LEADER: Final = -1
 
+_LONGEST_NAME: Final = 8_000
+"""Characters; the names of requests take up to 32767 bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class LeaderHint:
@@ -143,10 +146,13 @@ class MetadataView:
                 raise ClosedError("the client was closed")
 
     def want(self, names: Iterable[str]) -> None:
-        """Keep these topics up to date; new ones are asked for at once."""
+        """Keep these topics up to date; new ones are asked for at once.
+
+        BrokerError, before anything is asked, for what no topic can be called.
+        """
         now = self._loop.now_ms()
         missing = False
-        for name in names:
+        for name in check_names(names):
             missing = missing or name not in self._wanted
             self._wanted[name] = now
         if missing:
@@ -154,7 +160,7 @@ class MetadataView:
 
     def want_only(self, names: Iterable[str]) -> None:
         """Keep these topics up to date and no others."""
-        chosen = list(names)
+        chosen = check_names(names)
         self._wanted = {name: at for name, at in self._wanted.items() if name in set(chosen)}
         self.want(chosen)
 
@@ -390,6 +396,29 @@ def _keep_newest(old: Topic, new: Topic) -> Topic:
         for each in new.partitions
     )
     return replace(new, partitions=rows)
+
+
+def check_names(names: Iterable[str]) -> list[str]:
+    """Return the names; BrokerError for one that could not stand in a request.
+
+    One of them would spoil every later question for metadata. Which names are legal beyond that
+    is for the brokers to say.
+    """
+    chosen = list(names)
+    for name in chosen:
+        if not isinstance(name, str) or len(name) > _LONGEST_NAME or not _is_utf8(name):
+            raise BrokerError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r:.80} is not the name of a topic"
+            )
+    return chosen
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def broker_of(node_id: int, host: str, port: int, rack: str | None) -> Broker:

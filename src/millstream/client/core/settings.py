@@ -76,6 +76,8 @@ def text(value: object) -> str:
     """Read text."""
     if not isinstance(value, str):
         raise ConfigError("it takes text")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ConfigError("it takes text that can be written as UTF-8")
     return value
 
 

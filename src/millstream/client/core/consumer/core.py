@@ -41,7 +41,7 @@ from millstream.client.core.consumer.subscription import (
 from millstream.client.core.consumer.user_calls import Listener, RebalanceListener, UserCall
 from millstream.client.core.consumer.user_side import UserSide
 from millstream.client.core.loop import ClientLoop
-from millstream.client.core.metadata import MetadataView
+from millstream.client.core.metadata import MetadataView, check_names
 from millstream.client.core.network import Network
 from millstream.client.core.waiting import retrying, sleep, within
 from millstream.client.errors import ClientError, ClosedError, TimedOutError
@@ -129,8 +129,9 @@ class ConsumerCore:
             self.metadata.want_all()
             assignment.match_pattern()
         else:
+            chosen = check_names(topics)
             self.metadata.want_all(wanted=False)
-            self.subscription.subscribe(topics)
+            self.subscription.subscribe(chosen)
             if not self.subscription.topics:
                 self.unsubscribe_now()
                 return
@@ -140,7 +141,9 @@ class ConsumerCore:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions, without the group's assignment."""
-        self.subscription.assign(partitions)
+        chosen = list(partitions)
+        check_names(place.topic for place in chosen)
+        self.subscription.assign(chosen)
         self.metadata.want_only(self._topics())
         self._on_assigned()
 

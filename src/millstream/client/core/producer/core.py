@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -34,6 +35,7 @@ Serializer = Callable[[str, object], bytes | None]
 """From (topic, key or value) to bytes."""
 
 _MAX_IN_FLIGHT_IDEMPOTENT: Final = 5
+_NO_INT64: Final = 1 << 63
 
 
 class ProducerCore:
@@ -169,6 +171,19 @@ def complete_settings(settings: ProducerSettings, given: set[str]) -> ProducerSe
             )
         settings = replace(settings, delivery_timeout_ms=least)
     return settings
+
+
+def check_timestamp(timestamp_ms: int) -> int:
+    """Return a timestamp as an int of 64 bits; SerializationError when it is none."""
+    try:
+        number = operator.index(timestamp_ms)
+    except TypeError:
+        number = _NO_INT64
+    if not -_NO_INT64 <= number < _NO_INT64:
+        raise SerializationError(
+            f"a timestamp is a whole number of milliseconds, not {timestamp_ms!r}"
+        )
+    return number
 
 
 def _serialize(serializer: Serializer | None, topic: str, given: object, what: str) -> bytes | None:

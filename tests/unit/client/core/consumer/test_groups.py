@@ -430,3 +430,13 @@ def test_who_unsubscribes_while_joining_does_not_join(cluster: ReaderCluster) ->
     member.loop.run(member.close())
     assert member.loop.now_ms() - began < 1_000
     assert cluster.commits[-1].generation == -1
+
+
+def test_what_no_topic_can_be_called_changes_no_subscription(cluster: ReaderCluster) -> None:
+    member = TwinMember(cluster)
+    member.subscribe(["t"])
+    for wrong in ("\ud800", 5):
+        with pytest.raises(BrokerError, match="not the name of a topic"):
+            member.subscribe(["t", wrong])  # type: ignore[list-item]
+    settle(member)
+    assert len(member.seen) == 40
