@@ -610,6 +610,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a log start outlives a kill",
         begins_where_the_checkpoint_says,
         ("kill", "kill leader", "kill all", "isolate"),
+        first_seed=30,
     ),
     Mutation(
         "a log may begin inside a batch",
@@ -620,6 +621,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "who cannot be compared begins anew",
         follows_where_epochs_are_forgotten,
         ("min isr", "kill", "kill leader", "isolate"),
+        first_seed=30,
     ),
     Mutation("a follower shows what is committed", shows_what_its_leader_commits, CUTS),
     Mutation("no records where logs part", appends_what_parts, CUTS, is_shown=False),
