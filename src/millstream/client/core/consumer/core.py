@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any, Final
 
 from millstream.client.core.consumer.commits import Commits
 from millstream.client.core.consumer.fetcher import Fetcher
@@ -31,7 +32,7 @@ from millstream.client.core.consumer.record import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
 )
-from millstream.client.core.consumer.reset import EARLIEST, LATEST
+from millstream.client.core.consumer.reset import EARLIEST, LATEST, NONE
 from millstream.client.core.consumer.settings import ConsumerSettings, check_settings
 from millstream.client.core.consumer.subscription import (
     PartitionState,
@@ -49,6 +50,8 @@ from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ConfigError, KafkaError
 from millstream.model.offsets import LeaderEpoch, Offset
 from millstream.model.topic import TopicPartition
+
+_LEAVING_MS: Final = 1_000
 
 _log = logging.getLogger("millstream.client.consumer")
 
@@ -109,6 +112,7 @@ class ConsumerCore:
         if membership is not None and assignment is not None and commits is not None:
             membership.on_attention = self.user.attend
             membership.on_failure = self.user.fail
+            membership.is_polling = lambda: self.user.is_waiting
             assignment.on_assigned = self._on_assigned
             assignment.commit = commits.commit_by_itself
             assignment.at_poll = self._next_poll
@@ -353,12 +357,19 @@ class ConsumerCore:
         self.fetcher.poke()
 
     def _on_recreated(self, name: str) -> None:
-        """A topic of the same name is another topic: its offsets begin anew."""
+        """A topic of the same name is another topic: its offsets begin anew.
+
+        Where nothing may be reset, and nothing was committed, the user hears of it.
+        """
+        strategy = self.settings.auto_offset_reset
         for place, state in self.subscription.partitions.items():
             if place.topic == name:
                 _log.warning("topic %s was deleted and created anew: %s is reset", name, place)
                 state.leader_epoch = -1
-                state.await_reset(self.settings.auto_offset_reset)
+                if strategy == NONE:
+                    state.await_committed()
+                else:
+                    state.await_reset(strategy)
         self.positions.update()
 
     # --- the rest --------------------------------------------------------------------------------
@@ -385,18 +396,22 @@ class ConsumerCore:
         def left_ms() -> float:
             return max(deadline - self.loop.now_ms(), 0.0)
 
+        async def attempt(
+            step: Coroutine[Deferred[Any], None, None], limit_ms: float, about: str
+        ) -> None:
+            try:
+                await within(self.loop, spawn(step), limit_ms, about)
+            except (ClientError, KafkaError) as error:
+                _log.warning("closing: %s", error)
+
         try:
             if self._group_commits is not None:
-                await within(
-                    self.loop,
-                    spawn(self._group_commits.finish(left_ms())),
-                    left_ms(),
-                    "the last commit",
-                )
+                # A commit that cannot succeed leaves time to leave the group: else the others wait
+                # for what this member had until its session ends.
+                commit_ms = max(left_ms() - _LEAVING_MS, left_ms() / 2)
+                await attempt(self._group_commits.finish(commit_ms), commit_ms, "the last commit")
             if self.subscription.uses_group:
-                await within(self.loop, spawn(self._leave()), left_ms(), "leaving the group")
-        except (ClientError, KafkaError) as error:
-            _log.warning("closing: %s", error)
+                await attempt(self._leave(), left_ms(), "leaving the group")
         finally:
             self._end()
 

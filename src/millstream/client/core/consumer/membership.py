@@ -98,6 +98,8 @@ class Membership:
         self.last_poll_ms = loop.now_ms()
         """Written by whoever polls, also without touching the loop."""
         self.polled = Signal()
+        self.is_polling: Callable[[], bool] = lambda: False
+        """Tells whether the user waits in a poll at this moment."""
         self.on_attention: Callable[[], None] = lambda: None
         self.on_failure: Callable[[Exception], None] = lambda error: None
         self._loop = loop
@@ -203,7 +205,9 @@ class Membership:
                 if await self._attempt():
                     self._metrics.rebalances.add(self._loop.now_ms() - began)
                     self._metrics.last_rebalance_ms = self._loop.now_ms()
-                    began = self._loop.now_ms()
+                    # Another one commits what was handed out, and so begins in a poll too: by now
+                    # the user may be at work on what the last one returned.
+                    break
         except ClosedError:
             pass
         except Exception as error:
@@ -348,6 +352,8 @@ class Membership:
         self._heartbeat = None
         if self._closed or self.state in (MemberState.UNJOINED, MemberState.PREPARING):
             return
+        if self.is_polling():
+            self.last_poll_ms = self._loop.now_ms()
         if self._loop.now_ms() - self.last_poll_ms > self._settings.max_poll_interval_ms:
             self._leave_for_silence()
             return

@@ -135,6 +135,14 @@ class PartitionState:
         self.retry_at_ms = 0.0
         self._begin(NO_OFFSET, NO_LEADER_EPOCH)
 
+    def await_committed(self) -> None:
+        """Find a position as when the partition was new; what is buffered is void."""
+        self.phase = Phase.AWAIT_COMMITTED
+        self.reset = None
+        self.preferred_replica = None
+        self.retry_at_ms = 0.0
+        self._begin(NO_OFFSET, NO_LEADER_EPOCH)
+
     def on_leader(self, leader_epoch: LeaderEpoch) -> None:
         """Take the leader epoch that metadata tells; a new one may have lost what was read."""
         if leader_epoch < 0 or leader_epoch == self.leader_epoch:

@@ -38,6 +38,11 @@ class UserSide:
         self._is_woken = False
         self._is_closed = False
 
+    @property
+    def is_waiting(self) -> bool:
+        """True while a poll of the user waits."""
+        return self._waiter is not None
+
     # --- a poll ----------------------------------------------------------------------------------
 
     def wait(self, timeout_ms: float) -> Deferred[UserCall | None]:

@@ -24,7 +24,12 @@ from millstream.protocol.message import Request, Response
 from millstream.protocol.messages.heartbeat import HeartbeatRequest
 from millstream.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from millstream.protocol.messages.leave_group import LeaveGroupRequest
-from millstream.protocol.messages.offset_commit import OffsetCommitRequest
+from millstream.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 
 T = [TopicPartition("t", number) for number in range(4)]
 
@@ -59,6 +64,23 @@ def refuse_once(cluster: ReaderCluster, kind: type[Request], response: Response)
         return None
 
     cluster.hooks.append(hook)
+
+
+def refused_commit(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=row.partition_index, error_code=error.code
+                    )
+                    for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 def test_positions_are_committed_by_themselves_in_polls_only(cluster: ReaderCluster) -> None:
@@ -440,3 +462,74 @@ def test_what_no_topic_can_be_called_changes_no_subscription(cluster: ReaderClus
             member.subscribe(["t", wrong])  # type: ignore[list-item]
     settle(member)
     assert len(member.seen) == 40
+
+
+def test_a_rebalance_commits_nothing_that_the_user_is_at_work_on(cluster: ReaderCluster) -> None:
+    for number in range(4):
+        for _ in range(20):
+            cluster.fill("t", number, 50)
+    settings = {"partition_assignment_strategy": "cooperative-sticky", "enable_auto_commit": True}
+    members = [TwinMember(cluster, auto_commit_interval_ms=600_000, **settings) for _ in range(3)]
+    done = dict.fromkeys(T, 0)
+    looked_at = 0
+
+    def work(member: TwinMember) -> None:
+        nonlocal looked_at
+        before = len(member.seen)
+        member.loop.run(member.poll(50, max_records=5))
+        # The records that came are at work for a while, and not done.
+        member.loop.advance(100)
+        for commit in cluster.commits[looked_at:]:
+            assert commit.offset <= done[commit.place]
+        looked_at = len(cluster.commits)
+        for place, offset in member.seen[before:]:
+            done[place] = max(done[place], offset + 1)
+
+    for count in range(1, len(members) + 1):
+        members[count - 1].core.subscribe(["t"], None)
+        for _ in range(60):
+            for member in members[:count]:
+                work(member)
+    assert looked_at
+
+
+def test_closing_leaves_the_group_though_the_last_commit_fails(cluster: ReaderCluster) -> None:
+    member = TwinMember(cluster, auto_commit_interval_ms=600_000)
+    member.subscribe(["t"])
+    settle(member, for_ms=3_000)
+
+    def hook(broker: TwinBroker, request: Request) -> Response | None:
+        if isinstance(request, OffsetCommitRequest):
+            return refused_commit(request, ErrorCode.REBALANCE_IN_PROGRESS)
+        return None
+
+    cluster.hooks.append(hook)
+    member.loop.run(member.close())
+    assert member.events[-1] == ("revoked", frozenset(T))
+    assert len(sent(cluster, LeaveGroupRequest)) == 1
+
+
+def test_closing_leaves_the_group_though_the_last_commit_never_ends(cluster: ReaderCluster) -> None:
+    member = TwinMember(cluster, auto_commit_interval_ms=600_000)
+    member.subscribe(["t"])
+    settle(member, for_ms=3_000)
+
+    def hook(broker: TwinBroker, request: Request) -> Response | None:
+        if isinstance(request, OffsetCommitRequest):
+            return refused_commit(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return None
+
+    cluster.hooks.append(hook)
+    member.loop.run(member.close())
+    member.loop.advance(1_000)
+    assert member.events[-1] == ("revoked", frozenset(T))
+    assert len(sent(cluster, LeaveGroupRequest)) == 1
+
+
+def test_who_waits_in_a_poll_does_poll(cluster: ReaderCluster) -> None:
+    member = TwinMember(cluster, max_poll_interval_ms=5_000, enable_auto_commit=False)
+    member.subscribe(["t"])
+    settle(member, for_ms=3_000)
+    member.loop.run(member.poll(20_000))
+    assert not sent(cluster, LeaveGroupRequest)
+    assert len(member.events) == 1

@@ -251,6 +251,23 @@ def test_a_topic_that_is_created_anew_is_read_from_its_beginning(cluster: Reader
     assert offsets(read(reader, 30)) == list(range(30))
 
 
+def test_a_topic_that_is_created_anew_is_told_when_nothing_may_be_reset(
+    cluster: ReaderCluster,
+) -> None:
+    reader = member(cluster, auto_offset_reset="none")
+    reader.core.assign([T0])
+    reader.core.seek(T0, 0)
+    read(reader, 20)
+    cluster.delete_topic("t")
+    reader.loop.advance(500)
+    cluster.create_topic("t", 2)
+    cluster.fill("t", 0, 30)
+    error = failure(reader)
+    assert isinstance(error, NoOffsetError)
+    reader.core.seek(T0, 4)
+    assert offsets(read(reader, 26)) == list(range(4, 30))
+
+
 # --- records that cannot be read -----------------------------------------------------------------
 
 
