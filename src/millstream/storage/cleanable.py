@@ -73,7 +73,7 @@ def cleanable_range(
         for segment in dirty:
             if segment.base_offset >= uncleanable:
                 break
-            if segment.largest_timestamp() > youngest_ms:
+            if segment.newest_ms() > youngest_ms:
                 uncleanable = segment.base_offset
                 break
     uncleanable = max(first_dirty_offset, uncleanable)

@@ -24,7 +24,7 @@ from millstream.model.errors import CorruptIndexError, CorruptLogError
 from millstream.model.offsets import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, Offset
 from millstream.records.batch import MAX_TIMESTAMP_POSITION, Batch
 from millstream.records.scan import BatchScanner
-from millstream.storage.directory import LOG, SEGMENT_EXTENSIONS, SegmentLocation
+from millstream.storage.directory import LOG, SEGMENT_EXTENSIONS, SegmentLocation, file_name
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.file_records import SCAN_BYTES, BatchPosition, FileRecords
 from millstream.storage.segment_indexes import SegmentIndexes
@@ -291,14 +291,27 @@ class Segment:
         return self._head_timestamp
 
     def newest_ms(self) -> int:
-        """Return the largest timestamp; where no record has one, when the file was written."""
-        largest = self.largest_timestamp()
-        return largest if largest >= 0 else self.created_ms
+        """Return the largest timestamp; where no record has one, or what has it is damaged, when
+        the file was written.
+        """
+        with contextlib.suppress(CorruptLogError):
+            largest = self.largest_timestamp()
+            if largest >= 0:
+                return largest
+        name = file_name(self.base_offset, LOG)
+        entries = self._environment.file_system.scan(self.location.directory.path)
+        written_ms = [entry.modified_ms for entry in entries if entry.name == name]
+        return max(self.created_ms, *written_ms, 0)
 
     def claimed_newest_ms(self) -> int:
-        """Return the same as the time index has it, which is quick and not to be trusted."""
-        claimed = self.indexes.claimed_timestamp()
-        return claimed if claimed >= 0 else self.created_ms
+        """Return the same as the time index has it, and at the least when the segment was made:
+        quick, and not to be trusted.
+        """
+        with contextlib.suppress(CorruptLogError):
+            claimed = self.indexes.claimed_timestamp()
+            if claimed >= 0:
+                return claimed
+        return self.created_ms
 
     def next_offset(self) -> Offset:
         """Return the offset after the last batch, found from the last index entry on.

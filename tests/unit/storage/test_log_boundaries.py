@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -191,6 +192,8 @@ def test_without_timestamps_the_time_of_the_file_counts(tmp_path: Path) -> None:
     log = create_log(tmp_path, config)
     for _ in range(20):
         append(log, b"x" * 50, timestamps=[-1], now_ms=NOW_MS)
+    for path in (tmp_path / "orders-0").glob("*.log"):
+        os.utime(path, (NOW_MS / 1000, NOW_MS / 1000))
     assert log.delete_old_segments(now_ms=NOW_MS + 100) == 0
     assert log.delete_old_segments(now_ms=NOW_MS + 101) > 0
 
