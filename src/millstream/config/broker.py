@@ -70,6 +70,7 @@ class BrokerConfig(
         _check_cordoned(values)
         fill(self, values, settings)
         object.__setattr__(self, "topic_defaults", inherited_topic_config(self))
+        _check_times(self.topic_defaults)
 
     @property
     def broker(self) -> BrokerId:
@@ -147,6 +148,16 @@ def _agree_on_node_id(values: dict[str, Value]) -> None:
         values["node_id"] = values["broker_id"] = DEFAULT_NODE_ID
     if values["node_id"] != values["broker_id"]:
         raise ConfigError("You must set `node.id` to the same value as `broker.id`.")
+
+
+def _check_times(defaults: TopicConfig) -> None:
+    """Refuse times that no unit's own limits rule out (Kafka: ``KafkaConfig.validateValues``)."""
+    if defaults.segment_ms < 1:
+        raise ConfigError("log.roll.ms must be greater than or equal to 1")
+    if defaults.segment_jitter_ms < 0:
+        raise ConfigError("log.roll.jitter.ms must be greater than or equal to 0")
+    if defaults.retention_ms == 0:
+        raise ConfigError("log.retention.ms must be unlimited (-1) or, greater than or equal to 1")
 
 
 def _check_cordoned(values: Mapping[str, Value]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.config.definition import Config, int16, int32, int64
-from millstream.config.validators import at_least
+from millstream.config.validators import at_least, between
 from millstream.config.value import MAX_INT
 
 
@@ -31,7 +31,7 @@ class GroupsSettings(Config):
     offsets_topic_compression_codec: int = int32(
         "offsets.topic.compression.codec",
         0,
-        None,
+        between(0, 4),
         "Codec of the records in `__consumer_offsets`: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
     )
     offset_metadata_max_bytes: int = int32(

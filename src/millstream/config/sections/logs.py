@@ -210,7 +210,7 @@ class LogsSettings(Config):
     compression_type: str = string(
         "compression.type",
         "producer",
-        None,
+        one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         "Default of `compression.type`.",
         mode=CLUSTER_WIDE,
     )
