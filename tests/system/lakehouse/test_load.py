@@ -235,6 +235,19 @@ def test_columns_evolve(site: TopicSite, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_columns_of_several_sorts_change_at_once(site: TopicSite, kind: str) -> None:
+    site = site.kind(kind).using(format="json")
+    site.write(0, [b'{"n":1,"o":{"a":1}}'])
+    site.load()
+    site.write(0, [b'{"n":1.5,"o":{"a":2,"b":"x"},"new":"y"}'])
+    site.load()
+    found = [dict(row[1]) for row in site.rows("_offset", "o")]
+    assert found[-1] == {"a": 2, "b": "x"}
+    assert site.audit().is_clean
+    assert site.audit().rows == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_one_record_stops_no_load(site: TopicSite, kind: str) -> None:
     """A fraction among identifiers, a name that is taken: dead letters, and the load goes on."""
     site = site.kind(kind).using(format="json", event_time="_timestamp")

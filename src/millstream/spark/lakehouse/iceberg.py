@@ -137,12 +137,18 @@ class IcebergTableFiles:
         if added:
             with self._load().update_schema() as update:
                 update.union_by_name(pa.schema(added))
-        if widened:
-            try:
-                with self._load().update_schema() as update:
-                    update.union_by_name(pa.schema(widened))
-            except ValidationError:
-                self._rewrite(widened)
+        not_promoted = [field for field in widened if not self._promote(field)]
+        if not_promoted:
+            self._rewrite(not_promoted)
+
+    def _promote(self, field: pa.Field) -> bool:
+        """Give one column a wider type where Iceberg reads the older files by it."""
+        try:
+            with self._load().update_schema() as update:
+                update.union_by_name(pa.schema([field]))
+        except ValidationError:
+            return False
+        return True
 
     def _rewrite(self, widened: Sequence[pa.Field]) -> None:
         """Change the types of columns and every file with them."""

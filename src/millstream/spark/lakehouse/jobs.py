@@ -186,7 +186,11 @@ def _loader(
 
 
 def _is_fatal(error: Exception) -> bool:
-    """Tell whether a worker of Spark's met something fatal: Spark hands on its text alone."""
+    """Tell whether a worker of Spark's met something fatal: Spark hands on its text alone. A query
+    that Spark does not understand is fatal too.
+    """
+    if any(kind.__name__ == "AnalysisException" for kind in type(error).__mro__):
+        return True
     return any(f"{kind.__name__}:" in str(error) for kind in FATAL)
 
 

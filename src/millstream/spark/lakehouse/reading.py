@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from millstream.spark.lakehouse.table import Table
@@ -23,4 +24,12 @@ def read_table(spark: SparkSession, table: Table) -> DataFrame:
     if not paths:
         return spark.createDataFrame([], schema)
     reader = spark.read.schema(schema).option("basePath", str(table.data_directory))
-    return reader.parquet(*paths)
+    return reader.parquet(*map(_escaped, paths))
+
+
+def _escaped(path: str) -> str:
+    """Return a path that Spark does not take for a pattern.
+
+    Its option ``__globPaths__`` will not do: with it files whose paths look like one come twice.
+    """
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)

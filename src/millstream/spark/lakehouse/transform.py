@@ -61,9 +61,11 @@ class Transform:
         """Return the columns that come out of the query; ConfigError when it drops the offsets."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from millstream.spark.lakehouse.widening import plain
+        from millstream.spark.lakehouse.widening import one_of_each_name, plain
 
         schema = plain(to_arrow_schema(self._rows(places).schema, timezone="UTC"))
+        if len(one_of_each_name(schema)) < len(schema):
+            raise ConfigError(f"the query gives a column twice: {', '.join(schema.names)}")
         for names in (METADATA_COLUMNS.values(), METADATA_COLUMNS):
             if {*list(names)[:3]} <= set(schema.names):
                 return schema
