@@ -42,6 +42,11 @@ class Deadlines(Generic[K]):
         if self._deadline.pop(key, None) is not None:
             del self._entry[key]
 
+    def postpone(self, by_ms: float) -> None:
+        """Move every deadline later."""
+        for key in self._deadline:
+            self._deadline[key] += by_ms
+
     def deadline(self, key: K) -> float | None:
         """Return the key's deadline, or None."""
         return self._deadline.get(key)

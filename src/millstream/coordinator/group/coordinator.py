@@ -154,6 +154,10 @@ class GroupCoordinator:
                 self._rebalances.expire(group, key, now, result)
         return result
 
+    def postpone(self, by_ms: float) -> None:
+        """Count time in which no request was taken for nobody's time-out."""
+        self._deadlines.postpone(by_ms)
+
     def expire_offsets(self, now: Instant) -> Result[None]:
         """Forget offsets whose retention is over, and empty groups that have none left."""
         result: Result[None] = Result(atomic=False)

@@ -59,6 +59,9 @@ class Shard(Protocol):
     def expire(self, now: Instant) -> Result[None]:
         """Do what the deadlines that have passed ask for."""
 
+    def postpone(self, by_ms: float) -> None:
+        """Move every deadline later: for so long no request was taken."""
+
     def on_loaded(self, now: Instant) -> Result[None]:
         """Begin to serve what the log says."""
 
@@ -130,6 +133,7 @@ class ShardDriver(Generic[S]):
             clock=clock,
             commit_timeout_ms=commit_timeout_ms,
             on_failed=self._restart,
+            on_resumed=self._resume,
         )
         self._timer: TimerHandle | None = None
         self._timer_ms = 0.0
@@ -284,5 +288,11 @@ class ShardDriver(Generic[S]):
 
     def _on_timer(self) -> None:
         self._timer = None
-        if self.state is State.ACTIVE:
+        # Whoever is not listened to does not expire (_resume).
+        if self.state is State.ACTIVE and not self._writes.is_stuck:
             self._carry_out(self._shard.expire(self._now()))
+
+    def _resume(self, stuck_ms: float) -> None:
+        """Go on after writes were stuck for so long, and every request was refused."""
+        self._shard.postpone(stuck_ms)
+        self._arm_timer()

@@ -38,7 +38,8 @@ class _Write:
 
 class CoordinatorWrites:
     """Appends batches to a partition. ``on_failed`` is called once with why an append failed; then
-    the queue must be abandoned.
+    the queue must be abandoned. ``on_resumed`` is called when a batch that was not committed in
+    time is committed after all, with how many milliseconds nothing could be begun.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class CoordinatorWrites:
         clock: Clock,
         commit_timeout_ms: int,
         on_failed: Callable[[KafkaError], None],
+        on_resumed: Callable[[float], None],
     ) -> None:
         self.is_stuck = False
         """A batch was not committed in time; nothing should be begun until it is."""
@@ -57,6 +59,8 @@ class CoordinatorWrites:
         self._clock = clock
         self._commit_timeout_ms = commit_timeout_ms
         self._on_failed = on_failed
+        self._on_resumed = on_resumed
+        self._stuck_since_ms = 0.0
         self._in_flight: _Write | None = None
         self._in_flight_since_ms = 0.0
         self._queue: deque[_Write] = deque()
@@ -139,7 +143,9 @@ class CoordinatorWrites:
         if error is not None:
             self._on_failed(error)
             return
-        self.is_stuck = False
+        if self.is_stuck:
+            self.is_stuck = False
+            self._on_resumed(self._clock.monotonic_ms() - self._stuck_since_ms)
         self._in_flight = None
         self._flush()
         for answer in write.answers:
@@ -163,6 +169,7 @@ class CoordinatorWrites:
             self._watch(max(1.0, self._commit_timeout_ms - waited_ms))
             return
         self.is_stuck = True
+        self._stuck_since_ms = self._clock.monotonic_ms()
         self._refuse_all(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "not committed in time"))
 
     def _refuse_all(self, error: KafkaError) -> None:

@@ -196,6 +196,29 @@ def test_what_is_not_committed_in_time_is_refused_and_no_more_is_begun(
     assert offsets(site) == {"t": 1}
 
 
+def test_a_member_that_is_not_listened_to_does_not_expire(open_site: OpenSite) -> None:
+    site = open_site(topic_settings={"flush.policy": "ack"})
+    first = join(site)
+    site.clock.advance(6_000)
+    member_id = first.result().member_id
+    sync(site, member_id)
+    site.clock.settle()
+    request = HeartbeatRequest(group_id="g", generation_id=1, member_id=member_id)
+    assert site.groups.heartbeat(request).result().error_code == 0
+    site.offload.held = True
+    commit(site, 1, group_id="other")
+    site.clock.advance(5_000)
+    assert error_of(site.groups.heartbeat(request)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    site.clock.advance(3_600_000)
+    site.offload.held = False
+    site.offload.let_go()
+    commit(site, 2, group_id="other")
+    site.clock.advance(4_999)
+    assert site.groups.heartbeat(request).result().error_code == 0
+    site.clock.advance(10_000)
+    assert site.groups.describe_group("g", 6).result().group_state == "Empty"
+
+
 def test_a_failing_disk_is_not_the_coordinator_any_more(
     open_site: OpenSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
