@@ -34,6 +34,14 @@ class SizeEstimate:
         blended = seen if known is None else known + _WEIGHT * (seen - known)
         self._bytes_per_offset[topic] = blended
 
+    def expect(self, topic: str, *, offsets: int, size_bytes: int) -> None:
+        """Take note of a log's size, which brokers tell, where it is more than was thought.
+
+        Where it is less, its records may be compressed or small beside what belongs to each.
+        """
+        if offsets > 0 and size_bytes > offsets * self.of(topic):
+            self._bytes_per_offset[topic] = size_bytes / offsets
+
     def size(self, each: OffsetRange) -> float:
         """Return about how many bytes of log a range holds."""
         return each.size * self.of(each.topic_partition.topic)

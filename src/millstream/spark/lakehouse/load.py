@@ -197,7 +197,7 @@ class Loader:
         self._remember_start(reader, ends)
         for place, size_bytes in topics.sizes(ends.places).items():
             offsets = ends.latest[place] - ends.earliest[place]
-            self._sizes.learn(place.topic, offsets=offsets, size_bytes=size_bytes)
+            self._sizes.expect(place.topic, offsets=offsets, size_bytes=size_bytes)
         if self._letter_topic is not None:
             self._letter_topic.send()  # what a load that died has not sent
         return True

@@ -33,6 +33,17 @@ def test_a_batch_moves_every_partition_that_has_something() -> None:
     assert [each.size for each in found] == [1, 1]
 
 
+def test_large_records_are_expected_before_they_are_read() -> None:
+    sizes = SizeEstimate()
+    sizes.expect("t", offsets=100, size_bytes=1_000)
+    assert sizes.of("t") == SizeEstimate().of("t")
+    sizes.expect("t", offsets=100, size_bytes=1_000_000)
+    sizes.expect("t", offsets=100, size_bytes=500_000)
+    assert sizes.of("t") == 10_000
+    sizes.learn("t", offsets=10, size_bytes=10_000)
+    assert sizes.of("t") < 10_000
+
+
 def test_the_estimate_follows_what_was_read() -> None:
     sizes = SizeEstimate()
     sizes.learn("t", offsets=10, size_bytes=1_000)
