@@ -141,6 +141,7 @@ class DirectoryLoad:
             recovery_point=directory.recovery_points.get(topic_partition, 0),
             log_start_offset=directory.log_start_offsets.get(topic_partition, 0),
             high_watermark=directory.high_watermarks.get(topic_partition, 0),
+            cleaned_up_to=directory.cleaned_up_to.get(topic_partition, 0),
             topic_id=found.topic_id,
             counter=counter,
         )

@@ -67,6 +67,8 @@ class LoadOptions:
     recovery_point: Offset = 0
     log_start_offset: Offset = 0
     high_watermark: Offset = 0
+    cleaned_up_to: Offset = 0
+    """How far the log was compacted, even if its topic is not compacted any more."""
     topic_id: TopicId | None = None
     """Id in ``partition.metadata``."""
     counter: RecoveryCounter = field(default_factory=RecoveryCounter)
@@ -303,9 +305,11 @@ class Loader:
         """Tell whether the next segment does not begin where this one ends.
 
         The name of a new segment can reach the disk before the end of the one before it does.
-        Only compaction leaves such gaps on purpose.
+        Only compaction leaves such gaps on purpose, and they outlast a change of the policy.
         """
-        if not rest or rest[0].base_offset == next_offset or self._config.compacts:
+        if not rest or rest[0].base_offset == next_offset:
+            return False
+        if self._config.compacts or rest[0].base_offset <= self._options.cleaned_up_to:
             return False
         self._report.truncated_at = next_offset
         self._report.is_torn_tail = not any(segment.size for segment in rest)

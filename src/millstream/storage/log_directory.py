@@ -12,6 +12,7 @@ from millstream.model.errors import StorageError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.storage.checkpoint import (
+    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
@@ -54,6 +55,7 @@ class LogDirectory:
         self.recovery_points: dict[TopicPartition, Offset] = {}
         self.log_start_offsets: dict[TopicPartition, Offset] = {}
         self.high_watermarks: dict[TopicPartition, Offset] = {}
+        self.cleaned_up_to: dict[TopicPartition, Offset] = {}
         self.meta: MetaProperties | None = None
 
     def open(self) -> None:
@@ -73,6 +75,7 @@ class LogDirectory:
             self.recovery_points = self._read_offsets(RECOVERY_POINTS)
             self.log_start_offsets = self._read_offsets(LOG_START_OFFSETS)
             self.high_watermarks = self._read_offsets(HIGH_WATERMARKS)
+            self.cleaned_up_to = self._read_offsets(CLEANER_OFFSETS)
             self._take_marker()
         except BlockingIOError as error:
             raise StorageError(self.path, "another process is using this directory") from error

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 from tests.unit.storage.cleaning_support import (
+    SEED,
     clean,
     clean_all,
     compacted,
     make_map,
+    offsets_of,
     put,
 )
 from tests.unit.storage.support import (
@@ -24,12 +26,17 @@ from tests.unit.storage.support import (
 )
 
 from millstream.model.errors import CorruptLogError
+from millstream.model.topic import TopicId, TopicPartition
 from millstream.records.builder import BatchOptions
 from millstream.records.compression import Codec
 from millstream.records.record import read_records
 from millstream.storage.cleaner import Cleaning, CleaningAbortedError
+from millstream.storage.cleaner_checkpoint import write_cleaner_checkpoint
+from millstream.storage.environment import LogEnvironment
+from millstream.storage.files import LocalFileSystem
 from millstream.storage.log import Log
 from millstream.storage.log_compaction import discard, find_cleanable, plan_cleaning, swap_in
+from millstream.storage.log_manager import LogManager
 
 DAY_MS = 86_400_000
 
@@ -358,3 +365,28 @@ def test_log_append_time_is_kept(tmp_path: Path) -> None:
     assert [(r.offset, r.timestamp) for r in read_records(batch)] == [
         (1, NOW_MS - 77), (2, NOW_MS - 77)]  # fmt: skip
     assert BatchOptions(log_append_time_ms=1).attributes & batch.attributes
+
+
+def test_gaps_outlast_the_policy_that_made_them(tmp_path: Path) -> None:
+    """The topic is deleted by age now; nothing was flushed, and the broker is killed."""
+    logs = LogManager([str(tmp_path)], LogEnvironment(), broker_id=1)
+    logs.lock()
+    logs.start(config_of=lambda *_: compacted(), now_ms=NOW_MS)
+    partition = TopicPartition("orders", 0)
+    log = logs.get_or_create(partition, TopicId(SEED), compacted(), now_ms=NOW_MS)
+    for key in [b"old"] * 12 + [b"k%d" % n for n in range(12)] + [b"old"] + [b"end"] * 12:
+        put(log, (key, b"v" * 60))
+    write_cleaner_checkpoint(LocalFileSystem(), str(tmp_path), {partition: clean(log)})
+    kept = offsets_of(log)
+    assert kept[0] == 12
+    log.abandon()
+    logs._release()
+    later = LogManager([str(tmp_path)], LogEnvironment(), broker_id=1)
+    later.lock()
+    deleting = compacted(cleanup_policy="delete")
+    later.start(config_of=lambda *_: deleting, now_ms=NOW_MS)
+    recovered = later.get(partition)
+    assert recovered is not None
+    assert recovered.log_end_offset == log.log_end_offset
+    recovered.update_high_watermark(recovered.log_end_offset)
+    assert offsets_of(recovered) == kept
