@@ -286,6 +286,15 @@ def test_offsets_do_not_expire_during_a_rebalance() -> None:
     scene.join(follower)
 
 
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, 2**62])
+def test_a_commit_can_ask_to_be_kept_for_ever(retention_ms: int) -> None:
+    scene = Scene(GroupSettings(offsets_retention_ms=1_000))
+    assert scene.commit_error({("t", 0): 1}, retention_ms=retention_ms, version=4) == 0
+    scene.advance(1000 * DAY_MS)
+    expire(scene)
+    assert scene.offsets() == {("t", 0): 1}
+
+
 def test_a_commit_can_bring_its_own_retention() -> None:
     scene = Scene()
     scene.commit({("t", 0): 1}, retention_ms=1_000, version=4)

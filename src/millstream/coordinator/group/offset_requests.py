@@ -49,6 +49,7 @@ from millstream.protocol.messages.offset_fetch import (
 
 NO_OFFSET = -1
 NO_LEADER_EPOCH = -1
+_NEVER = 2**63 - 1
 _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
 
 
@@ -76,7 +77,8 @@ class OffsetRequests:
         self._validate_commit(request, version, now)
         expires_ms = NO_EXPIRY
         if request.retention_time_ms != NO_EXPIRY:
-            expires_ms = now.wall_ms + request.retention_time_ms
+            # Some ask for as long as the field can say, which goes beyond what a record can.
+            expires_ms = min(now.wall_ms + request.retention_time_ms, _NEVER)
         records: list[CoordinatorRecord] = []
         topics = []
         for topic in request.topics:
