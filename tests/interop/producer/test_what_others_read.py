@@ -93,6 +93,6 @@ def test_kafka_python_reads(
         consumer.seek_to_beginning()
         found = [
             (each.timestamp, each.key, each.value, list(each.headers))
-            for each, _ in zip(consumer, rows(), strict=False)
+            for _, each in zip(rows(), consumer, strict=False)
         ]
     assert found == rows()
