@@ -22,7 +22,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
-from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.protocol import serialization as wire
 from kazoo.protocol.states import KazooState
@@ -31,7 +30,6 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred
 from millstream.model.metadata_store import (
-    BadVersionError,
     Check,
     ConnectionLossError,
     Create,
@@ -39,14 +37,12 @@ from millstream.model.metadata_store import (
     Done,
     MetadataStoreError,
     Node,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
     Operation,
     SessionEvent,
     SessionExpiredError,
     SetData,
 )
+from millstream.zookeeper.answers import ANSWERED_ERRORS, done_by, node_of, translated
 from millstream.zookeeper.connect_string import ConnectString
 from millstream.zookeeper.kazoo_internals import (
     Multi,
@@ -76,25 +72,6 @@ _RECONNECT: Final[Mapping[str, float]] = {
     "backoff": 1.5,
     "max_jitter": 0.2,
     "max_delay": 1.0,
-}
-
-
-class UnsupportedError(MetadataStoreError):
-    """The server does not know the kind of request."""
-
-
-_UNKNOWN_OUTCOME: Final = (
-    kazoo_errors.ConnectionLoss,
-    kazoo_errors.ConnectionClosedError,
-    kazoo_errors.OperationTimeoutError,
-)
-_ERRORS: Final = {
-    kazoo_errors.NoNodeError: NoNodeError,
-    kazoo_errors.NodeExistsError: NodeExistsError,
-    kazoo_errors.BadVersionError: BadVersionError,
-    kazoo_errors.NotEmptyError: NotEmptyError,
-    kazoo_errors.SessionExpiredError: SessionExpiredError,
-    kazoo_errors.UnimplementedError: UnsupportedError,
 }
 
 
@@ -289,7 +266,7 @@ class ZooKeeperClient:
 
     def get(self, path: str) -> Deferred[Node]:
         """Read a node; NoNodeError when it is absent."""
-        return self._request(path, lambda kazoo: kazoo.get_async(self._full(path)), _node)
+        return self._request(path, lambda kazoo: kazoo.get_async(self._full(path)), node_of)
 
     def get_all(self, paths: Sequence[str]) -> Deferred[Mapping[str, Node]]:
         """Read nodes in one request; those that are absent are left out.
@@ -301,7 +278,7 @@ class ZooKeeperClient:
             "",
             lambda kazoo: submit(kazoo, MultiRead(full)),
             lambda answer: {
-                path: _node(each) for path, each in zip(paths, answer, strict=True) if each
+                path: node_of(each) for path, each in zip(paths, answer, strict=True) if each
             },
         )
 
@@ -310,7 +287,7 @@ class ZooKeeperClient:
         return self._request(
             path,
             lambda kazoo: kazoo.get_async(self._full(path)),
-            lambda answer: (_node(answer), answer[1].numChildren),
+            lambda answer: (node_of(answer), answer[1].numChildren),
         )
 
     def children(self, path: str, watch: WatchCallback | None = None) -> Deferred[tuple[str, ...]]:
@@ -336,7 +313,7 @@ class ZooKeeperClient:
         return self._request(
             "",
             lambda kazoo: submit(kazoo, Multi(requests)),
-            lambda answer: _done(operations, answer),
+            lambda answer: done_by(operations, answer),
         )
 
     def make_chroot(self) -> Deferred[None]:
@@ -382,10 +359,10 @@ class ZooKeeperClient:
         if asked is None:
             return  # given up meanwhile
         error = result.exception
-        if error is None or type(error) in _ERRORS:
+        if error is None or type(error) in ANSWERED_ERRORS:
             self._confirm(session, asked)
         if error is not None:
-            asked.outcome.fail(_translated(error, asked.path))
+            asked.outcome.fail(translated(error, asked.path))
             return
         try:
             value = convert(result.value)
@@ -461,41 +438,3 @@ class _Watcher:
 
     def __hash__(self) -> int:
         return hash(self._callback)
-
-
-def _done(operations: Sequence[Operation], results: Sequence[Any]) -> tuple[Done, ...]:
-    """Return what each operation left; raise the error of the one that could not be."""
-    for operation, result in zip(operations, results, strict=True):
-        if isinstance(result, kazoo_errors.RolledBackError | kazoo_errors.RuntimeInconsistency):
-            continue
-        if isinstance(result, Exception):
-            raise _translated(result, operation.path)
-    made: dict[str, int] = {}
-    done = []
-    for operation, result in zip(operations, results, strict=True):
-        match operation:
-            case Create() | SetData():
-                made[operation.path] = result.czxid
-                done.append(Done(result.version, result.czxid))
-            case Delete():
-                done.append(Done(-1, -1))
-            case Check():
-                done.append(Done(operation.version, made.get(operation.path, -1)))
-    return tuple(done)
-
-
-def _node(answer: Any) -> Node:
-    data, stat = answer
-    return Node(data or b"", stat.version, stat.czxid, stat.ephemeralOwner)
-
-
-def _translated(error: BaseException, path: str) -> MetadataStoreError:
-    if isinstance(error, _UNKNOWN_OUTCOME):
-        return ConnectionLossError(path)
-    translated = _ERRORS.get(type(error))
-    if translated is not None:
-        return translated(path)
-    log.error("ZooKeeper answered %r about %s", error, path)
-    failure = MetadataStoreError(path)
-    failure.__cause__ = error
-    return failure

@@ -23,7 +23,8 @@ from millstream.model.metadata_store import (
     SessionEvent,
     SessionExpiredError,
 )
-from millstream.zookeeper.client import Stat, UnsupportedError, ZooKeeperClient
+from millstream.zookeeper.answers import UnsupportedError
+from millstream.zookeeper.client import Stat, ZooKeeperClient
 from millstream.zookeeper.connect_string import parse_connect_string
 
 READ_AT_ONCE: Final = 500
