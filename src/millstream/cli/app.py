@@ -101,6 +101,7 @@ def serve(
 
 def run(words: Sequence[str]) -> int:
     """Run one command line; return the exit code. Errors are one sentence, never a traceback."""
+    _open_what_is_closed()
     try:
         code = typer.main.get_command(build(words)).main(
             list(words), prog_name="millstream", standalone_mode=False
@@ -109,6 +110,9 @@ def run(words: Sequence[str]) -> int:
     except UsageError as error:
         complain(_usage_sentence(error, words))
         return WRONG_USAGE
+    except UnicodeEncodeError as error:
+        complain(f"{error.object!r} cannot be written as {error.encoding}")
+        return FAILED
     except BrokenPipeError:
         return _closed_pipe()
     except (MillstreamError, OSError) as error:
@@ -126,6 +130,15 @@ def _usage_sentence(error: Exception, words: Sequence[str]) -> str:
     named = itertools.takewhile(lambda word: not word.startswith("-"), words[:depth])
     path = " ".join(["millstream", *(word for word in named if words[0] in _COMMANDS)])
     return f"{' '.join(str(message).split()).rstrip('.')} (see {path} --help)"
+
+
+def _open_what_is_closed() -> None:
+    """Where the shell closed a standard stream, have an empty one: what a command opens must not
+    take its number, and nobody has to ask whether it is there.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def _closed_pipe() -> int:

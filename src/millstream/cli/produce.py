@@ -209,7 +209,7 @@ def _parse_json(text: bytes, rules: LineRules) -> Line:
             rules.partition,
             None if timestamp is None else int(timestamp),
         )
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, OverflowError, TypeError, KeyError, AttributeError) as error:
         shown = text[:60].decode(errors="replace")
         raise CommandFailedError(f"no record in JSON: {shown!r} ({error})") from None
 

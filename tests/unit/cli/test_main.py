@@ -101,3 +101,26 @@ def test_help_lists_every_command(capfd: pytest.CaptureFixture[str]) -> None:
         "demo",
     ):
         assert f"\n  {name} " in text
+
+
+@pytest.mark.parametrize("option", ["--key", "--header"])
+def test_words_that_are_no_utf_8_are_one_sentence(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["produce", "t", option, "a=\udcff"]) == 1
+    wrong = "a=\\udcff" if option == "--key" else "\\udcff"
+    assert capsys.readouterr().err == f"millstream: '{wrong}' cannot be written as utf-8\n"
+
+
+def test_closed_standard_streams_are_empty_ones() -> None:
+    command = f"{sys.executable} -m millstream.cli.main topic list -b 127.0.0.1:1 <&- >&-"
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("millstream: no broker answers")
+    command = f"{sys.executable} -m millstream.cli.main topic --help >&-"
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -77,3 +77,8 @@ def test_lines_that_are_no_records(line: bytes) -> None:
 
 def test_json_values_that_are_no_text_are_kept_as_json() -> None:
     assert parse_line(b'{"value": {"a": 1}}', JSON).value == b'{"a": 1}'
+
+
+def test_a_moment_that_never_comes_is_no_record() -> None:
+    with pytest.raises(CommandFailedError, match="no record in JSON"):
+        parse_line(b'{"value": "v", "timestamp": Infinity}', JSON)
