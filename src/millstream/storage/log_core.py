@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Final
 
 from millstream.config.topic import TopicConfig
@@ -396,7 +396,7 @@ class LogCore:
 
     # Producers
 
-    def producer_entries(self) -> Iterable[ProducerEntry]:
+    def producer_entries(self) -> Collection[ProducerEntry]:
         """Return the producers remembered as they are; only to look at."""
         return self._producers.producers.values()
 
@@ -407,11 +407,6 @@ class LogCore:
     def expire_producers(self, *, now_ms: int) -> None:
         """Forget producers idle for ``producer.id.expiration.ms``."""
         self._producers.expire(now_ms, self._local.environment.producer_id_expiration_ms)
-
-    @property
-    def producer_count(self) -> int:
-        """How many producers are remembered."""
-        return len(self._producers.producers)
 
     def forget_oldest_producers(self, keep: int) -> None:
         """Forget all but the ``keep`` producers that wrote last, and those in a transaction.

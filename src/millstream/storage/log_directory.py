@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from millstream.model.errors import StorageError
 from millstream.model.offsets import Offset
@@ -33,6 +33,11 @@ from millstream.storage.meta_properties import (
     write_meta_properties,
 )
 from millstream.storage.trust import distrust
+
+if TYPE_CHECKING:
+    from millstream.storage.log import Log
+
+_Offsets: TypeAlias = dict[TopicPartition, Offset]
 
 CLEAN_SHUTDOWN_MARKER: Final = ".kafka_cleanshutdown"
 LOCK_FILE: Final = ".lock"
@@ -185,3 +190,13 @@ class LogDirectory:
         if self._written.get(name) != text:
             replace_file(self._file_system, self._file(name), text.encode("utf-8"))
             self._written[name] = text
+
+
+def checkpoints_of(logs: Iterable[Log]) -> tuple[_Offsets, _Offsets, _Offsets]:
+    """Return what :meth:`LogDirectory.write_checkpoints` is to write of these logs."""
+    logs = list(logs)
+    return (
+        {log.topic_partition: log.recovery_point for log in logs},
+        {log.topic_partition: log.log_start_offset for log in logs if log.starts_inside_segment},
+        {log.topic_partition: log.high_watermark for log in logs},
+    )

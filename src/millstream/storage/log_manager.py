@@ -10,11 +10,9 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import TypeAlias
 
 from millstream.config.topic import TopicConfig
 from millstream.model.errors import ConfigError, ErrorCode, KafkaError, StorageError
-from millstream.model.offsets import Offset
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.storage.deletion import PendingRemovals
 from millstream.storage.directory import DirectoryKind, PartitionDirectory, directory_name
@@ -25,11 +23,9 @@ from millstream.storage.files import Space
 from millstream.storage.flush import run_together
 from millstream.storage.future_logs import FutureLogs, which_counts
 from millstream.storage.log import Log
-from millstream.storage.log_directory import LogDirectory
+from millstream.storage.log_directory import LogDirectory, checkpoints_of
 from millstream.storage.recovery_report import RecoveryCounter
 from millstream.storage.trust import distrust
-
-_Offsets: TypeAlias = dict[TopicPartition, Offset]
 
 _log = logging.getLogger(__name__)
 
@@ -409,7 +405,7 @@ class LogManager:
         """Return a function, safe on another thread, that writes the recovery points, log starts
         and high watermarks of this moment. Raises StorageError.
         """
-        jobs = [(d, self._checkpoints(d)) for d in self._directories.values()]
+        jobs = [(d, checkpoints_of(self._logs_in(d.path))) for d in self._directories.values()]
 
         def write() -> None:
             for directory, checkpoints in jobs:
@@ -420,18 +416,6 @@ class LogManager:
     def checkpoint(self) -> None:
         """Write the checkpoints now. Raises StorageError."""
         self.checkpoint_plan()()
-
-    def _checkpoints(self, directory: LogDirectory) -> tuple[_Offsets, _Offsets, _Offsets]:
-        logs = self._logs_in(directory.path)
-        return (
-            {log.topic_partition: log.recovery_point for log in logs},
-            {
-                log.topic_partition: log.log_start_offset
-                for log in logs
-                if log.starts_inside_segment
-            },
-            {log.topic_partition: log.high_watermark for log in logs},
-        )
 
     def _logs_in(self, directory: str) -> list[Log]:
         """Return the logs in a directory; a partition's current and future log are in two."""
@@ -484,7 +468,7 @@ class LogManager:
         run_together([plan for _, plan in plans])
         for log, plan in plans:
             log.flushed(plan)
-        directory.write_checkpoints(*self._checkpoints(directory))
+        directory.write_checkpoints(*checkpoints_of(self._logs_in(directory.path)))
         if not any(path.startswith(directory.path) for path in self._unreadable):
             directory.write_clean_marker()
 

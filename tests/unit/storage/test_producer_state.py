@@ -187,7 +187,7 @@ def test_of_too_many_producers_those_that_wrote_last_are_kept(tmp_path: Path) ->
     for producer_id in (91, 92, ID, 93):
         append(log, b"v", producer_id=producer_id, producer_epoch=0, base_sequence=0)
     append(log, b"v", producer_id=91, producer_epoch=0, base_sequence=1)
-    assert log.producer_count == 5
+    assert len(log.producer_entries()) == 5
     log.forget_oldest_producers(3)
     assert [p.producer_id for p in log.producers()] == [90, 91, 93]
     log.forget_oldest_producers(0)

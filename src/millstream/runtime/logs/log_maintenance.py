@@ -158,7 +158,7 @@ class LogMaintenance:
 
     def _bound_producers(self) -> None:
         """Where too many producers are remembered, forget the oldest of the fullest partitions."""
-        counts = [partition.log.producer_count for partition in self._partitions]
+        counts = [len(partition.log.producer_entries()) for partition in self._partitions]
         if sum(counts) <= self._max_producers:
             return
         most = max(counts)
@@ -166,5 +166,5 @@ class LogMaintenance:
             most //= 2
         log.warning("more than %d producer ids: forgetting the oldest", self._max_producers)
         for partition in self._partitions:
-            if partition.log.producer_count > most:
+            if len(partition.log.producer_entries()) > most:
                 partition.log.forget_oldest_producers(most)

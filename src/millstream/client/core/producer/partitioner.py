@@ -123,7 +123,8 @@ class StickyChoice:
 
     def _switch(self, count: int, available: Callable[[], list[int]]) -> None:
         self._bytes = 0
-        if self._weights:
+        if self._weights and max(self._ids) < count:
+            # Else they are of a topic of this name that was deleted and had more partitions.
             drawn = int(self._random() * self._weights[-1])
             self.current = self._ids[bisect.bisect_right(self._weights, drawn)]
             return

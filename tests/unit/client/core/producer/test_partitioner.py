@@ -143,3 +143,10 @@ def test_a_broker_that_cannot_be_asked_gets_nothing_new() -> None:
     waiting = len(world.core.accumulator.topic("t").queues[1].batches)
     assert waiting < 40
     assert world.topic.partitions[0].end_offset > 150
+
+
+def test_weights_of_a_topic_that_had_more_partitions_choose_none_of_those() -> None:
+    choice = StickyChoice(lambda: 0.9, 100)
+    choice.weigh({0: 3, 1: 1, 2: 0}, 3)
+    assert choice.partition(3, lambda: [0, 1, 2]) == 2
+    assert choice.partition(1, lambda: [0]) == 0
