@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from millstream.model.errors import StorageError
 from millstream.model.offsets import Offset
@@ -33,9 +33,6 @@ from millstream.storage.meta_properties import (
     write_meta_properties,
 )
 from millstream.storage.trust import distrust
-
-if TYPE_CHECKING:
-    from millstream.storage.log import Log
 
 _Offsets: TypeAlias = dict[TopicPartition, Offset]
 
@@ -192,7 +189,31 @@ class LogDirectory:
             self._written[name] = text
 
 
-def checkpoints_of(logs: Iterable[Log]) -> tuple[_Offsets, _Offsets, _Offsets]:
+class Checkpointed(Protocol):
+    """A log, as far as the checkpoints of its directory tell of it."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose log it is."""
+
+    @property
+    def recovery_point(self) -> Offset:
+        """Up to where it is on disk."""
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """Its first offset."""
+
+    @property
+    def starts_inside_segment(self) -> bool:
+        """True where the files alone do not tell the first offset."""
+
+    @property
+    def high_watermark(self) -> Offset:
+        """Up to where it is committed."""
+
+
+def checkpoints_of(logs: Iterable[Checkpointed]) -> tuple[_Offsets, _Offsets, _Offsets]:
     """Return what :meth:`LogDirectory.write_checkpoints` is to write of these logs."""
     logs = list(logs)
     return (
