@@ -15,10 +15,13 @@ from millstream.client.core.loop import TransportEvents
 from millstream.records.crc32c import Buffer
 
 if TYPE_CHECKING:
-    from millstream.client.thread_loop import ThreadLoop
+    from millstream.client.thread_loop import ThreadLoop, Timer
 
 _RECEIVE_BYTES: Final = 32 * 1024
 """What is read where no answer has begun; the rest of one goes where it belongs."""
+ADDRESS_PATIENCE_MS: Final = 1_000
+"""How long an address of a host is waited for that has others: one that loses every packet must not
+keep the client from the next one (`client.dns.lookup=use_all_dns_ips`)."""
 _PIECES_AT_ONCE: Final = 256
 """Below the system's limit for one ``sendmsg``."""
 
@@ -36,6 +39,7 @@ class SocketTransport:
             (socket.SO_RCVBUF, receive_bytes),
         )
         self._addresses: list[tuple[int, Any]] = []
+        self._patience: Timer | None = None
         self._socket: socket.socket | None = None
         self._is_connected = False
         self._unsent: deque[memoryview] = deque()
@@ -68,8 +72,13 @@ class SocketTransport:
                 self._open(family, address)
             except OSError as raised:
                 error = raised
-            else:
-                return
+                continue
+            if self._addresses:
+                given_up = OSError(errno.ETIMEDOUT, _words(errno.ETIMEDOUT))
+                self._patience = self._loop.call_at(
+                    self._loop.now_ms() + ADDRESS_PATIENCE_MS, partial(self._try_next, given_up)
+                )
+            return
 
     def _open(self, family: int, address: Any) -> None:
         handle = socket.socket(family, socket.SOCK_STREAM)
@@ -91,10 +100,16 @@ class SocketTransport:
         if code:
             self._try_next(OSError(code, _words(code)))
             return
+        self._lose_patience_no_more()
         self._is_connected = True
         self._loop.watch(self._socket, selectors.EVENT_READ, self)
         if self._events is not None:
             self._events.connected()
+
+    def _lose_patience_no_more(self) -> None:
+        timer, self._patience = self._patience, None
+        if timer is not None:
+            timer.cancel()
 
     # --- bytes -----------------------------------------------------------------------------------
 
@@ -185,6 +200,7 @@ class SocketTransport:
         self._loop.forget(self)
 
     def _drop_socket(self) -> None:
+        self._lose_patience_no_more()
         handle, self._socket = self._socket, None
         self._is_connected = False
         if handle is not None:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Final
+
+import pytest
 
 from millstream.model.topic import TopicId
 from millstream.protocol.api import APIS
@@ -234,3 +237,18 @@ class ScriptedBroker:
         offset = self.end_offset if asked.timestamp == -1 else 0
         row = ListOffsetsPartitionResponse(partition_index=0, error_code=0, offset=offset)
         return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=TOPIC, partitions=[row])])
+
+
+@contextmanager
+def first_address_is_deaf(monkeypatch: pytest.MonkeyPatch, port: int) -> Iterator[str]:
+    """Give a host name with two addresses: the first takes no connection and refuses none."""
+    with ExitStack() as stack:
+        deaf = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):  # more than the backlog holds: the system drops what comes then
+            caller = stack.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(deaf.getsockname())
+        places = (deaf.getsockname(), ("127.0.0.1", port))
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in places]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        yield "two-addresses.invalid:1"

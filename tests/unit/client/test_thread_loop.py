@@ -7,8 +7,9 @@ import socket
 import threading
 
 import pytest
-from tests.unit.client.scripted_broker import ScriptedBroker
+from tests.unit.client.scripted_broker import ScriptedBroker, first_address_is_deaf
 
+from millstream.client import socket_transport
 from millstream.client.core.network import Network
 from millstream.client.core.settings import ClientSettings, read_settings
 from millstream.client.core.waiting import sleep
@@ -78,6 +79,21 @@ def test_requests_over_a_socket_and_nothing_is_left() -> None:
     assert descriptors() == before
     with pytest.raises(ClosedError):
         loop.post(lambda: None)
+
+
+def test_an_address_that_does_not_answer_keeps_nobody_from_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(socket_transport, "ADDRESS_PATIENCE_MS", 100)
+    with ScriptedBroker() as broker, first_address_is_deaf(monkeypatch, broker.port) as bootstrap:
+        loop = ThreadLoop()
+        try:
+            asked = loop.submit(
+                lambda: network(loop, bootstrap).send_any(MetadataRequest(topics=[]))
+            )
+            assert isinstance(asked.result(10), MetadataResponse)
+        finally:
+            loop.close()
 
 
 def test_a_refused_connection_is_an_error() -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import errno
 import os
 import random
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from millstream.client.core.loop import TransportEvents
 from millstream.client.errors import ForkedError
 from millstream.client.settings import Address
+from millstream.client.socket_transport import ADDRESS_PATIENCE_MS
+from millstream.client.thread_loop import literal
 from millstream.model.deferred import Deferred
 from millstream.records.crc32c import Buffer
 
@@ -70,18 +72,44 @@ class AsyncioLoop:
 
     async def _open(self, address: Address, transport: AsyncioTransport) -> None:
         try:
-            made, _ = await self._loop.create_connection(
-                lambda: transport, address.host, address.port
-            )
+            handle = await self._connected(address)
+            try:
+                await self._loop.create_connection(lambda: transport, sock=handle)
+            except BaseException:
+                handle.close()
+                raise
         except OSError as error:
             transport.connection_lost(error)
-            return
-        handle = made.get_extra_info("socket")
-        if handle is not None:
-            with contextlib.suppress(OSError):
-                for option, size in self._sizes:
-                    if size > 0:
-                        handle.setsockopt(socket.SOL_SOCKET, option, size)
+
+    async def _connected(self, address: Address) -> socket.socket:
+        """Connect to the first of a host's addresses that answers (``SocketTransport``)."""
+        found: Sequence[tuple[int, Any]] | None = literal(address)
+        if found is None:
+            infos = await self._loop.getaddrinfo(
+                address.host, address.port, type=socket.SOCK_STREAM
+            )
+            found = [(info[0], info[4]) for info in infos]
+        failure = OSError(errno.EADDRNOTAVAIL, "the name has no address")
+        for left, (family, place) in zip(range(len(found) - 1, -1, -1), found, strict=True):
+            try:
+                return await self._attempt(family, place, is_last=left == 0)
+            except OSError as error:  # TimeoutError is one
+                failure = error
+        raise failure
+
+    async def _attempt(self, family: int, place: Any, *, is_last: bool) -> socket.socket:
+        handle = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            handle.setblocking(False)
+            for option, size in self._sizes:
+                if size > 0:
+                    handle.setsockopt(socket.SOL_SOCKET, option, size)
+            patience_s = None if is_last else ADDRESS_PATIENCE_MS / 1000
+            await asyncio.wait_for(self._loop.sock_connect(handle, place), patience_s)
+        except BaseException:
+            handle.close()
+            raise
+        return handle
 
     def forget(self, transport: AsyncioTransport) -> None:
         """Drop a transport that was closed."""

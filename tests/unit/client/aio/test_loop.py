@@ -7,7 +7,7 @@ import os
 import socket
 
 import pytest
-from tests.unit.client.scripted_broker import ScriptedBroker
+from tests.unit.client.scripted_broker import ScriptedBroker, first_address_is_deaf
 
 from millstream.client.aio.loop import AsyncioLoop
 from millstream.client.core.network import Network
@@ -33,6 +33,22 @@ def test_requests_and_nothing_is_left() -> None:
     before = set(os.listdir("/proc/self/fd"))
     with ScriptedBroker() as broker:
         asyncio.run(run(broker.bootstrap))
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_an_address_that_does_not_answer_keeps_nobody_from_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def run(bootstrap: str) -> None:
+        loop = AsyncioLoop()
+        answer = await loop.future(network(loop, bootstrap).send_any(MetadataRequest(topics=[])))
+        assert isinstance(answer, MetadataResponse)
+        await loop.close()
+
+    monkeypatch.setattr("millstream.client.aio.loop.ADDRESS_PATIENCE_MS", 100)
+    before = set(os.listdir("/proc/self/fd"))
+    with ScriptedBroker() as broker, first_address_is_deaf(monkeypatch, broker.port) as bootstrap:
+        asyncio.run(run(bootstrap))
     assert set(os.listdir("/proc/self/fd")) == before
 
 
