@@ -13,6 +13,8 @@ FOUND = (
     (1083, 20, (), "a broker whose flush had failed was trusted at its next start"),
     (1309, 20, (), "the same, while its trust marker was being written"),
     (3004, 15, (), "an eviction took away the registration of the next life, and nobody saw it"),
+    (61821, 5, (), "the same, while the registration was being looked at"),
+    (61203, 5, (), "a broker that had stopped fetching was told to follow somebody else"),
     (204, 20, (), "a leader of another life in the same leader epoch"),
     (20096, 6, (), "the log of a topic that was deleted while its broker started was kept"),
     (30094, 5, (), "a controller showed itself what was decided for a life that had ended"),

@@ -67,6 +67,7 @@ class BrokerRegistration:
         self._registration = Registration()
         self._path = ""
         self._running = False
+        self._again = False
         self._stopped = False
         self.epoch: int | None = None
 
@@ -106,8 +107,13 @@ class BrokerRegistration:
             self._check()
 
     def _check(self) -> None:
-        """Register again if the registration is gone."""
-        if self._running or self._stopped:
+        """Register again if the registration is gone. What happens while that is looked up, or the
+        broker registers, is looked at afterwards: the answer may be older.
+        """
+        if self._stopped:
+            return
+        if self._running:
+            self._again = True
             return
         self._running = True
         spawn(self._check_and_register()).on_done(self._checked)
@@ -125,12 +131,16 @@ class BrokerRegistration:
 
     def _checked(self, done: Deferred[None]) -> None:
         self._running = False
+        again, self._again = self._again, False
         try:
             done.result()
         except (MetadataStoreError, KafkaError) as error:
             log.warning("this broker is not registered: %s", error)
             if not self._stopped:
                 self._clock.call_later(RETRY_MS, self._check)
+            return
+        if again:
+            self._check()
 
     async def _register(self, deadline_ms: float | None) -> int:
         while True:

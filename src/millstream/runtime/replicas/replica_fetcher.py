@@ -288,6 +288,8 @@ class ReplicaFetcher:
     def stop(self) -> None:
         """End for good."""
         self._stopped = True
+        for role in self._followed.values():
+            role.fetcher = None
         self._followed.clear()
         if self._timer is not None:
             self._timer.cancel()

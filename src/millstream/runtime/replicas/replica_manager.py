@@ -30,6 +30,7 @@ class ReplicaManager:
         self._fetchers: dict[BrokerId, ReplicaFetcher] = {}
         self._leading: dict[Partition, None] = {}
         self._timer: TimerHandle | None = None
+        self._stopped = False
 
     @property
     def leading_count(self) -> int:
@@ -64,7 +65,7 @@ class ReplicaManager:
         kept.truncate_to(kept.log_end_offset, now_ms=self.context.clock.now_ms())
         partition.leader_epoch = state.leader_epoch
         role = partition.following = FollowerRole(partition, state, self.context)
-        if state.leader != NO_LEADER:
+        if state.leader != NO_LEADER and not self._stopped:
             self._fetcher(state.leader).add(role)
 
     def leave(self, partition: Partition) -> None:
@@ -80,7 +81,8 @@ class ReplicaManager:
         partition.following = None
 
     def stop(self) -> None:
-        """Fetch no more and propose nothing."""
+        """Fetch no more and propose nothing, whatever the controller says from now on."""
+        self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -98,7 +100,7 @@ class ReplicaManager:
 
     def _arm(self) -> None:
         """Look for followers that lag, twice in every ``replica.lag.time.max.ms``."""
-        if self._timer is None and self._leading:
+        if self._timer is None and self._leading and not self._stopped:
             delay_ms = max(1.0, self.context.config.current.replica_lag_time_max_ms / 2)
             self._timer = self.context.clock.call_later(delay_ms, self._check_shrink)
 

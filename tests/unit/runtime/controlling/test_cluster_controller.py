@@ -12,6 +12,7 @@ from millstream.controller.election import LogEnd
 from millstream.controller.isr_changes import WantedIsr
 from millstream.controller.topic_changes import NewTopic
 from millstream.model.broker import BrokerId
+from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import NO_LEADER, IsrMember, LeaderRecoveryState
 from millstream.model.metadata_store import Create, Delete, Node, SetData
@@ -631,6 +632,30 @@ def test_a_registration_whose_answer_was_lost_is_ours() -> None:
     site.settle()
     member = site.members[2]
     assert member.local.broker_epoch != before
+    assert site.tree.nodes[paths.broker(2)].creation_id == member.local.broker_epoch
+
+
+def test_a_registration_that_goes_while_it_is_looked_at_is_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An answer that was read before must not end the look at what came after it."""
+    site = three()
+    member = site.members[2]
+    held: list[tuple[Deferred[Node], Node]] = []
+    get = member.store.get
+
+    def slow(path: str) -> Deferred[Node]:
+        held.append((Deferred(), get(path).result()))
+        return held[-1][0]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(member.store, "get", slow)
+        member.store.silence()
+        member.store.reconnect()
+        site.tree.multi([Delete(paths.broker(2))], 0)
+    for answer, node in held:
+        answer.complete(node)
+    site.settle()
     assert site.tree.nodes[paths.broker(2)].creation_id == member.local.broker_epoch
 
 

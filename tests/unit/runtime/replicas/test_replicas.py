@@ -767,3 +767,17 @@ def test_an_expired_session_ends_a_lease_until_the_controller_says_more() -> Non
     assert site[1].produce(acks=1).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
     site.controller.elect(1)
     assert site[1].produce(acks=1).error is ErrorCode.NONE
+
+
+def test_who_has_stopped_takes_what_the_controller_says_and_fetches_nothing() -> None:
+    site = ClusterSite()
+    site.settle()
+    stopped = site[3]
+    assert stopped.partitions.replicas is not None
+    stopped.partitions.replicas.stop()
+    site.controller.elect(2, 1, 2, 3)
+    site.settle()
+    assert stopped.partition.leader_epoch == site[2].partition.leader_epoch
+    site[2].produce(b"one")
+    site.advance(1_000)
+    assert (site[2].end, stopped.end) == (1, 0)
