@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 
@@ -113,13 +114,14 @@ def test_words_that_are_no_utf_8_are_one_sentence(
 
 
 def test_closed_standard_streams_are_empty_ones() -> None:
-    command = f"{sys.executable} -m millstream.cli.main topic list -b 127.0.0.1:1 <&- >&-"
+    python = shlex.quote(sys.executable)
+    command = f"{python} -m millstream.cli.main topic list -b 127.0.0.1:1 <&- >&-"
     done = subprocess.run(
         ["/bin/sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=60, check=False
     )
     assert done.returncode == 1
     assert done.stderr.startswith("millstream: no broker answers")
-    command = f"{sys.executable} -m millstream.cli.main topic --help >&-"
+    command = f"{python} -m millstream.cli.main topic --help >&-"
     done = subprocess.run(
         ["/bin/sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=60, check=False
     )
