@@ -59,10 +59,9 @@ class PendingExpand:
 
 @dataclass(frozen=True, slots=True)
 class PendingShrink:
-    """``removed`` are proposed to leave: the high watermark waits for them still."""
+    """Some are proposed to leave: the high watermark waits for them still."""
 
     isr: tuple[BrokerId, ...]
-    removed: tuple[BrokerId, ...]
     attempt: int
     since_ms: float
     members: tuple[IsrMember, ...]

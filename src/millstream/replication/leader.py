@@ -292,7 +292,7 @@ class LeaderReplication:
             return ()
         self._attempt += 1
         members = self._members(each for each in self.isr.isr if each not in lagging)
-        self.isr = PendingShrink(self.isr.isr, lagging, self._attempt, now_ms, members)
+        self.isr = PendingShrink(self.isr.isr, self._attempt, now_ms, members)
         return (self._proposal(self.isr),)
 
     def _lags(self, progress: FollowerProgress | None, now_ms: float) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 from millstream.model.clock import Clock
-from millstream.model.deferred import Deferred
+from millstream.model.deferred import Deferred, spawn
 
 T = TypeVar("T")
 
@@ -42,3 +43,22 @@ def at_most(clock: Clock, work: Deferred[T], limit_ms: float) -> Deferred[T | No
     timer = clock.call_later(limit_ms, too_late)
     work.on_done(done)
     return outcome
+
+
+def until(
+    clock: Clock, condition: Callable[[], bool], *, limit_ms: float, look_ms: float
+) -> Deferred[bool]:
+    """Return what is filled with True once a condition holds, looked at every ``look_ms``, and with
+    False once the limit has passed.
+    """
+    return spawn(_until(clock, condition, clock.monotonic_ms() + limit_ms, look_ms))
+
+
+async def _until(
+    clock: Clock, condition: Callable[[], bool], deadline_ms: float, look_ms: float
+) -> bool:
+    while not condition():
+        if clock.monotonic_ms() >= deadline_ms:
+            return False
+        await pause(clock, look_ms)
+    return True

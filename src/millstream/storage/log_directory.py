@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Mapping
+from typing import Final
 
 from millstream.model.errors import StorageError
 from millstream.model.offsets import Offset
@@ -33,8 +33,6 @@ from millstream.storage.meta_properties import (
     write_meta_properties,
 )
 from millstream.storage.trust import distrust
-
-_Offsets: TypeAlias = dict[TopicPartition, Offset]
 
 CLEAN_SHUTDOWN_MARKER: Final = ".kafka_cleanshutdown"
 LOCK_FILE: Final = ".lock"
@@ -187,37 +185,3 @@ class LogDirectory:
         if self._written.get(name) != text:
             replace_file(self._file_system, self._file(name), text.encode("utf-8"))
             self._written[name] = text
-
-
-class Checkpointed(Protocol):
-    """A log, as far as the checkpoints of its directory tell of it."""
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """Whose log it is."""
-
-    @property
-    def recovery_point(self) -> Offset:
-        """Up to where it is on disk."""
-
-    @property
-    def log_start_offset(self) -> Offset:
-        """Its first offset."""
-
-    @property
-    def starts_inside_segment(self) -> bool:
-        """True where the files alone do not tell the first offset."""
-
-    @property
-    def high_watermark(self) -> Offset:
-        """Up to where it is committed."""
-
-
-def checkpoints_of(logs: Iterable[Checkpointed]) -> tuple[_Offsets, _Offsets, _Offsets]:
-    """Return what :meth:`LogDirectory.write_checkpoints` is to write of these logs."""
-    logs = list(logs)
-    return (
-        {log.topic_partition: log.recovery_point for log in logs},
-        {log.topic_partition: log.log_start_offset for log in logs if log.starts_inside_segment},
-        {log.topic_partition: log.high_watermark for log in logs},
-    )

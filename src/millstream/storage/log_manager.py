@@ -23,7 +23,8 @@ from millstream.storage.files import Space
 from millstream.storage.flush import run_together
 from millstream.storage.future_logs import FutureLogs, which_counts
 from millstream.storage.log import Log
-from millstream.storage.log_directory import LogDirectory, checkpoints_of
+from millstream.storage.log_checkpoints import checkpoints_of
+from millstream.storage.log_directory import LogDirectory
 from millstream.storage.recovery_report import RecoveryCounter
 from millstream.storage.trust import distrust
 
@@ -166,7 +167,7 @@ class LogManager:
         why = (
             "what a move left behind"
             if old.topic_id == log.topic_id == other.topic_id
-            else ("of a topic of that name that was deleted")
+            else "of a topic of that name that was deleted"
         )
         _log.warning("%s is %s: put aside as stray", old.directory, why)
         self._stray.append(self._rename(old, DirectoryKind.STRAY))

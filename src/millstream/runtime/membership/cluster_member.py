@@ -41,18 +41,18 @@ from millstream.runtime.membership.offline_reporter import OfflineReporter
 from millstream.runtime.membership.vigils import Vigils
 from millstream.runtime.metadata.broker_metadata import BrokerMetadata, BrokerStateListener
 from millstream.runtime.metadata.metadata_cache import TopicImage
-from millstream.runtime.pauses import at_most, pause
+from millstream.runtime.pauses import at_most, pause, until
 
 log = logging.getLogger(__name__)
 
 CONTROLLER_LANE: Final = "controller"
 FORWARD_TIMEOUT_MS: Final = 10_000
 PUSHED_LIMIT_MS: Final = 5_000
-PUSHED_LOOK_MS: Final = 5
 RETRY_MS: Final = 100
 STOP_LEADING_MS: Final = 5_000
 HAND_OVER_MS: Final = 1_000
 KNOWN_LIMIT_MS: Final = 5_000
+LOOK_MS: Final = 5
 
 _ASK_AGAIN: Final = frozenset(
     {
@@ -236,12 +236,11 @@ class ClusterMember:
         return spawn(self._until_known())
 
     async def _until_known(self) -> None:
-        limit_ms = self._clock.monotonic_ms() + KNOWN_LIMIT_MS
-        while not (self._was_told or self.leading.seat.leads):
-            if self._clock.monotonic_ms() > limit_ms:
-                log.warning("no controller has told this broker anything yet")
-                return
-            await pause(self._clock, 10)
+        def is_known() -> bool:
+            return self._was_told or self.leading.seat.leads
+
+        if not await until(self._clock, is_known, limit_ms=KNOWN_LIMIT_MS, look_ms=LOOK_MS):
+            log.warning("no controller has told this broker anything yet")
 
     # --- the controller, wherever it is ----------------------------------------------------------
 
@@ -308,13 +307,18 @@ class ClusterMember:
         Taken from the answer it would come out of its turn: a push that was made before could take
         it away again, log and all, and one that came before could have deleted it.
         """
-        deadline_ms = self._clock.monotonic_ms() + PUSHED_LIMIT_MS
-        while (image := self._local.cache.topic(name)) is None:
-            if self._clock.monotonic_ms() > deadline_ms:
-                raise KafkaError(
-                    ErrorCode.REQUEST_TIMED_OUT, f"no push tells of {name}, which is there"
-                )
-            await pause(self._clock, PUSHED_LOOK_MS)
+        find = self._local.cache.topic
+        await until(
+            self._clock,
+            lambda: find(name) is not None,
+            limit_ms=PUSHED_LIMIT_MS,
+            look_ms=LOOK_MS,
+        )
+        image = find(name)
+        if image is None:
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, f"no push tells of {name}, which is there"
+            )
         return image
 
     def read_state(self, topic_partition: TopicPartition) -> Deferred[PartitionState]:
@@ -461,18 +465,19 @@ class ClusterMember:
 
     async def _until_handed_over(self, remaining: Sequence[TopicPartition]) -> None:
         """Wait until this broker, and those that lead now, have been told."""
-        deadline_ms = self._clock.monotonic_ms() + HAND_OVER_MS
         kept = set(remaining)
-        while self._clock.monotonic_ms() < deadline_ms:
-            told = not self.leading.pushes.is_telling if self._controller.desk.active else True
-            if told and not any(
+
+        def is_told() -> bool:
+            if self._controller.desk.active and self.leading.pushes.is_telling:
+                return False
+            return not any(
                 state.leader == self.broker_id
                 for image in self._local.cache.topics()
                 for index, state in enumerate(image.partitions)
                 if TopicPartition(image.name, index) not in kept
-            ):
-                return
-            await pause(self._clock, 20)
+            )
+
+        await until(self._clock, is_told, limit_ms=HAND_OVER_MS, look_ms=20)
 
     def stop(self) -> Deferred[None]:
         """Leave the controller's seat and hang up; the end of the session does the rest."""
