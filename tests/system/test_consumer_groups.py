@@ -20,7 +20,7 @@ from aiokafka import TopicPartition as AioTopicPartition
 from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from tests.broker_process import BrokerProcess
-from tests.interop.clients.patience import ASK_AGAIN_MS
+from tests.interop.clients.patience import ASK_AGAIN_MS, JOIN_MS
 from tests.system.group_story import (
     GROUP,
     PARTITIONS,
@@ -238,7 +238,7 @@ class PythonClient:
     def poll(self) -> list[Arrival]:
         return [
             Arrival(record.partition, record.offset, int(record.value))
-            for records in self._consumer.poll(100, max_records=2_000).values()
+            for records in self._consumer.poll(JOIN_MS, max_records=2_000).values()
             for record in records
         ]
 

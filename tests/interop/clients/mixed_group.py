@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 
 import confluent_kafka
-from tests.interop.clients.patience import ASK_AGAIN_MS
+from tests.interop.clients.patience import ASK_AGAIN_MS, JOIN_MS
 
 from millstream.client import Consumer
 from millstream.client.core.consumer.errors import CommitFailedError, RebalanceInProgressError
@@ -130,7 +130,7 @@ class KafkaPython(Member):
         )
         try:
             while not self.stopping.is_set():
-                polled = consumer.poll(timeout_ms=100)
+                polled = consumer.poll(timeout_ms=JOIN_MS)
                 self.seen |= {(r.partition, r.offset) for rs in polled.values() for r in rs}
                 self.has = frozenset(each.partition for each in consumer.assignment())
                 if polled:

@@ -18,7 +18,7 @@ with warnings.catch_warnings():
     from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from tests.broker_process import BrokerProcess
-from tests.interop.clients.patience import ASK_AGAIN_MS
+from tests.interop.clients.patience import ASK_AGAIN_MS, JOIN_MS
 
 TIMEOUT_S = 30.0
 
@@ -55,7 +55,7 @@ def read(consumer: KafkaConsumer, count: int) -> list[kafka.consumer.fetcher.Con
     deadline = time.monotonic() + TIMEOUT_S
     while len(records) < count:
         assert time.monotonic() < deadline, f"{len(records)} of {count} records"
-        for some in consumer.poll(200, max_records=count - len(records)).values():
+        for some in consumer.poll(JOIN_MS, max_records=count - len(records)).values():
             records += some
     return records
 
@@ -124,9 +124,12 @@ def test_a_group_commits_and_goes_on(broker: BrokerProcess, topic: str) -> None:
 def test_two_members_share_the_partitions(broker: BrokerProcess, topic: str) -> None:
     settings = {"group_id": f"two-{topic}", "heartbeat_interval_ms": 200}
     with consumer_of(broker, **settings) as one, consumer_of(broker, **settings) as two:
-        one.subscribe([topic])
-        two.subscribe([topic])
         deadline = time.monotonic() + TIMEOUT_S
+        one.subscribe([topic])
+        while len(one.assignment()) < 2:
+            assert time.monotonic() < deadline
+            one.poll(JOIN_MS)
+        two.subscribe([topic])
         while not (len(one.assignment()) == len(two.assignment()) == 1):
             assert time.monotonic() < deadline
             one.poll(100)

@@ -48,11 +48,11 @@ def main(bootstrap: str, topic: str, group: str) -> None:
         group_id=group,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        metadata_max_age_ms=1_000,  # see ``tests.interop.clients.patience``
+        metadata_max_age_ms=1_000,  # see ``tests.interop.clients.patience``, as below
     )
     consumer.subscribe([topic], listener=Listener())
     while not select.select([sys.stdin], [], [], 0)[0]:
-        batches = consumer.poll(100)
+        batches = consumer.poll(3_000)
         for records in batches.values():
             for each in records:
                 say("saw", each.partition, each.offset, each.value.decode())
