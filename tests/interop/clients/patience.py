@@ -1,4 +1,4 @@
-"""What kafka-python's consumers need so that they cannot miss a thing for good (seen with 3.0.12)."""
+"""What kafka-python's consumers need so that they miss nothing for good (seen with 3.0.12)."""
 
 from __future__ import annotations
 
