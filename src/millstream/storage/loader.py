@@ -239,10 +239,13 @@ class Loader:
                     self._add_epoch(batch.leader_epoch, batch.base_offset)
 
     def _start_of_epochs(self) -> Offset:
-        """Return where the first epoch begins if there were epochs before it, 0 otherwise.
+        """Return where the first epoch begins if batches of epochs before it are there, else 0.
 
         They are forgotten when the log start moves; its checkpoint follows later. Were the log to
         begin again where that says, followers could not be told apart from it there.
+
+        Where nothing lies before the first epoch, the log start need not be there: a copy of a
+        compacted log, or epochs rebuilt from one, begin with the first batch that is left.
         """
         entries = self._epochs.entries()
         if self._options.had_clean_shutdown or not entries or not len(self._segments):
@@ -251,8 +254,10 @@ class Loader:
             first = next(self._segments.first.records.headers(), None)
         except CorruptLogError:
             return 0
+        begins = entries[0][1]
         # Batches without an epoch are from before brokers knew of any.
-        return entries[0][1] if first is not None and first.leader_epoch >= 0 else 0
+        forgotten = first is not None and first.leader_epoch >= 0 and first.base_offset < begins
+        return begins if forgotten else 0
 
     # Recovery
 

@@ -192,6 +192,21 @@ def test_batches_from_before_there_were_epochs_stay(tmp_path: Path) -> None:
     assert log.epoch_for_offset(2) == 4
 
 
+@pytest.mark.parametrize("rebuilt", [False, True])
+def test_a_compacted_log_begins_before_its_first_batch(tmp_path: Path, rebuilt: bool) -> None:
+    """What its epochs say is where the first batch that is left begins, in a copy or rebuilt."""
+    log = create_log(tmp_path)
+    for offset in (7, 9):
+        data = values_batch([b"a"], base_offset=offset, leader_epoch=3).buffer
+        log.append_as_follower(bytes(data), now_ms=NOW_MS)
+    if not rebuilt:
+        close(log)  # which writes the epochs
+    for _ in range(2):
+        log = reopen(tmp_path, clean=False)
+        assert (log.log_start_offset, log.log_end_offset) == (0, 10)
+        assert log.epoch_for_offset(7) == 3
+
+
 def test_a_log_start_inside_a_segment_comes_from_the_checkpoint(tmp_path: Path) -> None:
     log = filled(tmp_path)
     close(log)
