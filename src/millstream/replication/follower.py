@@ -102,7 +102,6 @@ class FollowerReplication:
         "_pause_ms",
         "_refused_since_ms",
         "_rules",
-        "last_error",
         "leader",
         "leader_epoch",
         "paused_until_ms",
@@ -116,8 +115,6 @@ class FollowerReplication:
         self._refused_since_ms: float | None = None
         self.paused_until_ms = float("-inf")
         """Nothing is fetched before this moment."""
-        self.last_error = ErrorCode.NONE
-        """What the leader said last."""
 
     def position(
         self, *, log_end_offset: Offset, log_start_offset: Offset, latest_epoch: LeaderEpoch
@@ -135,7 +132,6 @@ class FollowerReplication:
         """
         if asked.leader_epoch != self.leader_epoch or asked.offset != log.log_end_offset:
             return ()
-        self.last_error = answer.error
         if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             return self._out_of_range(answer, log, now_ms)
         if answer.error is not ErrorCode.NONE:
@@ -165,7 +161,6 @@ class FollowerReplication:
 
     def on_no_answer(self, now_ms: float) -> tuple[FollowerEffect, ...]:
         """Pause after a fetch that never came back: the leader's broker is not reached."""
-        self.last_error = ErrorCode.NETWORK_EXCEPTION
         return self._refused(now_ms)
 
     def _refused(self, now_ms: float) -> tuple[FollowerEffect, ...]:

@@ -252,10 +252,7 @@ class Checkers:
             if entry in near:
                 continue
             for before in near:
-                if (
-                    before.base_offset < entry.next_offset
-                    and entry.base_offset < before.next_offset
-                ):
+                if _overlap(before, entry):
                     self._wrong(
                         f"{log.topic_partition}: broker {life.number} has {entry} where {before} "
                         "was committed"

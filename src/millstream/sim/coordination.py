@@ -50,7 +50,6 @@ class Ensemble:
         self._sessions: dict[int, tuple[float, float]] = {}
         """Time-out and when it was heard of last, by session."""
         self.stores: dict[SimMetadataStore, None] = {}
-        self._tell_scheduled = False
 
     def delay_ms(self) -> float:
         """Draw how long a message takes."""

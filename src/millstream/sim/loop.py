@@ -134,11 +134,6 @@ class NodeClock:
         for callback in held or ():
             self._loop.call_later(0, lambda callback=callback: self.run(callback))  # type: ignore[misc]
 
-    @property
-    def is_paused(self) -> bool:
-        """True between a pause and its end."""
-        return self._held is not None
-
     def _fire(self, timer: Timer) -> None:
         def fire() -> None:
             callback, timer.callback = timer.callback, None

@@ -76,7 +76,6 @@ class CleaningPlan:
 class CleaningStats:
     """What a cleaning did so far."""
 
-    map_bytes_read: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
     keys: int = 0
@@ -190,7 +189,6 @@ class Cleaning:
             if source.end_offset <= start_offset:
                 continue
             for data in self._chunks(source):
-                self.stats.map_bytes_read += len(data)
                 if not self._put_chunk(data, transactions):
                     return
             # Compaction may have left a gap before the next segment.

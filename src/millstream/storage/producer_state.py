@@ -125,11 +125,6 @@ class ProducerStateManager:
         self._completed: dict[Offset, Offset] = {}
         """First offset of each transaction whose marker is not committed yet, to the marker."""
 
-    @property
-    def is_empty(self) -> bool:
-        """True when no producer is known."""
-        return not self.producers
-
     def check(
         self,
         producer_id: int,

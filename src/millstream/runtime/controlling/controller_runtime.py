@@ -257,10 +257,6 @@ class ControllerRuntime:
 
     # --- settings --------------------------------------------------------------------------
 
-    def topic_overrides(self, name: str) -> Mapping[str, str]:
-        """Return the texts of the settings that a topic has of its own."""
-        return self.local.overrides(name)
-
     def alter_configs(
         self, changes: Sequence[ConfigChange], *, validate_only: bool = False
     ) -> Deferred[list[KafkaError | None]]:

@@ -90,7 +90,9 @@ class LogMaintenance:
         self._timers.clear()
 
     def _every(self, duty: str, interval_ms: Callable[[], int], run: Callable[[], None]) -> None:
-        """Run a duty again and again; the interval is asked each time, so changes take hold."""
+        """Run a duty again and again; the interval is asked each time, so changes take hold. The
+        first time need not be so far off: what was due for long waits for it.
+        """
 
         def fire() -> None:
             self._timers[duty] = self._clock.call_later(interval_ms(), fire)
@@ -99,7 +101,8 @@ class LogMaintenance:
             except StorageError as error:
                 self._partitions.storage_failed(error)
 
-        self._timers[duty] = self._clock.call_later(interval_ms(), fire)
+        first_ms = min(interval_ms(), self._config.current.log_initial_task_delay_ms)
+        self._timers[duty] = self._clock.call_later(first_ms, fire)
 
     def _retain(self) -> None:
         self._log_manager.delete_old_segments(now_ms=self._clock.now_ms(), busy=self._busy())
@@ -110,11 +113,14 @@ class LogMaintenance:
             self._offload.run("removal", plan).on_done(self._settle)
 
     def _checkpoint_interval_ms(self) -> int:
-        """High watermarks go to disk oftener than the rest, where they say what a log alone does
-        not: on a broker with replicas.
+        """All checkpoints are written together, as often as the most frequent one. High watermarks
+        count where they say what a log alone does not: on a broker with replicas.
         """
         config = self._config.current
-        interval_ms = config.log_flush_offset_checkpoint_interval_ms
+        interval_ms = min(
+            config.log_flush_offset_checkpoint_interval_ms,
+            config.log_flush_start_offset_checkpoint_interval_ms,
+        )
         replicas = self._partitions.replicas
         if replicas is None:
             return interval_ms

@@ -32,11 +32,6 @@ class ReplicaManager:
         self._timer: TimerHandle | None = None
         self._stopped = False
 
-    @property
-    def leading_count(self) -> int:
-        """Partitions with followers that are led here."""
-        return len(self._leading)
-
     def lead(self, partition: Partition, state: PartitionState) -> None:
         """Let a partition lead its followers, from its log end as it is now on.
 

@@ -48,8 +48,29 @@ def segments(site: LogSite) -> list[int]:
     return site.partition().log.segment_base_offsets
 
 
+def test_retention_comes_first_soon_after_the_start() -> None:
+    """A broker that is restarted often would never get to it."""
+    upkeep = Upkeep(log_retention_check_interval_ms="60000", log_initial_task_delay_ms="2000")
+    site = upkeep.site
+    site.create(retention_ms="1000", flush_policy="os")
+    append(site.partition(), b"old")
+    site.clock.advance(2000)
+    assert site.partition().log.log_start_offset == 1
+
+
+@pytest.mark.parametrize("kind", ["", "start_"])
+def test_checkpoints_come_as_often_as_the_most_frequent(kind: str) -> None:
+    upkeep = Upkeep(**{f"log_flush_{kind}offset_checkpoint_interval_ms": "3000"})
+    upkeep.site.create(flush_policy="os")
+    append(upkeep.site.partition(), b"a")
+    upkeep.site.clock.advance(2_999)
+    assert not upkeep.checkpoint()
+    upkeep.site.clock.advance(1)
+    assert upkeep.checkpoint()
+
+
 def test_retention_comes_round_at_its_interval() -> None:
-    upkeep = Upkeep(log_retention_check_interval_ms="60000")
+    upkeep = Upkeep(log_retention_check_interval_ms="60000", log_initial_task_delay_ms="60000")
     site = upkeep.site
     site.create(retention_ms="1000", flush_policy="os")
     append(site.partition(), b"old")  # its timestamp lies in the past
