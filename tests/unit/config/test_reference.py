@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import millstream
 from millstream.config.broker import SECTIONS
 from millstream.config.reference import reference
 from millstream.config.topic import TopicConfig
@@ -22,3 +24,23 @@ def test_every_setting_is_explained() -> None:
         assert section.__doc__
         for key in section.keys.values():
             assert key.doc.endswith("."), key.name
+
+
+def test_every_setting_acts() -> None:
+    """Something reads it, by its attribute or by its name; what nothing reads has to be listed as
+    accepted without effect. Transactions are to come.
+    """
+    package = Path(millstream.__file__).parent
+    code = "\n".join(
+        file.read_text("utf-8")
+        for file in package.rglob("*.py")
+        if "sections" not in file.parts and file.name != "accepted.py"
+    )
+    unread = [
+        key.name
+        for section in (*SECTIONS, TopicConfig)
+        for key in section.keys.values()
+        if not re.search(rf"[.\"]{key.name.replace('.', '_')}\b", code)
+        and f'"{key.name}"' not in code
+    ]
+    assert [each for each in unread if not each.startswith("transaction")] == []
