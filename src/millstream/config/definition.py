@@ -72,8 +72,8 @@ class ConfigKey:
 
     @property
     def is_sensitive(self) -> bool:
-        """True for values that are never shown."""
-        return self.type is ConfigType.PASSWORD
+        """True for values that are never shown: passwords, and what nobody knows the meaning of."""
+        return self.type in (ConfigType.PASSWORD, ConfigType.UNKNOWN)
 
     def parse(self, text: str) -> Value:
         """Return the value that a text stands for; ConfigError names the setting and the reason."""

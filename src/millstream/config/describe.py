@@ -5,14 +5,26 @@ Kafka: ``ConfigHelper.createTopicConfigEntry`` and ``createBrokerConfigEntry``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from millstream.config.broker import BrokerConfig, all_broker_keys
 from millstream.config.definition import READ_ONLY, ConfigKey
 from millstream.config.dynamic import ConfigSource, DynamicConfig, SourcedValue
 from millstream.config.topic import TopicConfig
 from millstream.config.value import ConfigType, Value, format_value
+
+_OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]*\.(.*)", re.DOTALL)
+_OF_MECHANISM: Final = (
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.server.callback.handler.class",
+    "connections.max.reauth.ms",
+)
+"""Settings of a listener that have the name of a SASL mechanism in front."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +68,32 @@ def describe_broker(dynamic: DynamicConfig) -> Iterator[ConfigEntry]:
         yield _broker_entry(key, _value_of(dynamic.current, key), dynamic)
     for name, text in overrides.items():
         if name not in keys:
-            unknown = ConfigKey(name, ConfigType.STRING, None, effective=False, kafka=False)
-            yield _broker_entry(unknown, text, dynamic)
+            yield _broker_entry(_key(name), text, dynamic)
 
 
 def describe_all_brokers(dynamic: DynamicConfig) -> Iterator[ConfigEntry]:
     """Yield the dynamic settings that all brokers share."""
-    keys = all_broker_keys()
     for name, text in dynamic.of_all_brokers.items():
-        key = keys.get(name) or ConfigKey(name, ConfigType.STRING, None)
+        key = _key(name)
         value = None if key.is_sensitive else text
         shared = SourcedValue(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
         yield _entry(key, value, (shared,), read_only=key.mode is READ_ONLY)
+
+
+def _key(name: str) -> ConfigKey:
+    """Return what is known of a setting that somebody has given a broker: one of a listener is like
+    the setting that it stands for, and what a plug-in defines may be a secret (Kafka:
+    ``KafkaConfig.configType`` and ``maybeSensitive``).
+    """
+    keys = all_broker_keys()
+    if name in keys:
+        return keys[name]
+    kind = ConfigType.UNKNOWN
+    listener = _OF_LISTENER.fullmatch(name)
+    if listener is not None:
+        base = next(filter(listener[1].endswith, _OF_MECHANISM), listener[1])
+        kind = keys[base].type if base in keys else kind
+    return ConfigKey(name, kind, None, effective=False, kafka=False)
 
 
 def _broker_entry(key: ConfigKey, value: Value, dynamic: DynamicConfig) -> ConfigEntry:

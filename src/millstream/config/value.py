@@ -17,8 +17,11 @@ MAX_DOUBLE: Final = 1.7976931348623157e308
 
 
 class ConfigType(Enum):
-    """The type of a setting; the value is its code in DescribeConfigs responses."""
+    """The type of a setting; the value is its code in DescribeConfigs responses. UNKNOWN is that of
+    a name that no setting has.
+    """
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -109,6 +112,7 @@ def _parse_list(name: str, text: str) -> Value:
 
 
 _PARSERS: Final[Mapping[ConfigType, Callable[[str, str], Value]]] = {
+    ConfigType.UNKNOWN: _parse_text,
     ConfigType.BOOLEAN: _parse_boolean,
     ConfigType.STRING: _parse_text,
     ConfigType.INT: _integer_parser(32, "INT"),

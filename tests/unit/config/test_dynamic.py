@@ -13,6 +13,7 @@ from millstream.config.describe import (
 )
 from millstream.config.dynamic import ConfigSource, DynamicConfig, SourcedValue
 from millstream.config.topic import TopicConfig
+from millstream.config.value import ConfigType
 from millstream.model.errors import ConfigError
 
 FILE = ConfigSource.STATIC_BROKER_CONFIG
@@ -66,8 +67,33 @@ def test_names_that_nobody_knows_are_kept_and_do_nothing() -> None:
     config = dynamic()
     config.check({"no.such": "1"}, for_all_brokers=False)
     config.update(of_all_brokers={}, of_this_broker={"no.such": "1"})
-    assert entries(config)["no.such"].value == "1"
     assert entries(config)["no.such"].source is ONE
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("listener.name.x.ssl.keystore.password", ConfigType.PASSWORD),
+        ("listener.name.x.scram-sha-256.sasl.jaas.config", ConfigType.PASSWORD),
+        ("password.encoder.secret", ConfigType.UNKNOWN),
+        ("ssl.plugin.token", ConfigType.UNKNOWN),
+    ],
+)
+def test_what_may_be_a_secret_is_told_to_nobody(name: str, kind: ConfigType) -> None:
+    config = dynamic({name: "hunter2"})
+    in_file = entries(config)[name]
+    config.update(of_all_brokers={name: "hunter2"}, of_this_broker={name: "hunter2"})
+    of_one = entries(config)[name]
+    of_all = next(each for each in describe_all_brokers(config) if each.name == name)
+    for entry in (in_file, of_one, of_all):
+        assert (entry.sensitive, entry.type) == (True, kind)
+        assert "hunter2" not in repr(entry)
+
+
+def test_a_setting_of_a_listener_is_told_as_what_it_stands_for() -> None:
+    told = entries(dynamic({"listener.name.x.ssl.protocol": "TLSv1.3"}))
+    entry = told["listener.name.x.ssl.protocol"]
+    assert (entry.value, entry.type, entry.sensitive) == ("TLSv1.3", ConfigType.STRING, False)
 
 
 @pytest.mark.parametrize(
