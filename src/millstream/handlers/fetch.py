@@ -340,7 +340,10 @@ class _Fetch:
             fetch.told_high_watermark = data.high_watermark
             fetch.told_log_start_offset = data.log_start_offset
         session = self._services.fetch_sessions.create(
-            (fetch for fetch, _ in reads), self._version, self._services.clock.monotonic_ms()
+            (fetch for fetch, _ in reads),
+            self._version,
+            self._services.clock.monotonic_ms(),
+            of_follower=self._replica_id >= 0,
         )
         return 0 if session is None else session.session_id
 

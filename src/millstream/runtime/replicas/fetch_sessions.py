@@ -13,15 +13,19 @@ epoch in the request  meaning
 n                     incremental: must equal the session's epoch, which then grows
 ====================  =============================================================
 
+A broker that follows counts for more than a consumer: it always gets a session while a consumer has
+one to give up, for it would have to name every partition that it follows in every fetch.
+
 Beside the number of sessions, which Kafka bounds, the number of partitions in all of them and the
 length of their topics' names are bounded: over it a client gets no session, which is legal.
 
-Source: Kafka ``FetchManager``, ``FetchSession``.
+Source: Kafka ``FetchManager``, ``FetchSession``, ``FetchSessionCache``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -102,19 +106,28 @@ class FetchSession:
     __slots__ = (
         "created_ms",
         "epoch",
+        "of_follower",
         "partitions",
         "session_id",
         "used_ms",
         "uses_topic_ids",
     )
 
-    def __init__(self, session_id: int, *, uses_topic_ids: bool, now_ms: float) -> None:
+    def __init__(
+        self, session_id: int, *, uses_topic_ids: bool, of_follower: bool, now_ms: float
+    ) -> None:
         self.session_id = session_id
         self.uses_topic_ids = uses_topic_ids
+        self.of_follower = of_follower
         self.created_ms = now_ms
         self.used_ms = now_ms
         self.epoch = 1
         self.partitions: dict[_Key, PartitionFetch] = {}
+
+    @property
+    def worth(self) -> tuple[bool, int]:
+        """What this session saves its client; one that is worth more may take its place."""
+        return self.of_follower, len(self.partitions)
 
     def select(self, fetch: PartitionFetch, data: PartitionData) -> bool:
         """Tell whether the answer carries this partition, and note what the client then knows."""
@@ -195,15 +208,18 @@ class FetchSessions:
         return FetchContext(list(session.partitions.values()), session=session)
 
     def create(
-        self, fetches: Iterable[PartitionFetch], version: int, now_ms: float
+        self,
+        fetches: Iterable[PartitionFetch],
+        version: int,
+        now_ms: float,
+        *,
+        of_follower: bool = False,
     ) -> FetchSession | None:
         """Open a session over what was just answered, or None where every slot is better used."""
         wanted = {_key(fetch): fetch for fetch in fetches}
         if _any_impossible(fetch.topic for fetch in wanted.values()):
             return None
-        if not self._has_room(len(wanted)) and not self._evict(len(wanted), now_ms):
-            return None
-        if not self._has_room(len(wanted)):
+        if not self._make_room((of_follower, len(wanted)), now_ms):
             return None
         session_id = self._random_id()
         while session_id in self._sessions or session_id == NO_SESSION:
@@ -211,6 +227,7 @@ class FetchSessions:
         session = FetchSession(
             session_id,
             uses_topic_ids=version >= _FIRST_VERSION_WITH_TOPIC_IDS,
+            of_follower=of_follower,
             now_ms=now_ms,
         )
         session.partitions = wanted
@@ -218,38 +235,46 @@ class FetchSessions:
         self._partition_count += len(wanted)
         return session
 
-    def _has_room(self, size: int) -> bool:
-        return (
-            len(self._sessions) < self._slots
-            and self._partition_count + size <= self._max_partitions
-        )
-
     def _drop(self, session: FetchSession | None) -> None:
         if session is not None:
             del self._sessions[session.session_id]
             self._partition_count -= len(session.partitions)
 
-    def _evict(self, size: int, now_ms: float) -> bool:
-        """Make room: a stale session, else an old one that is smaller than the new one."""
-        stalest = next(iter(self._sessions.values()), None)
-        if stalest is None:
-            return False
-        victim: FetchSession | None = None
-        if now_ms - stalest.used_ms > self._evict_after_ms:
-            victim = stalest
-        else:
-            settled = [
+    def _make_room(self, worth: tuple[bool, int], now_ms: float) -> bool:
+        """Give up as many sessions as a new one needs; none where that would not be enough."""
+        slots = self._slots - len(self._sessions)
+        left = self._max_partitions - self._partition_count - worth[1]
+        if slots > 0 and left >= 0:
+            return True
+        given_up = []
+        for session in self._evictable(worth, now_ms):
+            given_up.append(session)
+            slots += 1
+            left += len(session.partitions)
+            if slots > 0 and left >= 0:
+                for each in given_up:
+                    self._drop(each)
+                return True
+        return False
+
+    def _evictable(self, worth: tuple[bool, int], now_ms: float) -> Iterator[FetchSession]:
+        """Yield what may be given up for a session: stale ones, then those that are worth less and
+        are not new; for a follower's also a consumer's that is new.
+        """
+        since_ms = now_ms - self._evict_after_ms
+        yield from itertools.takewhile(
+            lambda session: session.used_ms < since_ms, self._sessions.values()
+        )
+        yield from sorted(
+            (
                 session
                 for session in self._sessions.values()
-                if now_ms - session.created_ms > self._evict_after_ms
-            ]
-            smallest = min(settled, key=lambda session: len(session.partitions), default=None)
-            if smallest is not None and len(smallest.partitions) <= size:
-                victim = smallest
-        if victim is None:
-            return False
-        self._drop(victim)
-        return True
+                if session.used_ms >= since_ms
+                and session.worth < worth
+                and (session.created_ms < since_ms or session.of_follower < worth[0])
+            ),
+            key=lambda session: session.worth,
+        )
 
 
 def _any_impossible(names: Iterable[str]) -> bool:

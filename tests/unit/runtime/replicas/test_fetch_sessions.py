@@ -66,14 +66,23 @@ def data(
     )
 
 
-def opened(cache: FetchSessions, *partitions: int) -> FetchSession:
+def opened(
+    cache: FetchSessions, *partitions: int, now_ms: float = 0, of_follower: bool = False
+) -> FetchSession:
     context = cache.open(request(*partitions), VERSION, 0)
     assert context.opens_session
     for fetch in context.partitions:
         fetch.told_high_watermark, fetch.told_log_start_offset = 5, 0
-    session = cache.create(context.partitions, VERSION, 0)
+    session = cache.create(context.partitions, VERSION, now_ms, of_follower=of_follower)
     assert session is not None
     return session
+
+
+def is_refused(
+    cache: FetchSessions, *partitions: int, now_ms: float = 0, of_follower: bool = False
+) -> bool:
+    context = cache.open(request(*partitions), VERSION, now_ms)
+    return cache.create(context.partitions, VERSION, now_ms, of_follower=of_follower) is None
 
 
 def following(
@@ -173,6 +182,44 @@ def test_a_full_cache_keeps_busy_sessions_and_gives_up_stale_and_small_ones() ->
     assert cache.create([fetch], VERSION, 1000) is None
     assert cache.create([fetch], VERSION, 121_000) is not None
     assert len(cache) == 1
+
+
+def test_a_session_in_use_is_not_given_up_for_one_of_its_size() -> None:
+    cache = sessions(slots=1)
+    kept = opened(cache, 0)
+    assert cache.open(request(session_id=kept.session_id, epoch=1), VERSION, 100_000).session
+    assert is_refused(cache, 1, now_ms=150_000)
+    opened(cache, 1, 2, now_ms=150_000)
+
+
+def test_a_follower_gets_a_session_whoever_has_them() -> None:
+    cache = sessions(slots=2)
+    opened(cache, 0, 1, 2)
+    kept = opened(cache, 0, 1, 2, 3)
+    follower = opened(cache, 0, of_follower=True)
+    assert len(cache) == 2
+    assert following(cache, kept).error is ErrorCode.NONE
+    assert following(cache, follower).error is ErrorCode.NONE
+
+
+def test_a_consumer_never_takes_the_place_of_a_follower_that_lives() -> None:
+    cache = sessions(slots=1)
+    follower = opened(cache, 0, of_follower=True)
+    assert cache.open(request(session_id=follower.session_id, epoch=1), VERSION, 100_000).session
+    assert is_refused(cache, 1, 2, now_ms=150_000)
+    assert is_refused(cache, 1, now_ms=150_000, of_follower=True)
+    opened(cache, 1, 2, now_ms=150_000, of_follower=True)
+    opened(cache, 1, now_ms=300_000)
+
+
+def test_several_sessions_make_room_for_a_large_one_or_none_does() -> None:
+    cache = sessions(max_partitions=5)
+    small = [opened(cache, each) for each in range(5)]
+    assert is_refused(cache, *range(6), of_follower=True)
+    assert len(cache) == 5
+    opened(cache, 0, 1, 2, of_follower=True)
+    assert len(cache) == 3
+    assert following(cache, small[4]).error is ErrorCode.NONE
 
 
 def test_sessions_by_topic_id_know_a_partition_by_its_id() -> None:
