@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from asyncio import AbstractEventLoop, Task
+from asyncio import AbstractEventLoop, Task, TimerHandle
 from typing import Final, Protocol, TypeAlias
 
 from millstream.model.errors import ProtocolError
@@ -19,6 +19,11 @@ from millstream.protocol.outgoing import Outgoing
 _Address: TypeAlias = tuple[str | int | bytes, ...]
 
 MAX_FRAME_BYTES: Final = 1 << 30
+ADDRESS_PATIENCE_SECONDS: Final = 0.5
+"""How long an address of a host is waited for that has others: one that loses every packet must not
+keep the broker from the next one."""
+
+_REFUSED: Final = os.strerror(errno.ECONNREFUSED).lower()
 
 
 class ChannelOwner(Protocol):
@@ -35,7 +40,10 @@ class ChannelOwner(Protocol):
 
 
 class Channel:
-    """A non-blocking socket on the loop; it connects as soon as it is made."""
+    """A non-blocking socket on the loop; it connects as soon as it is made, to one address of the
+    host after the other. It says that the connection was refused where all of them refuse it:
+    whoever listens at one of several is not gone.
+    """
 
     def __init__(
         self, loop: AbstractEventLoop, *, host: str, port: int, owner: ChannelOwner
@@ -47,13 +55,17 @@ class Channel:
         self._writer: SocketWriter | None = None
         self._writing = False
         self._closed = False
+        self._addresses: list[tuple[int, _Address]] = []
+        self._failure: str | None = None
+        self._patience: TimerHandle | None = None
         self._resolving: Task[None] | None = None
         numeric = _numeric_address(host, port)
         if numeric is None:
             self._resolving = loop.create_task(self._resolve(host, port))
         else:
+            self._addresses.append(numeric)
             # Later: nobody is told of the outcome before the maker has the channel.
-            loop.call_soon(self._connect, *numeric)
+            loop.call_soon(self._try_next)
 
     def send(self, outgoing: Outgoing) -> None:
         """Send one frame, once connected; what the socket does not take now follows."""
@@ -78,11 +90,18 @@ class Channel:
         if self._resolving is not None:
             self._resolving.cancel()
             self._resolving = None
+        self._drop_socket()
+
+    def _drop_socket(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
         if self._socket is None:
             return
         self._loop.remove_reader(self._fileno)
         self._loop.remove_writer(self._fileno)
         self._socket.close()
+        self._socket = None
 
     @property
     def _fileno(self) -> int:
@@ -97,23 +116,41 @@ class Channel:
             self._fail(_reason(error))
             return
         self._resolving = None
-        family, _, _, _, address = found[0]
-        self._connect(family, address)
+        # The same address may be found twice, as by two lines of /etc/hosts.
+        self._addresses = list(dict.fromkeys((family, each) for family, *_, each in found))
+        self._try_next()
+
+    def _try_next(self) -> None:
+        """Connect to the next address; after the last one, say why there is no connection."""
+        while not self._closed:
+            self._drop_socket()
+            if not self._addresses:
+                self._fail(self._failure or "the name has no address")
+                return
+            try:
+                self._connect(*self._addresses.pop(0))
+            except OSError as error:
+                self._note_failure(_reason(error))
+                continue
+            if self._addresses:
+                self._patience = self._loop.call_later(ADDRESS_PATIENCE_SECONDS, self._give_up)
+            return
+
+    def _give_up(self) -> None:
+        self._note_failure("timed out")
+        self._try_next()
+
+    def _note_failure(self, reason: str) -> None:
+        if self._failure in (None, _REFUSED):
+            self._failure = reason
 
     def _connect(self, family: int, address: _Address) -> None:
-        if self._closed:
-            return
-        try:
-            sock = self._socket = socket.socket(family, socket.SOCK_STREAM)
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            failure = sock.connect_ex(address)
-        except OSError as error:
-            self._fail(_reason(error))
-            return
+        sock = self._socket = socket.socket(family, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        failure = sock.connect_ex(address)
         if failure not in (0, errno.EINPROGRESS):
-            self._fail(os.strerror(failure).lower())
-            return
+            raise OSError(failure, os.strerror(failure))
         self._loop.add_writer(sock.fileno(), self._on_connected)
 
     def _on_connected(self) -> None:
@@ -122,8 +159,12 @@ class Channel:
         self._loop.remove_writer(sock.fileno())
         failure = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if failure:
-            self._fail(os.strerror(failure).lower())
+            self._note_failure(os.strerror(failure).lower())
+            self._try_next()
             return
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
         self._writer = SocketWriter(sock, zero_copy=True)
         self._loop.add_reader(sock.fileno(), self._on_readable)
         self._owner.connected()

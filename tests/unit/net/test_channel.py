@@ -6,6 +6,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -60,6 +61,7 @@ def opened(
     channel = LoopNetwork(loop).open(host, listener.getsockname()[1], owner)
     assert owner.events == []
     until(loop, lambda: bool(owner.events))
+    assert owner.events == ["connected"]
     accepted, _ = listener.accept()
     return owner, channel, accepted
 
@@ -101,6 +103,69 @@ def test_a_name_without_an_address_is_told(loop: asyncio.AbstractEventLoop) -> N
     LoopNetwork(loop).open("nowhere.invalid", 9, owner)
     until(loop, lambda: bool(owner.events))
     assert owner.events[0].startswith("closed: ")
+
+
+def named(loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch, *hosts: str) -> None:
+    """Give every name these addresses."""
+
+    async def found(host: str, port: int, **_: object) -> list[object]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in hosts]
+
+    monkeypatch.setattr(loop, "getaddrinfo", found)
+
+
+def test_every_address_of_a_name_is_tried(
+    loop: asyncio.AbstractEventLoop, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As `localhost` where it is ::1 first and the broker listens on 0.0.0.0.
+    named(loop, monkeypatch, "127.0.0.2", "127.0.0.1")
+    owner, channel, peer = opened(loop, listener, "both.example")
+    with peer:
+        peer.sendall(frame("one"))
+        until(loop, lambda: len(owner.events) == 2)
+        assert owner.events == ["connected", "one"]
+        channel.close()
+
+
+def test_an_address_that_does_not_answer_keeps_nobody_from_the_next(
+    loop: asyncio.AbstractEventLoop, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millstream.net.channel.ADDRESS_PATIENCE_SECONDS", 0.05)
+    port = listener.getsockname()[1]
+    with ExitStack() as stack:
+        deaf = stack.enter_context(socket.create_server(("127.0.0.2", port), backlog=0))
+        for _ in range(4):  # more than the backlog holds: the system drops what comes then
+            caller = stack.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(deaf.getsockname())
+        named(loop, monkeypatch, "127.0.0.2", "127.0.0.1")
+        _, channel, peer = opened(loop, listener, "both.example")
+        peer.close()
+        channel.close()
+
+
+@pytest.mark.parametrize(
+    "hosts", [("127.0.0.1", "255.255.255.255"), ("255.255.255.255", "127.0.0.1")]
+)
+def test_a_name_is_refused_when_all_its_addresses_are(
+    loop: asyncio.AbstractEventLoop,
+    listener: socket.socket,
+    monkeypatch: pytest.MonkeyPatch,
+    hosts: tuple[str, str],
+) -> None:
+    # "Refused" is what a broker is taken for dead by: an address that fails otherwise says no such.
+    port = listener.getsockname()[1]
+    listener.close()
+    named(loop, monkeypatch, "127.0.0.1", "127.0.0.2")
+    all_refused, one_refused = Owner(), Owner()
+    LoopNetwork(loop).open("both.example", port, all_refused)
+    until(loop, lambda: bool(all_refused.events))
+    named(loop, monkeypatch, *hosts)
+    LoopNetwork(loop).open("both.example", port, one_refused)
+    until(loop, lambda: bool(one_refused.events))
+    assert all_refused.events == ["closed: connection refused"]
+    assert len(one_refused.events) == 1
+    assert "refused" not in one_refused.events[0]
 
 
 def test_the_end_of_the_other_side_is_told_once(
