@@ -104,7 +104,7 @@ MS_INLINE int put_key(ms_offset_map *map, const uint8_t *key, int64_t size, int6
 MS_INLINE int64_t offset_of(const ms_offset_map *map, const uint8_t *key, int64_t size) {
     uint64_t digest[2];
     digest_of(map, key, size, digest);
-    return (int64_t)load_u64(find_slot(map, digest) + DIGEST) - 1;
+    return subtract_wrapping((int64_t)load_u64(find_slot(map, digest) + DIGEST), 1);
 }
 
 int32_t ms_map_put(ms_offset_map *map, const uint8_t *key, int64_t size, int64_t offset) {

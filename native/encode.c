@@ -133,12 +133,9 @@ MS_INLINE int64_t body_size(const open_batch *batch, const row_in *row) {
 
 /* Adds a row, for which there is room. */
 MS_INLINE void add(open_batch *batch, const row_in *row, int64_t size) {
-    if (!batch->count) {
-        batch->base_timestamp = row->timestamp;
-        batch->max_timestamp = row->timestamp;
-    } else if (row->timestamp > batch->max_timestamp) {
-        batch->max_timestamp = row->timestamp;
-    }
+    if (!batch->count) batch->base_timestamp = row->timestamp;
+    /* It began at -1, below which it does not go (Kafka: MemoryRecordsBuilder). */
+    if (row->timestamp > batch->max_timestamp) batch->max_timestamp = row->timestamp;
     uint8_t *at = write_varint(batch->at, (uint64_t)size << 1);
     *at++ = 0;
     at = write_varint(at, zigzag(subtract_wrapping(row->timestamp, batch->base_timestamp)));

@@ -21,7 +21,7 @@ from millstream.records.batch import (
 )
 from millstream.records.compression import Codec, compress
 from millstream.records.crc32c import Buffer, checksum
-from millstream.records.record import Header, Record
+from millstream.records.record import Header, Record, wrap64
 from millstream.records.varint import encode_varint
 
 _NULL: Final = encode_varint(-1)
@@ -109,7 +109,7 @@ class BatchBuilder:
         self._count += 1
         encode_record(
             self._records,
-            timestamp_delta=timestamp - self._base_timestamp,
+            timestamp_delta=wrap64(timestamp - self._base_timestamp),
             offset_delta=delta,
             key=key,
             value=value,

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from millstream.model.offsets import NO_TIMESTAMP
 from millstream.model.producer import NO_SEQUENCE, next_sequence
 from millstream.records.batch import HEADER_SIZE
 from millstream.records.builder import BatchOptions, encode_headers, seal
@@ -96,7 +97,7 @@ def _encode_group(
         values,
         tails,
     )
-    latest = np.maximum.reduceat(timestamp_ms, firsts)
+    latest = np.maximum(np.maximum.reduceat(timestamp_ms, firsts), NO_TIMESTAMP)
     bounds = ends[starts].tolist()
     for index, (first, count) in enumerate(zip(firsts.tolist(), counts.tolist(), strict=True)):
         records = payload[bounds[index] : bounds[index + 1]]

@@ -32,6 +32,7 @@ from millstream.records.batch import (
 )
 from millstream.records.compression import DEFAULT_MAX_BYTES, compress, decompress
 from millstream.records.crc32c import checksum
+from millstream.records.record import wrap64
 from millstream.records.varint import decode_varint, decode_varlong, encode_varint
 
 _EMPTY_LENGTH: Final = HEADER_SIZE - LENGTH_OVERHEAD
@@ -118,7 +119,7 @@ def retained_batch(
     append_time = batch.attributes & LOG_APPEND_TIME_BIT
     max_timestamp = batch.max_timestamp
     if not append_time:
-        max_timestamp = batch.base_timestamp + retained.max_timestamp_delta
+        max_timestamp = wrap64(batch.base_timestamp + retained.max_timestamp_delta)
     data, base_timestamp, attributes = retained.data, batch.base_timestamp, batch.attributes
     if delete_horizon_ms is not None:
         shift = base_timestamp - delete_horizon_ms
@@ -155,7 +156,7 @@ def _with_deltas(retained: RetainedRecords, shift: int, fixed: int | None) -> by
     data = retained.data
     parts: list[bytes] = []
     for span in record_spans(data, retained.count):
-        delta = encode_varint(span.timestamp_delta + shift if fixed is None else fixed)
+        delta = encode_varint(wrap64(span.timestamp_delta + shift if fixed is None else fixed))
         length = 1 + len(delta) + span.end - span.body
         parts += (encode_varint(length), b"\x00", delta, data[span.body : span.end])
     return b"".join(parts)

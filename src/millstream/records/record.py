@@ -71,7 +71,8 @@ def iter_records(batch: Batch, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[R
         if position != end or end > size:
             raise _misfit(batch)
         timestamp = batch.base_timestamp + timestamp_delta if append_time is None else append_time
-        yield Record(batch.base_offset + offset_delta, wrap64(timestamp), key, value, headers)
+        offset = wrap64(batch.base_offset + offset_delta)
+        yield Record(offset, wrap64(timestamp), key, value, headers)
     if position != size:
         raise _misfit(batch)
 

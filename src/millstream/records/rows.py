@@ -15,7 +15,7 @@ from functools import cache, partial
 from itertools import repeat
 from typing import Any, Final, Generic, TypeVar
 
-from millstream.model.offsets import Offset
+from millstream.model.offsets import NO_TIMESTAMP, Offset
 from millstream.records import kernel
 from millstream.records.batch import HEADER_SIZE, LOG_APPEND_TIME_BIT, Batch
 from millstream.records.builder import BatchBuilder, BatchOptions, encode_headers, seal
@@ -79,14 +79,14 @@ def encode_rows(
     batch = _encode(library, timestamps, (keys, values, tails), options)
     if options.codec is Codec.NONE:
         return batch
-    timestamp_ms = options.log_append_time_ms
+    latest, append_time_ms = max(timestamps), options.log_append_time_ms
     return bytearray(
         seal(
             compress(options.codec, memoryview(batch)[HEADER_SIZE:], options.level),
             options,
             last_offset_delta=len(timestamps) - 1,
             base_timestamp=timestamps[0],
-            max_timestamp=max(timestamps) if timestamp_ms is None else timestamp_ms,
+            max_timestamp=max(NO_TIMESTAMP, latest) if append_time_ms is None else append_time_ms,
             count=len(timestamps),
         )
     )

@@ -23,6 +23,7 @@ from typing import Final, Protocol
 from millstream.model.errors import ConfigError
 from millstream.model.offsets import NO_OFFSET, Offset
 from millstream.records.compaction import NOTHING_RETAINED, RetainedRecords, record_spans
+from millstream.records.record import wrap64
 
 SLOT_BYTES: Final = 24
 DIGEST_BYTES: Final = 16
@@ -101,14 +102,13 @@ class PythonOffsetMap:
         if self._table[at : at + DIGEST_BYTES] == _FREE:
             self._table[at : at + DIGEST_BYTES] = digest
             self.count += 1
-        _OFFSET.pack_into(self._table, at + DIGEST_BYTES, offset + 1)
+        _OFFSET.pack_into(self._table, at + DIGEST_BYTES, wrap64(offset + 1))
         return True
 
     def get(self, key: bytes) -> Offset:
         """Return the last offset of ``key``, -1 where the map does not know it."""
         at = self._slot(blake2b(key, digest_size=DIGEST_BYTES, key=self._seed).digest())
-        offset: Offset = _OFFSET.unpack_from(self._table, at + DIGEST_BYTES)[0] - 1
-        return offset
+        return wrap64(_OFFSET.unpack_from(self._table, at + DIGEST_BYTES)[0] - 1)
 
     def _slot(self, digest: bytes) -> int:
         """Return where the slot of a digest begins: its own, or the free one that it would get."""
@@ -132,7 +132,7 @@ class PythonOffsetMap:
     ) -> bool:
         """See :class:`OffsetMap`."""
         for span in record_spans(data, count):
-            offset = base_offset + span.offset_delta
+            offset = wrap64(base_offset + span.offset_delta)
             if span.key is not None and offset >= start_offset and not self.put(span.key, offset):
                 return False
         return True
@@ -146,7 +146,7 @@ class PythonOffsetMap:
         has_tombstones = False
         latest_offset = self.latest_offset
         for span in record_spans(data, count):
-            offset = base_offset + span.offset_delta
+            offset = wrap64(base_offset + span.offset_delta)
             if offset <= latest_offset and (
                 span.key is None
                 or offset < self.get(span.key)
