@@ -147,24 +147,28 @@ class Configs(Routing):
         wanted = resources if isinstance(resources, Mapping) else dict.fromkeys(resources)
 
         async def ask(pending: list[Resource]) -> dict[Resource, Outcome[list[Setting]]]:
+            return await self.apart(_by_broker(pending), ask_broker)
+
+        async def ask_broker(
+            broker_id: int | None, some: list[Resource]
+        ) -> dict[Resource, Outcome[list[Setting]]]:
+            request = DescribeConfigsRequest(
+                resources=[
+                    DescribeConfigsResource(
+                        resource_type=each.type,
+                        resource_name=each.name,
+                        configuration_keys=_names(wanted[each]),
+                    )
+                    for each in some
+                ],
+                include_synonyms=include_synonyms,
+                include_documentation=include_documentation,
+            )
+            response = await self._ask(broker_id, request, DescribeConfigsResponse)
             found: dict[Resource, Outcome[list[Setting]]] = {}
-            for broker_id, some in _by_broker(pending).items():
-                request = DescribeConfigsRequest(
-                    resources=[
-                        DescribeConfigsResource(
-                            resource_type=each.type,
-                            resource_name=each.name,
-                            configuration_keys=_names(wanted[each]),
-                        )
-                        for each in some
-                    ],
-                    include_synonyms=include_synonyms,
-                    include_documentation=include_documentation,
-                )
-                response = await self._ask(broker_id, request, DescribeConfigsResponse)
-                for result in response.results:
-                    resource = Resource(ResourceType(result.resource_type), result.resource_name)
-                    found[resource] = _described(result, resource)
+            for result in response.results:
+                resource = Resource(ResourceType(result.resource_type), result.resource_name)
+                found[resource] = _described(result, resource)
             return found
 
         return await self.each(wanted, ask)
@@ -228,12 +232,16 @@ class Configs(Routing):
         """Ask the brokers that are meant to change settings of their resources."""
 
         async def ask(pending: list[Resource]) -> dict[Resource, Outcome[None]]:
+            return await self.apart(_by_broker(pending), ask_broker)
+
+        async def ask_broker(
+            broker_id: int | None, some: list[Resource]
+        ) -> dict[Resource, Outcome[None]]:
+            response = await self._ask(broker_id, request_for(some), answer)
             found: dict[Resource, Outcome[None]] = {}
-            for broker_id, some in _by_broker(pending).items():
-                response = await self._ask(broker_id, request_for(some), answer)
-                for row in response.responses:
-                    resource = Resource(ResourceType(row.resource_type), row.resource_name)
-                    found[resource] = done(row.error_code, row.error_message, str(resource))
+            for row in response.responses:
+                resource = Resource(ResourceType(row.resource_type), row.resource_name)
+                found[resource] = done(row.error_code, row.error_message, str(resource))
             return found
 
         return await self.each(resources, ask)

@@ -11,7 +11,7 @@ from millstream.client.core.admin.outcome import Outcome, Outcomes, done, refusa
 from millstream.client.core.admin.routing import Routing
 from millstream.client.core.network import CoordinatorType
 from millstream.client.errors import UnsupportedVersionError
-from millstream.model.errors import KafkaError, ProtocolError
+from millstream.model.errors import ProtocolError
 from millstream.model.offsets import NO_LEADER_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 from millstream.model.topic import TopicPartition
 from millstream.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
@@ -110,19 +110,16 @@ class Groups(Routing):
         found: dict[str, ListedGroup] = {}
         request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
 
-        async def ask(pending: list[int]) -> dict[int, Outcome[None]]:
-            outcomes: dict[int, Outcome[None]] = {}
-            for broker_id in pending:
-                response = await self.ask_broker(broker_id, request, ListGroupsResponse)
-                for each in response.groups:
-                    found[each.group_id] = ListedGroup(
-                        each.group_id, each.protocol_type, each.group_state, each.group_type
-                    )
-                outcomes[broker_id] = done(response.error_code, None, "the list of groups")
-            return outcomes
+        async def ask(broker_id: int, _: list[int]) -> dict[int, Outcome[None]]:
+            response = await self.ask_broker(broker_id, request, ListGroupsResponse)
+            for each in response.groups:
+                found[each.group_id] = ListedGroup(
+                    each.group_id, each.protocol_type, each.group_state, each.group_type
+                )
+            return {broker_id: done(response.error_code, None, "the list of groups")}
 
         brokers = list((await self.metadata()).brokers)
-        (await self.each(brokers, ask)).get_all()
+        (await self.each_broker(brokers, ask)).get_all()
         return [found[name] for name in sorted(found)]
 
     async def describe_groups(self, groups: Iterable[str]) -> Outcomes[str, GroupDescription]:
@@ -258,14 +255,11 @@ class Groups(Routing):
     ) -> Outcomes[str, T]:
         """Ask for each group at its coordinator; what a coordinator refuses is one group's."""
 
+        async def ask_one(group: str, _: list[str]) -> dict[str, Outcome[T]]:
+            return {group: await ask(group)}
+
         async def ask_some(pending: list[str]) -> dict[str, Outcome[T]]:
-            found: dict[str, Outcome[T]] = {}
-            for group in pending:
-                try:
-                    found[group] = await ask(group)
-                except KafkaError as error:
-                    found[group] = Outcome(None, error)
-            return found
+            return await self.apart({group: [group] for group in pending}, ask_one)
 
         return await self.each(groups, ask_some, coordinator_of=lambda group: group)
 

@@ -52,20 +52,19 @@ class Offsets(Routing):
             pending: list[TopicPartition],
         ) -> dict[TopicPartition, Outcome[FoundOffset | None]]:
             leaders, failed = await self.by_leader(pending)
-            found: dict[TopicPartition, Outcome[FoundOffset | None]] = {
-                place: Outcome(None, error) for place, error in failed.items()
-            }
-            for leader, places in leaders.items():
-                wanted = {place: timestamps[place] for place in places}
-                request = ListOffsetsRequest(
-                    replica_id=CONSUMER_ID,
-                    isolation_level=int(read_committed),
-                    topics=list_offsets_topics(wanted),
-                    timeout_ms=self.timeout_ms,
-                )
-                response = await self.network.call(leader, request, ListOffsetsResponse)
-                found.update(_read(response))
-            return found
+            found = await self.apart(leaders, ask_leader)
+            return found | {place: Outcome(None, error) for place, error in failed.items()}
+
+        async def ask_leader(
+            leader: int, places: list[TopicPartition]
+        ) -> dict[TopicPartition, Outcome[FoundOffset | None]]:
+            request = ListOffsetsRequest(
+                replica_id=CONSUMER_ID,
+                isolation_level=int(read_committed),
+                topics=list_offsets_topics({place: timestamps[place] for place in places}),
+                timeout_ms=self.timeout_ms,
+            )
+            return _read(await self.network.call(leader, request, ListOffsetsResponse))
 
         return await self.each(timestamps, ask)
 

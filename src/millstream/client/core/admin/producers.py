@@ -73,25 +73,28 @@ class Producers(Routing):
             pending: list[TopicPartition],
         ) -> dict[TopicPartition, Outcome[list[ActiveProducer]]]:
             leaders, failed = await self.by_leader(pending)
-            found: dict[TopicPartition, Outcome[list[ActiveProducer]]] = {
-                place: Outcome(None, error) for place, error in failed.items()
+            found = await self.apart(leaders, ask_leader)
+            return found | {place: Outcome(None, error) for place, error in failed.items()}
+
+        async def ask_leader(
+            leader: int, some: list[TopicPartition]
+        ) -> dict[TopicPartition, Outcome[list[ActiveProducer]]]:
+            topics: dict[str, list[int]] = {}
+            for place in some:
+                topics.setdefault(place.topic, []).append(place.partition)
+            request = DescribeProducersRequest(
+                topics=[
+                    TopicRequest(name=name, partition_indexes=indexes)
+                    for name, indexes in topics.items()
+                ]
+            )
+            response = await self.network.call(leader, request, DescribeProducersResponse)
+            return {
+                place: _producers(row, place)
+                for topic in response.topics
+                for row in topic.partitions
+                for place in [TopicPartition(topic.name, row.partition_index)]
             }
-            for leader, some in leaders.items():
-                topics: dict[str, list[int]] = {}
-                for place in some:
-                    topics.setdefault(place.topic, []).append(place.partition)
-                request = DescribeProducersRequest(
-                    topics=[
-                        TopicRequest(name=name, partition_indexes=indexes)
-                        for name, indexes in topics.items()
-                    ]
-                )
-                response = await self.network.call(leader, request, DescribeProducersResponse)
-                for topic in response.topics:
-                    for row in topic.partitions:
-                        place = TopicPartition(topic.name, row.partition_index)
-                        found[place] = _producers(row, place)
-            return found
 
         return await self.each(places, ask)
 
@@ -104,19 +107,16 @@ class Producers(Routing):
             state_filters=list(states), producer_id_filters=list(producer_ids)
         )
 
-        async def ask(pending: list[int]) -> dict[int, Outcome[None]]:
-            outcomes: dict[int, Outcome[None]] = {}
-            for broker_id in pending:
-                response = await self.ask_broker(broker_id, request, ListTransactionsResponse)
-                for each in response.transaction_states:
-                    found[each.transactional_id] = ListedTransaction(
-                        each.transactional_id, each.producer_id, each.transaction_state
-                    )
-                outcomes[broker_id] = done(response.error_code, None, "the list of transactions")
-            return outcomes
+        async def ask(broker_id: int, _: list[int]) -> dict[int, Outcome[None]]:
+            response = await self.ask_broker(broker_id, request, ListTransactionsResponse)
+            for each in response.transaction_states:
+                found[each.transactional_id] = ListedTransaction(
+                    each.transactional_id, each.producer_id, each.transaction_state
+                )
+            return {broker_id: done(response.error_code, None, "the list of transactions")}
 
         brokers = list((await self.metadata()).brokers)
-        (await self.each(brokers, ask)).get_all()
+        (await self.each_broker(brokers, ask)).get_all()
         return [found[name] for name in sorted(found)]
 
     async def describe_transactions(

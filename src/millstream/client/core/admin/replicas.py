@@ -163,17 +163,14 @@ class Replicas(Routing):
             else [DescribableLogDirTopic(topic=name, partitions=some) for name, some in topics]
         )
 
-        async def ask(pending: list[int]) -> dict[int, Outcome[list[LogDirectory]]]:
-            found: dict[int, Outcome[list[LogDirectory]]] = {}
-            for broker_id in pending:
-                response = await self.ask_broker(
-                    broker_id, DescribeLogDirsRequest(topics=rows), DescribeLogDirsResponse
-                )
-                error = refusal(response.error_code, None, f"broker {broker_id}")
-                found[broker_id] = Outcome([_directory(each) for each in response.results], error)
-            return found
+        async def ask(broker_id: int, _: list[int]) -> dict[int, Outcome[list[LogDirectory]]]:
+            response = await self.ask_broker(
+                broker_id, DescribeLogDirsRequest(topics=rows), DescribeLogDirsResponse
+            )
+            error = refusal(response.error_code, None, f"broker {broker_id}")
+            return {broker_id: Outcome([_directory(each) for each in response.results], error)}
 
-        return await self.each(wanted, ask)
+        return await self.each_broker(wanted, ask)
 
     async def alter_replica_log_dirs(
         self, moves: Mapping[tuple[TopicPartition, int], str]
@@ -183,30 +180,37 @@ class Replicas(Routing):
         async def ask(
             pending: list[tuple[TopicPartition, int]],
         ) -> dict[tuple[TopicPartition, int], Outcome[None]]:
-            found: dict[tuple[TopicPartition, int], Outcome[None]] = {}
-            for broker_id in dict.fromkeys(broker for _, broker in pending):
-                paths: dict[str, list[TopicPartition]] = {}
-                for place, broker in pending:
-                    if broker == broker_id:
-                        paths.setdefault(moves[place, broker], []).append(place)
-                request = AlterReplicaLogDirsRequest(
-                    dirs=[
-                        AlterReplicaLogDir(
-                            path=path,
-                            topics=[
-                                AlterReplicaLogDirTopic(name=name, partitions=some)
-                                for name, some in _by_topic(places)
-                            ],
-                        )
-                        for path, places in paths.items()
-                    ]
+            brokers: dict[int, list[tuple[TopicPartition, int]]] = {}
+            for move in pending:
+                brokers.setdefault(move[1], []).append(move)
+            return await self.apart(brokers, ask_broker)
+
+        async def ask_broker(
+            broker_id: int, some: list[tuple[TopicPartition, int]]
+        ) -> dict[tuple[TopicPartition, int], Outcome[None]]:
+            paths: dict[str, list[TopicPartition]] = {}
+            for move in some:
+                paths.setdefault(moves[move], []).append(move[0])
+            request = AlterReplicaLogDirsRequest(
+                dirs=[
+                    AlterReplicaLogDir(
+                        path=path,
+                        topics=[
+                            AlterReplicaLogDirTopic(name=name, partitions=indexes)
+                            for name, indexes in _by_topic(places)
+                        ],
+                    )
+                    for path, places in paths.items()
+                ]
+            )
+            response = await self.ask_broker(broker_id, request, AlterReplicaLogDirsResponse)
+            return {
+                (TopicPartition(topic.topic_name, row.partition_index), broker_id): done(
+                    row.error_code, None, f"{topic.topic_name}-{row.partition_index}"
                 )
-                response = await self.ask_broker(broker_id, request, AlterReplicaLogDirsResponse)
-                for topic in response.results:
-                    for row in topic.partitions:
-                        place = TopicPartition(topic.topic_name, row.partition_index)
-                        found[place, broker_id] = done(row.error_code, None, str(place))
-            return found
+                for topic in response.results
+                for row in topic.partitions
+            }
 
         return await self.each(moves, ask)
 

@@ -7,16 +7,17 @@ have been looked up anew.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TypeVar, cast
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar, cast
 
 from millstream.client.core.admin.outcome import Outcome, Outcomes
 from millstream.client.core.loop import ClientLoop
 from millstream.client.core.network import CoordinatorType, Network
 from millstream.client.core.settings import AdminSettings
-from millstream.client.core.waiting import backoff_ms, sleep
+from millstream.client.core.waiting import backoff_ms, sleep, within
 from millstream.client.errors import TRANSIENT, BrokerError, ConnectionFailedError
 from millstream.client.metadata import Metadata, read_metadata
+from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
 from millstream.protocol.message import Request, Response
@@ -27,10 +28,13 @@ from millstream.protocol.messages.metadata import (
 )
 
 K = TypeVar("K")
+P = TypeVar("P")
 T = TypeVar("T")
 R = TypeVar("R", bound=Response)
 
-Ask = Callable[[list[K]], Awaitable[Mapping[K, Outcome[T]]]]
+Asking = Coroutine[Deferred[Any], None, Mapping[K, Outcome[T]]]
+"""A question under way that brings the outcomes of some items."""
+Ask = Callable[[list[K]], Asking[K, T]]
 """Asks for some items and returns their outcomes."""
 
 
@@ -57,8 +61,7 @@ class Routing:
         """Ask for the cluster and these topics, or with None for every topic."""
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-        response = await self.network.send_any(request)
-        assert isinstance(response, MetadataResponse)
+        response = await self.ask_any(request, MetadataResponse)
         if response.error_code:
             raise BrokerError(ErrorCode.of(response.error_code), "metadata")
         metadata = read_metadata(response)
@@ -90,7 +93,7 @@ class Routing:
     # --- one request -----------------------------------------------------------------------------
 
     async def ask_any(self, request: Request, answer: type[R]) -> R:
-        """Ask any broker; try again while the connection fails."""
+        """Ask any broker; try again, perhaps another one, while the connection fails."""
 
         async def ask(_: list[None]) -> Mapping[None, Outcome[R]]:
             return {None: Outcome(cast(R, await self.network.send_any(request)))}
@@ -142,18 +145,21 @@ class Routing:
     ) -> Outcomes[K, T]:
         """Ask for items until each has an outcome that does not pass, or time is up.
 
-        Raises what concerns them all: UnsupportedVersionError, and ConnectionFailedError once time
-        is up.
+        Raises what concerns them all: UnsupportedVersionError, and ConnectionFailedError when time
+        is up and nothing is known of any.
         """
         settings = self.settings
-        deadline = self.loop.now_ms() + settings.default_api_timeout_ms
+        wait = settings.default_api_timeout_ms
+        deadline = self.loop.now_ms() + wait
         pending = list(items)
         outcomes: Outcomes[K, T] = Outcomes()
         attempts = 0
         while pending:
             failure: ConnectionFailedError | BrokerError | None = None
+            left = deadline - self.loop.now_ms()
+            about = f"the cluster, {wait:.0f} ms in all (default.api.timeout.ms)"
             try:
-                outcomes.update(await ask(pending))
+                outcomes.update(await within(self.loop, spawn(ask(pending)), left, about))
             except (ConnectionFailedError, BrokerError) as error:
                 if isinstance(error, BrokerError) and error.error not in TRANSIENT:
                     raise
@@ -164,26 +170,60 @@ class Routing:
                 self.loop, attempts, settings.retry_backoff_ms, settings.retry_backoff_max_ms
             )
             if self.loop.now_ms() + pause >= deadline or attempts >= settings.retries:
-                if failure is not None:
+                if failure is not None and not outcomes:
                     raise failure
                 break
             if pending:
                 attempts += 1
-                await self._look_up_anew(pending, coordinator_of, failure)
+                self._look_up_anew(pending, coordinator_of)
                 await sleep(self.loop, pause)
         return outcomes
 
-    async def _look_up_anew(
+    async def each_broker(
         self,
-        pending: list[K],
-        coordinator_of: Callable[[K], str] | None,
-        failure: BaseException | None,
-    ) -> None:
+        broker_ids: Iterable[int],
+        ask: Callable[[int, list[int]], Asking[int, T]],
+    ) -> Outcomes[int, T]:
+        """Ask brokers, all at once; each is its own item."""
+
+        async def ask_some(pending: list[int]) -> dict[int, Outcome[T]]:
+            return await self.apart({each: [each] for each in pending}, ask)
+
+        return await self.each(broker_ids, ask_some)
+
+    async def apart(
+        self, parts: Mapping[P, list[K]], ask: Callable[[P, list[K]], Asking[K, T]]
+    ) -> dict[K, Outcome[T]]:
+        """Ask several brokers at once, each for its items.
+
+        A broker that refuses or cannot be reached fails its own items; what is raised concerns
+        them all: no broker could be reached, or one does not serve the question.
+        """
+        waiting = [(items, spawn(ask(part, items))) for part, items in parts.items()]
+        found: dict[K, Outcome[T]] = {}
+        unreachable: ConnectionFailedError | None = None
+        answered = not waiting
+        for items, answer in waiting:
+            try:
+                found.update(await answer)
+                answered = True
+            except ConnectionFailedError as error:
+                unreachable = error
+                refused = BrokerError(ErrorCode.NETWORK_EXCEPTION, str(error))
+                found.update(dict.fromkeys(items, Outcome(None, refused)))
+            except KafkaError as error:
+                answered = True
+                found.update(dict.fromkeys(items, Outcome(None, error)))
+        if unreachable is not None and not answered:
+            raise unreachable
+        return found
+
+    def _look_up_anew(self, pending: list[K], coordinator_of: Callable[[K], str] | None) -> None:
         if coordinator_of is not None:
             for item in pending:
                 self.network.forget_coordinator(coordinator_of(item), CoordinatorType.GROUP)
-        elif failure is None:
-            # The controller may be another one; who leads what is asked each time.
+        else:
+            # The controller may be another one, or gone; who leads what is asked each time.
             self.network.controller_id = -1
 
 

@@ -217,20 +217,23 @@ class Topics(Routing):
 
         async def ask(pending: list[TopicPartition]) -> dict[TopicPartition, Outcome[Offset]]:
             leaders, failed = await self.by_leader(pending)
-            found: dict[TopicPartition, Outcome[Offset]] = {
-                place: Outcome(None, error) for place, error in failed.items()
-            }
-            for leader, places in leaders.items():
-                request = DeleteRecordsRequest(
-                    topics=_delete_rows({place: before[place] for place in places}),
-                    timeout_ms=self.timeout_ms,
-                )
-                response = await self.network.call(leader, request, DeleteRecordsResponse)
-                for topic in response.topics:
-                    for row in topic.partitions:
-                        place = TopicPartition(topic.name, row.partition_index)
-                        error = refusal(row.error_code, None, str(place))
-                        found[place] = Outcome(row.low_watermark, error)
+            found = await self.apart(leaders, ask_leader)
+            return found | {place: Outcome(None, error) for place, error in failed.items()}
+
+        async def ask_leader(
+            leader: int, places: list[TopicPartition]
+        ) -> dict[TopicPartition, Outcome[Offset]]:
+            request = DeleteRecordsRequest(
+                topics=_delete_rows({place: before[place] for place in places}),
+                timeout_ms=self.timeout_ms,
+            )
+            response = await self.network.call(leader, request, DeleteRecordsResponse)
+            found: dict[TopicPartition, Outcome[Offset]] = {}
+            for topic in response.topics:
+                for row in topic.partitions:
+                    place = TopicPartition(topic.name, row.partition_index)
+                    error = refusal(row.error_code, None, str(place))
+                    found[place] = Outcome(row.low_watermark, error)
             return found
 
         return await self.each(before, ask)

@@ -9,7 +9,13 @@ from millstream.client.core.admin.configs import Change, Resource, ResourceType
 from millstream.client.core.admin.core import AdminCore
 from millstream.client.core.admin.topics import NewTopic
 from millstream.client.core.settings import AdminSettings, read_settings
-from millstream.client.errors import BrokerError, ConnectionFailedError, UnsupportedVersionError
+from millstream.client.errors import (
+    BrokerError,
+    ConnectionFailedError,
+    TimedOutError,
+    UnsupportedVersionError,
+)
+from millstream.model.deferred import spawn
 from millstream.model.errors import ErrorCode
 from millstream.model.topic import TopicPartition
 from millstream.protocol.api import ApiKey
@@ -24,11 +30,16 @@ from millstream.protocol.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
+from millstream.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 from millstream.protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from millstream.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from millstream.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -37,8 +48,8 @@ from millstream.protocol.messages.list_offsets import (
 )
 
 
-def world(*brokers: int, **more: object) -> tuple[TwinLoop, TwinCluster, AdminCore]:
-    loop = TwinLoop()
+def world(*brokers: int, seed: int = 0, **more: object) -> tuple[TwinLoop, TwinCluster, AdminCore]:
+    loop = TwinLoop(seed)
     cluster = TwinCluster(loop, brokers or (1,))
     given = {"default_api_timeout_ms": 5000, "request_timeout_ms": 1000, **more}
     settings = read_settings(AdminSettings, {"bootstrap.servers": cluster.bootstrap}, given)
@@ -60,6 +71,26 @@ def create(broker: TwinBroker, request: Request) -> Response:
             CreatableTopicResult(name=topic.name, error_code=error.code, error_message=None)
         )
     return CreateTopicsResponse(topics=rows)
+
+
+def offsets(broker: TwinBroker, request: Request) -> Response:
+    assert isinstance(request, ListOffsetsRequest)
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsPartitionResponse(
+                        partition_index=row.partition_index,
+                        error_code=0,
+                        offset=100 * broker.node_id + row.partition_index,
+                    )
+                    for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 def test_each_item_fails_on_its_own() -> None:
@@ -84,6 +115,72 @@ def test_the_controller_is_looked_up_anew() -> None:
     assert any(isinstance(each, CreateTopicsRequest) for each in cluster.brokers[2].requests)
 
 
+def test_a_controller_that_is_gone_is_looked_up_anew() -> None:
+    loop, cluster, admin = world(1, 2)
+    cluster.handlers[CreateTopicsRequest] = create
+    loop.run(admin.metadata())
+    cluster.brokers[1].stop()
+    cluster.controller_id = 2
+    assert loop.run(admin.create_topics([NewTopic("t", 1)]))["t"].error is None
+
+
+def answer(request: Request, codes: dict[str, ErrorCode]) -> Response:
+    assert isinstance(request, CreateTopicsRequest)
+    return CreateTopicsResponse(
+        topics=[
+            CreatableTopicResult(
+                name=each.name, error_code=codes[each.name].code, error_message="no"
+            )
+            for each in request.topics
+        ]
+    )
+
+
+def test_what_is_known_is_returned_though_the_cluster_goes_away() -> None:
+    loop, cluster, admin = world()
+    codes = {"a": ErrorCode.NOT_CONTROLLER, "b": ErrorCode.NONE}
+    cluster.handlers[CreateTopicsRequest] = lambda _, request: answer(request, codes)
+    creating = spawn(admin.create_topics([NewTopic("a"), NewTopic("b")]))
+    loop.advance(50)
+    cluster.brokers[1].stop()
+    outcomes = loop.run(creating)
+    assert outcomes["b"].error is None
+    assert outcomes.errors["a"].error is ErrorCode.NOT_CONTROLLER
+
+
+def test_a_call_takes_no_longer_than_its_timeout() -> None:
+    loop, cluster, admin = world(request_timeout_ms=30_000)
+    cluster.after = lambda *asked: None if isinstance(asked[2], CreateTopicsRequest) else 0.0
+    cluster.handlers[CreateTopicsRequest] = create
+    creating = spawn(admin.create_topics([NewTopic("t")]))
+    loop.advance(6_000)
+    with pytest.raises(TimedOutError, match=r"default\.api\.timeout\.ms"):
+        creating.result()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_of_the_bootstrap_servers_is_enough(seed: int) -> None:
+    loop, cluster, admin = world(1, 2, seed=seed)
+    cluster.brokers[2].stop()
+    cluster.handlers[ListGroupsRequest] = lambda *_: ListGroupsResponse(error_code=0, groups=[])
+    assert loop.run(admin.list_groups()) == []
+
+
+def test_a_broker_that_is_gone_fails_its_own_items() -> None:
+    loop, cluster, admin = world(1, 2, 3)
+    cluster.create_topic("t", 3)
+    cluster.handlers[ListOffsetsRequest] = offsets
+    cluster.handlers[DescribeLogDirsRequest] = lambda *_: DescribeLogDirsResponse(results=[])
+    cluster.brokers[2].stop()
+    places = [TopicPartition("t", index) for index in range(3)]
+    found = loop.run(admin.list_offsets(dict.fromkeys(places, -1)))
+    assert set(found.errors) == {places[1]}
+    assert "broker 2" in str(found.errors[places[1]])
+    directories = loop.run(admin.describe_log_dirs([1, 9]))
+    assert directories[1].value == []
+    assert directories.errors[9].error is ErrorCode.BROKER_NOT_AVAILABLE
+
+
 def test_only_what_passes_is_asked_again_until_time_is_up() -> None:
     loop, cluster, admin = world()
     asked: list[list[str]] = []
@@ -93,14 +190,7 @@ def test_only_what_passes_is_asked_again_until_time_is_up() -> None:
             return None
         asked.append([each.name for each in request.topics])
         codes = {"a": ErrorCode.NOT_CONTROLLER, "b": ErrorCode.POLICY_VIOLATION}
-        return CreateTopicsResponse(
-            topics=[
-                CreatableTopicResult(
-                    name=each.name, error_code=codes[each.name].code, error_message="no"
-                )
-                for each in request.topics
-            ]
-        )
+        return answer(request, codes)
 
     cluster.hooks.append(refuse)
     outcomes = loop.run(admin.create_topics([NewTopic("a"), NewTopic("b")]))
@@ -116,25 +206,6 @@ def test_only_what_passes_is_asked_again_until_time_is_up() -> None:
 def test_leaders_are_asked_each_for_its_own() -> None:
     loop, cluster, admin = world(1, 2)
     cluster.create_topic("t", 3)
-
-    def offsets(broker: TwinBroker, request: Request) -> Response:
-        assert isinstance(request, ListOffsetsRequest)
-        return ListOffsetsResponse(
-            topics=[
-                ListOffsetsTopicResponse(
-                    name=topic.name,
-                    partitions=[
-                        ListOffsetsPartitionResponse(
-                            partition_index=row.partition_index,
-                            error_code=0,
-                            offset=100 * broker.node_id + row.partition_index,
-                        )
-                        for row in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
 
     cluster.handlers[ListOffsetsRequest] = offsets
     places = [TopicPartition("t", index) for index in range(4)] + [TopicPartition("no", 0)]
@@ -172,9 +243,11 @@ def test_a_broker_s_settings_go_to_that_broker() -> None:
         if isinstance(each, IncrementalAlterConfigsRequest)
     ]
     assert "2" in mine
-    unknown = {Resource(ResourceType.BROKER, "9"): [Change("a", "1")]}
+    unknown = Resource(ResourceType.BROKER, "9")
+    outcomes = loop.run(admin.incremental_alter_configs({**changes, unknown: [Change("a", "1")]}))
+    assert set(outcomes.errors) == {unknown}
     with pytest.raises(BrokerError, match="no live broker 9"):
-        loop.run(admin.incremental_alter_configs(unknown))
+        outcomes.get_all()
 
 
 def test_a_coordinator_that_moved_is_found() -> None:
