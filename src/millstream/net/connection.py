@@ -138,10 +138,17 @@ class Connection:
 
     @property
     def partial_frame_bytes(self) -> int:
-        """How much of a frame has come whose rest has not; 0 between frames, and while it is not
-        the peer that the frame waits for.
+        """How much of a frame has come whose rest the peer has yet to send; 0 between frames, and
+        while it is the broker that does not read.
         """
-        return 0 if self._stalled else self._frames.frame_pending
+        return self._held_bytes if self._reading else 0
+
+    @property
+    def _held_bytes(self) -> int:
+        """What the budget counts: not what waits for an answer before it, or for the peer to read
+        one. That is little, and who holds it must not have the turn of those who read.
+        """
+        return 0 if self._stalled or self._writing else self._frames.frame_pending
 
     @property
     def waits_for_reader(self) -> bool:
@@ -162,13 +169,12 @@ class Connection:
         if self._writing or self._held is not None:
             self._pause_reading()
             return
-        frames = self._frames
-        space = frames.writable()
-        if self._stalled:
-            space = space[: max(0, _READ_AHEAD_BYTES - frames.frame_pending)]
-            if not space:
-                self._pause_reading()
-                return
+        if self._budget.limits and not self._has_memory():
+            return
+        space = self._space()
+        if not space:
+            self._pause_reading()
+            return
         try:
             count = self._socket.recv_into(space)
         except (BlockingIOError, InterruptedError):
@@ -180,14 +186,24 @@ class Connection:
             self.close()
             return
         self.touched = True
-        frames.received(count)
+        self._frames.received(count)
         self._serve_frames()
-        if (
-            self._budget.limits
-            and not self.closed
-            and not self._budget.note(self, self.partial_frame_bytes)
-        ):
+        if self._budget.limits and not self.closed:
+            self._has_memory()
+
+    def _space(self) -> memoryview:
+        """Return where to receive, little of it ahead of an answer that is owed."""
+        space = self._frames.writable()
+        if self._stalled:
+            return space[: max(0, _READ_AHEAD_BYTES - self._frames.frame_pending)]
+        return space
+
+    def _has_memory(self) -> bool:
+        """Tell the budget what is held; pause where it says so, until ``resume``."""
+        has = self._budget.note(self, self._held_bytes, self.frames_served)
+        if not has:
             self._pause_reading()
+        return has
 
     def _serve_frames(self) -> None:
         """Handle every whole frame in the buffer, then send what can be answered at once."""
@@ -336,6 +352,8 @@ class Connection:
         elif not done and not self._writing:
             self._writing = True
             self._loop.add_writer(self._fd, self._on_writable)
+            if self._budget.limits:
+                self._has_memory()
 
     def _on_writable(self) -> None:
         try:

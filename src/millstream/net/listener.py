@@ -7,11 +7,13 @@ answer for ``idle_ms`` is closed, and so is one that leaves an answer unread as 
 
 from __future__ import annotations
 
+import errno
 import itertools
 import logging
 import socket
 from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,6 +24,7 @@ from millstream.protocol.framing import FrameReader
 
 log = logging.getLogger(__name__)
 
+_NO_SUCH_ADDRESS = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 _ACCEPTS_AT_ONCE = 64
 _SWEEP_SECONDS = 1.0
 _SWEEP_MS = 1000
@@ -104,25 +107,41 @@ class Listener:
         self._sweeper: TimerHandle | None = None
 
     def bind(self, host: str, port: int) -> int:
-        """Listen on every address of ``host`` and return the port (the system picks one for 0).
+        """Listen on every address of ``host`` that this machine has, and return the port (the
+        system picks one for 0). Names and "every address" have IPv6 in containers that have not.
 
-        OSError when the address is not to be had.
+        OSError when there is no such address, or somebody listens there.
         """
         addresses = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
+        absent: OSError | None = None
         for family, kind, protocol, _, address in addresses:
-            sock = socket.socket(family, kind, protocol)
-            self._sockets.append(sock)
+            try:
+                # A second address family gets the port that the system picked for the first.
+                port = self._listen(family, kind, protocol, (address[0], port, *address[2:]))
+            except OSError as error:
+                if error.errno not in _NO_SUCH_ADDRESS:
+                    raise
+                absent = absent or error
+        if absent is not None and not self._sockets:
+            raise absent
+        return port
+
+    def _listen(
+        self, family: int, kind: int, protocol: int, address: tuple[str | int | bytes, ...]
+    ) -> int:
+        with ExitStack() as unless_it_listens:
+            sock = unless_it_listens.enter_context(socket.socket(family, kind, protocol))
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            # A second address family gets the port that the system picked for the first.
-            sock.bind((address[0], port, *address[2:]))
-            port = sock.getsockname()[1]
+            sock.bind(address)
             sock.listen(self._quotas.limits.backlog)
             sock.setblocking(False)
-        return port
+            unless_it_listens.pop_all()
+        self._sockets.append(sock)
+        return int(sock.getsockname()[1])
 
     def start(self, open_session: OpenSession) -> None:
         """Begin to accept; ``open_session(peer)`` answers who serves that peer's frames."""

@@ -1,8 +1,8 @@
 """How many bytes of unfinished requests the broker holds in all (``queued.max.request.bytes``).
 
 Over the limit, nobody reads on but the connection whose frame began first: it will finish or
-meet its deadline, so the others never wait for each other. The broker thus holds the limit and
-one frame.
+meet its deadline, so the others never wait for each other. The broker thus holds the limit, one
+frame, and what one read brought that crossed the limit.
 """
 
 from __future__ import annotations
@@ -18,39 +18,45 @@ class Reader(Protocol):
 
 
 class ReceiveBudget:
-    """Shared by the connections of every listener; a negative limit allows everything."""
+    """Shared by the connections of every listener; a limit that is not positive is none (Kafka:
+    ``SocketServer.memoryPool``).
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
-        self._held: dict[Reader, int] = {}
+        self._held: dict[Reader, tuple[int, int]] = {}
+        """Bytes and number of each unfinished frame, the one that began first at the front."""
         self._paused: dict[Reader, None] = {}
 
     @property
     def limits(self) -> bool:
         """False when there is nothing to count."""
-        return self.limit_bytes >= 0
+        return self.limit_bytes > 0
 
-    def note(self, reader: Reader, held_bytes: int) -> bool:
-        """Say what a connection holds of an unfinished frame; True when it may read on.
+    def note(self, reader: Reader, held_bytes: int, frame: int) -> bool:
+        """Say what a connection holds of its unfinished frame ``frame`` (0 bytes: there is none);
+        True when it may read on.
 
         One that may not is resumed when its turn comes.
         """
-        self.used_bytes += held_bytes - self._held.get(reader, 0)
-        if held_bytes:
-            self._held[reader] = held_bytes
-        else:
+        before_bytes, before = self._held.get(reader, (0, frame))
+        self.used_bytes += held_bytes - before_bytes
+        if not held_bytes or before != frame:
             self._held.pop(reader, None)
-        if self._may_read(reader):
+        if held_bytes:
+            self._held[reader] = (held_bytes, frame)
+        may_read = self._may_read(reader)
+        if may_read:
             self._paused.pop(reader, None)
-            self._wake()
-            return True
-        self._paused[reader] = None
-        return False
+        else:
+            self._paused[reader] = None
+        self._wake()
+        return may_read
 
     def forget(self, reader: Reader) -> None:
         """Drop a connection that is closed."""
-        self.used_bytes -= self._held.pop(reader, 0)
+        self.used_bytes -= self._held.pop(reader, (0, 0))[0]
         self._paused.pop(reader, None)
         self._wake()
 

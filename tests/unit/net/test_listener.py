@@ -51,14 +51,14 @@ class Place:
         self._quotas: ConnectionQuotas | None = None
         stack.callback(self.loop.close)
 
-    def listen(self, **limits: object) -> int:
+    def listen(self, budget: ReceiveBudget | None = None, **limits: object) -> int:
         if self._quotas is None:
             self._quotas = ConnectionQuotas(ConnectionLimits(**limits))  # type: ignore[arg-type]
         listener = Listener(
             "PLAINTEXT",
             loop=self.loop,
             quotas=self._quotas,
-            budget=ReceiveBudget(-1),
+            budget=budget or ReceiveBudget(-1),
             policy=ConnectionPolicy(frozenset({0})),
         )
         port = listener.bind("127.0.0.1", 0)
@@ -158,6 +158,36 @@ def test_a_port_that_is_taken_is_an_error(place: Place) -> None:
     )
     with pytest.raises(OSError, match="in use"):
         listener.bind("127.0.0.1", port)
+    listener.close()
+
+
+def test_an_address_that_this_machine_has_not_is_no_reason_not_to_listen(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As `localhost` and "every address" are, where a container has names for IPv6 and no more.
+    def found(host: str | None, port: int, **_: object) -> list[object]:
+        def row(family: int, *address: str | int) -> tuple[object, ...]:
+            return (family, socket.SOCK_STREAM, 6, "", address)
+
+        absent = row(socket.AF_INET6, "2001:db8::1", port, 0, 0)
+        unknown = row(socket.AF_IPX, "::", port, 0, 0)
+        there = row(socket.AF_INET, "127.0.0.1", port)
+        return [absent, unknown, there] if host else [absent, unknown]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(socket, "getaddrinfo", found)
+        port = place.listen()
+    assert place.is_served(place.connect(port))
+    listener = Listener(
+        "PLAINTEXT",
+        loop=place.loop,
+        quotas=ConnectionQuotas(ConnectionLimits()),
+        budget=ReceiveBudget(-1),
+        policy=ConnectionPolicy(frozenset()),
+    )
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    with pytest.raises(OSError, match="requested address"):
+        listener.bind("", 0)
     listener.close()
 
 
@@ -314,3 +344,34 @@ def test_what_came_behind_a_request_that_waits_is_not_late(place: Place) -> None
     peer.send(HELLO.replace(b"hello", b"wait!") + HELLO + HELLO[:5])
     place.loop.advance(30)
     assert not place.is_closed(peer)
+
+
+def test_what_came_behind_an_answer_that_is_left_unread_is_not_late(place: Place) -> None:
+    port = place.listen(frame_deadline_ms=2000)
+    peers = [place.connect(port) for _ in range(2)]
+    large = HELLO.replace(b"hello", b"large")
+    peers[0].send(large + HELLO + HELLO[:5])
+    peers[1].send(large + HELLO[:5])
+    place.loop.advance(30)
+    assert place.connection_count == 2
+    for peer, answers in zip(peers, (b"hello", b""), strict=True):
+        left = (32 << 20) + len(answers)
+        while left:
+            place.loop.turn(1)
+            left -= len(peer.recv(1 << 20))
+        peer.send(HELLO[5:])
+        place.loop.turn()
+        assert peer.recv(100) == b"hello"
+
+
+def test_a_frame_that_the_broker_has_no_memory_for_is_not_late(place: Place) -> None:
+    port = place.listen(ReceiveBudget(1000), frame_deadline_ms=5000)
+    slow, other = place.connect(port), place.connect(port)
+    whole = struct.pack(">ih", 802, 1) + bytes(800)
+    for peer in (slow, other):
+        peer.send(whole[:600])
+        place.loop.turn()
+    other.send(whole[600:])
+    place.loop.advance(10)
+    assert place.is_closed(slow)
+    assert len(other.recv(1000)) == 800

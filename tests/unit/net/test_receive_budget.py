@@ -12,8 +12,8 @@ class Reader:
         self._budget = budget
         self.reads = True
 
-    def holds(self, size: int) -> None:
-        self.reads = self._budget.note(self, size)
+    def holds(self, size: int, *, frame: int = 0) -> None:
+        self.reads = self._budget.note(self, size, frame)
 
     def resume(self) -> None:
         self.reads = True
@@ -28,7 +28,8 @@ def readers(budget: ReceiveBudget, count: int) -> list[Reader]:
 
 def test_without_a_limit_nothing_is_counted() -> None:
     assert not ReceiveBudget(-1).limits
-    assert ReceiveBudget(0).limits
+    assert not ReceiveBudget(0).limits
+    assert ReceiveBudget(1).limits
 
 
 def test_over_the_limit_the_frame_that_began_first_goes_on_and_the_others_wait() -> None:
@@ -57,3 +58,15 @@ def test_a_turn_passes_on_when_the_first_one_goes_away() -> None:
     assert third.reads
     third.gone()
     assert budget.used_bytes == 0
+
+
+def test_a_stream_without_gaps_between_its_frames_gives_way_to_the_others() -> None:
+    budget = ReceiveBudget(100)
+    stream, second, third = readers(budget, 3)
+    stream.holds(60)
+    second.holds(60)
+    third.holds(60)
+    stream.holds(10, frame=1)
+    assert [reader.reads for reader in (stream, second, third)] == [False, True, False]
+    second.holds(0)
+    assert [reader.reads for reader in (stream, second, third)] == [True, True, True]
