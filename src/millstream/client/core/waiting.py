@@ -97,7 +97,8 @@ async def retrying(
 ) -> T:
     """Run ``operation`` until it succeeds, fails for good, or ``timeout_ms`` have passed.
 
-    Raises the last error. What may be tried again, :func:`is_retriable` says.
+    Raises the last error. What may be tried again, :func:`is_retriable` says. The last attempt is
+    not cut short: who must not wait longer waits :func:`within` the time.
     """
     deadline = loop.now_ms() + timeout_ms
     attempts = 0

@@ -276,13 +276,14 @@ class ConsumerCore:
         commits = self._commits
         assert commits is not None
         wanted = list(places)
-        return await retrying(
+        asking = retrying(
             self.loop,
             lambda: commits.committed(wanted),
             timeout_ms=timeout_ms,
             first_ms=self.settings.retry_backoff_ms,
             most_ms=self.settings.retry_backoff_max_ms,
         )
+        return await within(self.loop, spawn(asking), timeout_ms, "committed offsets")
 
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, timeout_ms: float

@@ -23,7 +23,7 @@ from millstream.client.core.consumer.record import GroupMetadata, OffsetAndMetad
 from millstream.client.core.consumer.settings import ConsumerSettings
 from millstream.client.core.consumer.subscription import Subscription
 from millstream.client.core.loop import ClientLoop
-from millstream.client.core.waiting import retrying, sleep
+from millstream.client.core.waiting import retrying, sleep, within
 from millstream.client.errors import BrokerError, ClientError, ClosedError, is_retriable
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError
@@ -68,16 +68,25 @@ class GroupCommits:
     # --- asked for -------------------------------------------------------------------------------
 
     async def commit(self, offsets: Offsets, timeout_ms: float) -> None:
-        """Commit, and try again what passes until ``timeout_ms`` are over."""
-        await self._in_turn(
-            lambda: retrying(
-                self._loop,
-                lambda: self._once(offsets),
-                timeout_ms=timeout_ms,
-                first_ms=self._settings.retry_backoff_ms,
-                most_ms=self._settings.retry_backoff_max_ms,
-            )
-        )
+        """Commit, and try again what passes until ``timeout_ms`` are over.
+
+        TimedOutError then: a commit that is on its way may still arrive, and those after it wait
+        for it; one whose turn had not come by then is not sent.
+        """
+        deadline = self._loop.now_ms() + timeout_ms
+
+        async def attempt() -> None:
+            left = deadline - self._loop.now_ms()
+            if left > 0:
+                await retrying(
+                    self._loop,
+                    lambda: self._once(offsets),
+                    timeout_ms=left,
+                    first_ms=self._settings.retry_backoff_ms,
+                    most_ms=self._settings.retry_backoff_max_ms,
+                )
+
+        await within(self._loop, spawn(self._in_turn(attempt)), timeout_ms, "the commit")
 
     def commit_async(self, offsets: Offsets, callback: CommitCallback | None) -> None:
         """Commit once; the callback hears how it went, in a later call of the user."""

@@ -15,7 +15,7 @@ from millstream.client.core.consumer.record import OffsetAndTimestamp
 from millstream.client.core.consumer.settings import ConsumerSettings
 from millstream.client.core.metadata import MetadataView
 from millstream.client.core.network import Network
-from millstream.client.core.waiting import retrying
+from millstream.client.core.waiting import retrying, within
 from millstream.client.errors import BrokerError, ClientError, is_retriable
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError
@@ -55,7 +55,8 @@ class OffsetLookup:
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return what ListOffsets says of each partition, None where no record is that young.
 
-        Tries again what passes until ``timeout_ms`` are over, then raises the last error.
+        Tries again what passes until ``timeout_ms`` are over, then raises the last error, or
+        TimedOutError when an answer is still waited for.
         """
         found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
         network, settings = self._network, self._settings
@@ -67,13 +68,14 @@ class OffsetLookup:
                     await self._metadata.topic(place.topic, timeout_ms)
             await self.find_once(missing, found)
 
-        await retrying(
+        asking = retrying(
             network.loop,
             ask,
             timeout_ms=timeout_ms,
             first_ms=settings.retry_backoff_ms,
             most_ms=settings.retry_backoff_max_ms,
         )
+        await within(network.loop, spawn(asking), timeout_ms, "offsets")
         return found
 
     async def find_once(

@@ -18,6 +18,7 @@ from millstream.client.core.consumer.errors import (
 )
 from millstream.client.core.consumer.record import OffsetAndMetadata
 from millstream.client.errors import BrokerError, ClosedError, TimedOutError
+from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ConfigError, ErrorCode
 from millstream.model.topic import TopicPartition
 from millstream.protocol.message import Request, Response
@@ -533,3 +534,37 @@ def test_who_waits_in_a_poll_does_poll(cluster: ReaderCluster) -> None:
     member.loop.run(member.poll(20_000))
     assert not sent(cluster, LeaveGroupRequest)
     assert len(member.events) == 1
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_commit_ends_in_time_though_nobody_answers(cluster: ReaderCluster, behind: bool) -> None:
+    member = TwinMember(cluster, enable_auto_commit=False)
+    member.subscribe(["t"])
+    settle(member, for_ms=4_000)
+    cluster.after = lambda *asked: None if isinstance(asked[2], OffsetCommitRequest) else 0.0
+    if behind:
+        member.core.commit_async({T[0]: OffsetAndMetadata(1)}, None)
+    late = spawn(member.core.commit({T[0]: OffsetAndMetadata(2)}, 1_000))
+    member.loop.advance(1_100)
+    with pytest.raises(TimedOutError, match="the commit after 1000 ms"):
+        late.result()
+    cluster.after = lambda *_: 0.0
+    member.loop.run(member.core.commit({T[0]: OffsetAndMetadata(3)}, 60_000))
+    member.loop.advance(60_000)
+    # What its caller had given up waiting for did not come after what was committed later.
+    assert [each.offset for each in cluster.commits] == [1 if behind else 2, 3]
+
+
+def test_questions_about_offsets_end_in_time_though_nobody_answers(cluster: ReaderCluster) -> None:
+    member = TwinMember(cluster)
+    member.subscribe(["t"])
+    settle(member, for_ms=4_000)
+    cluster.after = lambda *_: None
+    asked: list[Deferred[object]] = [
+        spawn(member.core.committed(T, 1_000)),
+        spawn(member.core.find_offsets({T[0]: -1}, 1_000)),
+    ]
+    member.loop.advance(1_100)
+    for each in asked:
+        with pytest.raises(TimedOutError, match="1000 ms"):
+            each.result()
