@@ -22,7 +22,6 @@ from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import PartitionState
 from millstream.model.topic import TopicId, TopicPartition
-from millstream.net.connection import Served
 from millstream.protocol.api import ApiKey
 from millstream.protocol.message import Request, Response
 from millstream.protocol.messages.produce import (
@@ -42,7 +41,7 @@ from millstream.runtime.replicas.partition import Partition
 from millstream.runtime.replicas.partitions import Partitions
 from millstream.runtime.replicas.replica_manager import ReplicaManager
 from millstream.runtime.services import Services
-from millstream.server.dispatch import Dispatcher
+from millstream.server.dispatch import Dispatcher, DispatchSession
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.log_manager import LogManager
 
@@ -61,7 +60,7 @@ class Link:
         self._ends = (source, target)
         self._owner: TransportOwner = owner
         self._closed = False
-        self._serve: Callable[[memoryview], Served] | None = None
+        self._session: DispatchSession | None = None
         site.clock.call_soon(self._connect)
 
     def _connect(self) -> None:
@@ -71,7 +70,7 @@ class Link:
         if not target.alive or self._site.is_cut(*self._ends):
             self.drop("connection refused")
             return
-        self._serve = target.open_session(self._ends[0])
+        self._session = target.open_session(self._ends[0])
         self._owner.connected()
 
     def send(self, outgoing: Outgoing) -> None:
@@ -79,9 +78,9 @@ class Link:
         self._site.clock.call_soon(lambda: self._arrive(frame))
 
     def _arrive(self, frame: bytes) -> None:
-        if self._closed or self._site.is_cut(*self._ends) or self._serve is None:
+        if self._closed or self._site.is_cut(*self._ends) or self._session is None:
             return  # lost on the way
-        served = self._serve(memoryview(frame))
+        served = self._session.serve(memoryview(frame))
         if isinstance(served, Deferred):
             served.on_done(lambda ready: self._answer(ready.result()))
         else:
@@ -105,6 +104,8 @@ class Link:
 
     def close(self) -> None:
         self._closed = True
+        if self._session is not None and not self._site.is_cut(*self._ends):
+            self._site.clock.call_soon(self._session.closed)
 
     def touches(self, broker_id: BrokerId) -> bool:
         return broker_id in self._ends
@@ -203,10 +204,9 @@ class TwinBroker:
         self.site.links.append(link)
         return link
 
-    def open_session(self, peer: BrokerId) -> Callable[[memoryview], Served]:
+    def open_session(self, peer: BrokerId) -> DispatchSession:
         info = ConnectionInfo(peer, "PLAINTEXT", "h", 0)
-        dispatcher = Dispatcher(self.services)
-        return lambda frame: dispatcher.serve(info, frame)
+        return DispatchSession(Dispatcher(self.services), info)
 
     def _endpoint_of(self, broker_id: BrokerId) -> Endpoint | None:
         node = self.metadata.brokers.get(broker_id)

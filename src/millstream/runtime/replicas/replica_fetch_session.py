@@ -73,14 +73,15 @@ class ReplicaFetchSession:
 
     def answered(self, session_id: int) -> None:
         """Take note of an answer; a leader that opened no session is asked for all again."""
+        self._session_id = session_id
         if session_id == 0:
             self.reset()
             return
-        self._session_id = session_id
         self._epoch = 1 if self._epoch == _MAX_EPOCH else self._epoch + 1
 
     def reset(self) -> None:
-        """Begin anew: the connection is gone, or the leader knows no such session."""
-        self._session_id = 0
+        """Begin anew: the connection is gone, or the leader knows no such session. The next fetch
+        still names it: if the leader knows it, it closes it.
+        """
         self._epoch = _INITIAL_EPOCH
         self.told = {}

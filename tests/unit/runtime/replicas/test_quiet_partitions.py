@@ -116,6 +116,15 @@ def test_a_followers_fetch_names_what_moved(monkeypatch: pytest.MonkeyPatch) -> 
     assert max(sizes) < 200, "21 partitions take more"
 
 
+def test_a_fetch_that_begins_anew_leaves_no_session_behind() -> None:
+    site = ClusterSite(min_isr=2)
+    for name in OTHERS:
+        site.create(name)  # each new topic ends the fetch that waits
+        site.advance(40)
+        site.advance(500)
+    assert len(site[1].services.fetch_sessions) == 2
+
+
 def test_every_partition_moves_when_its_turn_comes() -> None:
     site = with_others()
     for name in (OTHERS[3], TOPIC, OTHERS[3], OTHERS[19]):

@@ -62,7 +62,7 @@ def test_a_leader_without_room_for_sessions_is_told_all_each_time() -> None:
     session.answered(0)
     assert session.is_new
     fetch = session.build({A: at(0)})
-    assert (fetch.epoch, fetch.wanted) == (0, {A: at(0)})
+    assert (fetch.session_id, fetch.epoch, fetch.wanted) == (0, 0, {A: at(0)})
 
 
 def test_after_a_lost_connection_everything_is_named_again() -> None:
@@ -73,4 +73,6 @@ def test_after_a_lost_connection_everything_is_named_again() -> None:
     session.reset()
     assert (session.is_new, session.told) == (True, {})
     fetch = session.build({A: at(0)})
-    assert (fetch.session_id, fetch.epoch, fetch.wanted) == (0, 0, {A: at(0)})
+    assert (fetch.session_id, fetch.epoch, fetch.wanted) == (7, 0, {A: at(0)})
+    session.answered(8)
+    assert (session.build({}).session_id, session.is_new) == (8, False)
