@@ -37,6 +37,12 @@ void ms_find_batches(const uint8_t *data, int64_t size, int64_t position, int64_
             walk->at_end = 1;
             return;
         }
+        /* Of every batch: damage may be what says that there is nothing to be had of one. */
+        if (check_crcs &&
+            ms_crc32c(0, header + 21, batch_size - 21) != get_u32(header + 17)) {
+            set_fault(fault, MS_CRC, walk->found, position);
+            return;
+        }
         /* The last offset may be the largest number there is: compare before adding one. */
         int64_t last_offset = base_offset + last_delta;
         if (last_offset >= end_offset) {
@@ -45,13 +51,6 @@ void ms_find_batches(const uint8_t *data, int64_t size, int64_t position, int64_
             walk->next_offset = last_offset + 1;
         }
         if (count && last_offset >= start_offset && !(attributes & CONTROL)) {
-            if (check_crcs) {
-                uint32_t crc = ms_crc32c(0, header + 21, batch_size - 21);
-                if (crc != get_u32(header + 17)) {
-                    set_fault(fault, MS_CRC, walk->found, position);
-                    return;
-                }
-            }
             if (out) {
                 if (walk->found >= capacity) {
                     set_fault(fault, MS_CAPACITY, walk->found, position);

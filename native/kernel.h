@@ -78,7 +78,7 @@ typedef struct {
 
 /* Walks the batches of data, which start at position, up to end_offset. Data batches that hold
  * offsets from start_offset on go to out, of which there are capacity; without out they are
- * counted. A batch that is cut off ends the walk. */
+ * counted. check_crcs holds for all that are walked over. A batch that is cut off ends the walk. */
 MS_API void ms_find_batches(const uint8_t *data, int64_t size, int64_t position,
                             int64_t start_offset, int64_t end_offset, int32_t check_crcs,
                             ms_batch *out, int64_t capacity, ms_walk *walk, ms_fault *fault);

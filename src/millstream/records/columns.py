@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from millstream.model.offsets import Offset
 from millstream.records import kernel
-from millstream.records.batch import HEADER_SIZE, LOG_APPEND_TIME_BIT, Batch, iter_batches
+from millstream.records.batch import HEADER_SIZE, LOG_APPEND_TIME_BIT, Batch
 from millstream.records.column_decoder import (
     Bytes,
     Cells,
@@ -30,7 +30,14 @@ from millstream.records.column_decoder import (
 )
 from millstream.records.compression import DEFAULT_MAX_BYTES, decompress
 from millstream.records.crc32c import Buffer
-from millstream.records.kernel_decoder import FIRST_OFFSET, NO_END, Chosen, Selection, choose
+from millstream.records.kernel_decoder import (
+    FIRST_OFFSET,
+    NO_END,
+    Chosen,
+    Selection,
+    choose,
+    walk_batches,
+)
 from millstream.records.kernel_types import (
     CELL_COLUMNS,
     HEADER_COLUMNS,
@@ -113,8 +120,9 @@ def decode_columns(
 
     Each buffer holds batches one after the other, as a fetch or a segment file gives them; one
     that is cut off at the end of its buffer is left out. Control batches are left out, and
-    batches that ``keep`` refuses: it sees every batch in order, as a ``CommittedOnly`` must. A
-    batch may decompress to ``max_bytes``. Raises CorruptLogError on anything that is damaged.
+    batches that ``keep`` refuses: it sees every batch in order, as a ``CommittedOnly`` must; CRCs
+    are checked of all. A batch may decompress to ``max_bytes``. Raises CorruptLogError on anything
+    that is damaged.
     """
     library = kernel.library()
     if library is not None:
@@ -130,9 +138,7 @@ def decode_columns(
     places: list[int] = []
     for view in views:
         position = 0
-        for batch in iter_batches(view):
-            if batch.base_offset >= end_offset:
-                break
+        for batch in walk_batches(view, end_offset, check_crcs=check_crcs):
             position, place = position + batch.size, position + HEADER_SIZE
             next_offset = max(next_offset, min(batch.next_offset, end_offset))
             if keep is not None and not keep(batch):
@@ -140,9 +146,6 @@ def decode_columns(
             if batch.next_offset > start_offset and batch.count and not batch.is_control:
                 chosen.append(batch)
                 places.append(place)
-    if check_crcs:
-        for batch in chosen:
-            batch.ensure_valid()
     if len(views) == 1 and not any(batch.codec for batch in chosen):
         arena = np.frombuffer(views[0], np.uint8)
         payloads = [

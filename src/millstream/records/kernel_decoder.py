@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from millstream.model.offsets import Offset
@@ -27,8 +28,9 @@ class Selection:
     """Which records of some buffers are wanted, and how they are read.
 
     Those with ``start_offset`` <= offset < ``end_offset``, of batches that ``keep`` does not
-    refuse; it sees every batch in order, as a ``CommittedOnly`` must. A batch may decompress to
-    ``max_bytes``.
+    refuse; it sees every batch in order, as a ``CommittedOnly`` must. ``check_crcs`` holds for
+    every batch, wanted or not, for damage may be what makes one look unwanted. A batch may
+    decompress to ``max_bytes``.
     """
 
     start_offset: Offset = 0
@@ -102,10 +104,10 @@ class Chosen:
                 _raise_damage(buffer, fault)
 
         find(None, False)
-        found = (BatchEntry * walk.found)()
-        find(found, selection.check_crcs)
         if not walk.at_end and pin.size - walk.position < HEADER_SIZE:
             check_not_legacy(memoryview(buffer)[walk.position :])
+        found = (BatchEntry * walk.found)()
+        find(found, selection.check_crcs)
         self._parts.append(found)
         self.rows += walk.rows
         self.compressed += walk.compressed
@@ -195,18 +197,24 @@ def _add_kept(
 ) -> None:
     """Add the batches of a buffer that hold selected records, asking ``keep`` for each batch."""
     kept = []
-    for batch in iter_batches(buffer):
-        if batch.base_offset >= selection.end_offset:
-            break
+    for batch in walk_batches(buffer, selection.end_offset, check_crcs=selection.check_crcs):
         next_offset = min(batch.next_offset, selection.end_offset)
         chosen.next_offset = max(chosen.next_offset, next_offset)
         wanted = batch.next_offset > selection.start_offset and batch.count > 0
         if keep(batch) and wanted and not batch.is_control:
             kept.append(batch)
-    if selection.check_crcs:
-        for batch in kept:
-            batch.ensure_valid()
     chosen.add_batches(kept)
+
+
+def walk_batches(buffer: Buffer, end_offset: Offset, *, check_crcs: bool) -> list[Batch]:
+    """Return the whole batches that begin before ``end_offset``. Raises as ``iter_batches``, and
+    CorruptLogError on a CRC that does not hold, where that is asked.
+    """
+    batches = list(takewhile(lambda batch: batch.base_offset < end_offset, iter_batches(buffer)))
+    if check_crcs:
+        for batch in batches:
+            batch.ensure_valid()
+    return batches
 
 
 def _raise_damage(buffer: Buffer, fault: Fault) -> None:

@@ -172,6 +172,34 @@ def test_control_batches_and_aborted_ones_are_left_out() -> None:
     assert (arrow.rows.column("offset").to_pylist(), arrow.next_offset) == ([1, 3], 6)
 
 
+@pytest.mark.parametrize(
+    ("position", "bits", "aborted"),
+    [
+        (22, 0x20, ()),  # a control batch, whose records are nobody's
+        (60, 2, ()),  # no records
+        (26, 1, ()),  # one that ends before the offset that was asked for
+        (50, 3, ((1, 0),)),  # another producer's, whose transaction was aborted
+    ],
+)
+def test_a_batch_that_damage_would_hide_is_found(
+    position: int, bits: int, aborted: tuple[tuple[int, int], ...]
+) -> None:
+    records = [Record(0, 0, None, b"a"), Record(0, 0, None, b"b")]
+    options = BatchOptions(producer_id=2, producer_epoch=0, base_sequence=0, is_transactional=True)
+    log = bytearray(encode_batch(records, options))
+
+    def keep() -> CommittedOnly | None:
+        return CommittedOnly(aborted) if aborted else None
+
+    assert len(decode_columns([log], start_offset=1, keep=keep())) == 1
+    log[position] ^= bits
+    with pytest.raises(CorruptLogError, match="CRC"):
+        decode_columns([log], start_offset=1, keep=keep())
+    selection = Selection(start_offset=1, keep=keep())
+    with pytest.raises(CorruptLogError, match="CRC"):
+        decode_arrow([log], ARROW_SCHEMA, topic="t", partition=0, selection=selection)
+
+
 def test_timestamps_set_by_the_broker() -> None:
     options = BatchOptions(log_append_time_ms=77)
     log = encode_batch(some_records(3, 1), options) + encode_batch([Record(0, 5, None, b"")])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeAlias, TypeVar, cast
@@ -81,10 +81,11 @@ class RecordReader(Generic[K, V]):
                 gc.enable()
 
     def _read_at_once(self, fetched: Fetched) -> list[ConsumerRecord[K, V]]:
-        batches = list(self.batches(fetched))
+        batches = list(iter_batches(fetched.data))
         if self._check_crcs:
             for batch in batches:
                 batch.ensure_valid()
+        batches = list(filter(_holds_records(fetched), batches))
         place = fetched.topic_partition
         shape = RecordShape(ConsumerRecord, place.topic, place.partition)
         records = decode_batches(batches, shape, start_offset=fetched.fetch_offset)
@@ -113,34 +114,27 @@ class RecordReader(Generic[K, V]):
         place = fetched.topic_partition
         reached = fetched.fetch_offset
         try:
-            for batch in self.batches(fetched):
+            holds_records = _holds_records(fetched)
+            for batch in iter_batches(fetched.data):
                 try:
-                    self._read_batch(batch, fetched, records)
+                    # Of every batch: damage may be what says that nothing is to be had of one.
+                    if self._check_crcs:
+                        batch.ensure_valid()
+                    if holds_records(batch):
+                        self._read_batch(batch, fetched, records)
                 except RecordError as error:
                     return ReadRecords(records, error)
                 except (MillstreamError, ValueError) as error:
                     damaged = _damaged(place, max(batch.base_offset, reached), error, batch)
                     return ReadRecords(records, damaged)
-                reached = batch.next_offset
+                reached = max(reached, batch.next_offset)
         except (CorruptLogError, KafkaError) as error:
             return ReadRecords(records, _damaged(place, reached, error, None))
         return ReadRecords(records)
 
-    def batches(self, fetched: Fetched) -> Iterator[Batch]:
-        """Yield the batches that hold records to be seen, in order; CRCs are not looked at."""
-        keep = CommittedOnly(fetched.aborted) if fetched.aborted else None
-        for batch in iter_batches(fetched.data):
-            if keep is not None and not keep(batch):
-                continue
-            if batch.is_control or not batch.count or batch.next_offset <= fetched.fetch_offset:
-                continue
-            yield batch
-
     def _read_batch(
         self, batch: Batch, fetched: Fetched, records: list[ConsumerRecord[K, V]]
     ) -> None:
-        if self._check_crcs:
-            batch.ensure_valid()
         place = fetched.topic_partition
         first = fetched.fetch_offset
         for record in iter_records(batch):
@@ -172,6 +166,20 @@ class RecordReader(Generic[K, V]):
             record.headers,
             batch.partition_leader_epoch,
         )
+
+
+def _holds_records(fetched: Fetched) -> Callable[[Batch], bool]:
+    """Return what tells of each batch, in order, whether it holds records to be seen."""
+    keep = CommittedOnly(fetched.aborted) if fetched.aborted else None
+
+    def holds_records(batch: Batch) -> bool:
+        if keep is not None and not keep(batch):
+            return False
+        return bool(
+            batch.count and not batch.is_control and batch.next_offset > fetched.fetch_offset
+        )
+
+    return holds_records
 
 
 def _damaged(

@@ -292,6 +292,23 @@ def test_a_damaged_batch_is_told_with_its_place_and_can_be_passed(cluster: Reade
     assert offsets(read(reader, 5)) == list(range(15, 20))
 
 
+@pytest.mark.parametrize(("position", "bits"), [(22, 0x20), (60, 5), (26, 7)])
+def test_damage_that_would_hide_records_is_told(
+    cluster: ReaderCluster, position: int, bits: int
+) -> None:
+    """In the header: a control batch, one without records, one that ends elsewhere."""
+    batches = cluster.topics["t"].partitions[0].batches
+    data = bytearray(batches[1])
+    data[position] ^= bits
+    batches[1] = bytes(data)
+    reader = member(cluster)
+    reader.core.assign([T0])
+    assert offsets(read(reader, 5)) == list(range(5))
+    error = failure(reader)
+    assert isinstance(error, CorruptRecordError)
+    assert error.offset == 5
+
+
 def test_a_record_that_its_deserializer_refuses(cluster: ReaderCluster) -> None:
     def strict(topic: str, data: bytes) -> int:
         number = int(data)
