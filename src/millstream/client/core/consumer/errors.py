@@ -166,3 +166,14 @@ class WakeupError(ClientError):
 
     def __init__(self) -> None:
         super().__init__("woken up")
+
+
+class ConcurrentUseError(ClientError):
+    """Another thread, or another task, waits in a poll of this consumer already."""
+
+    advice = "Give each thread or task a consumer of its own; only wakeup is for any of them."
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a consumer is used by one thread or task at a time, and another one polls"
+        )

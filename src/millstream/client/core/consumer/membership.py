@@ -165,9 +165,10 @@ class Membership:
         self.request_rejoin(reason)
 
     def fail(self, error: Exception) -> None:
-        """End the membership for good: every poll raises ``error``."""
+        """End the membership for good: every poll raises ``error``, and hands nothing out."""
         self._fatal = error
         self._stop_heartbeats()
+        self._rebalance.stop_reading()
         self.on_failure(error)
 
     async def leave(self, reason: str) -> None:

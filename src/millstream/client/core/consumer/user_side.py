@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from millstream.client.core.consumer.errors import (
+    ConcurrentUseError,
     LogTruncationError,
     NoOffsetError,
     OffsetsOutOfRangeError,
@@ -52,6 +53,9 @@ class UserSide:
         with what the user must hear.
         """
         cell: Deferred[UserCall | None] = Deferred()
+        if self._waiter is not None:
+            cell.fail(ConcurrentUseError())
+            return cell
         if self._settle(cell) or timeout_ms <= 0:
             if not cell.done:
                 cell.complete(None)
@@ -157,8 +161,12 @@ class UserSide:
     # --- failures --------------------------------------------------------------------------------
 
     def fail(self, error: Exception) -> None:
-        """Tell the user of a failure, in its next poll."""
-        self._failures.append(error)
+        """Tell the user of a failure, in its next poll.
+
+        What is tried again while nobody polls may fail many times over: that is told once.
+        """
+        if not any(_says_the_same(each, error) for each in self._failures):
+            self._failures.append(error)
         self.attend()
 
     def raise_failure(self) -> None:
@@ -181,3 +189,7 @@ class UserSide:
             call.done.complete(None)
         self._calls.clear()
         self.attend()
+
+
+def _says_the_same(error: Exception, other: Exception) -> bool:
+    return type(error) is type(other) and str(error) == str(other)

@@ -198,8 +198,15 @@ def test_a_second_consumer_under_one_instance_id_fences_the_first(cluster: Reade
     settle(second, for_ms=3_000)
     with pytest.raises(FencedInstanceIdError):
         settle(first)
-    with pytest.raises(FencedInstanceIdError):
-        first.loop.run(first.poll(0))
+    seen = list(first.seen)
+    for number in range(4):
+        cluster.fill("t", number, 10)
+    for _ in range(5):
+        # What came before the fence, and after it, belongs to the second one.
+        first.loop.advance(500)
+        with pytest.raises(FencedInstanceIdError):
+            first.loop.run(first.poll(0))
+    assert first.seen == seen
 
 
 def test_who_polls_too_seldom_leaves_and_comes_back(cluster: ReaderCluster) -> None:
