@@ -51,7 +51,7 @@ class TableReader:
             table = table_from_batches([batches], self._schema, check_crcs=self._check_crcs)
         except (MillstreamError, ValueError) as damage:
             error = self._find_error(fetched, damage)
-            sound = replace(batches, data=[_before(fetched.data, error.offset)])
+            sound = replace(batches, data=[self._sound_part(fetched.data, error.offset)])
             table = table_from_batches([sound], self._schema, check_crcs=self._check_crcs)
         self.size += len(fetched.data)
         if table.num_rows:
@@ -72,13 +72,14 @@ class TableReader:
             return CorruptRecordError(place, fetched.fetch_offset, str(damage))
         return found
 
-
-def _before(data: memoryview, offset: Offset) -> memoryview:
-    """Return the whole batches that come before the one at ``offset``."""
-    position = 0
-    with contextlib.suppress(MillstreamError):
-        for batch in iter_batches(data):
-            if batch.base_offset >= offset:
-                break
-            position += batch.size
-    return data[:position]
+    def _sound_part(self, data: memoryview, offset: Offset) -> memoryview:
+        """Return the whole batches that come before the one that holds ``offset``, whatever that
+        one says of itself.
+        """
+        position = 0
+        with contextlib.suppress(MillstreamError):
+            for batch in iter_batches(data):
+                if batch.next_offset > offset or (self._check_crcs and not batch.is_valid):
+                    break
+                position += batch.size
+        return data[:position]
