@@ -232,6 +232,14 @@ def test_text_that_is_none(bad: bytes) -> None:
     assert list(rejected) == [1]
 
 
+def test_brackets_without_end_take_no_time() -> None:
+    """Arrow's reader would need hours for these 200 KB."""
+    deep = b'{"d":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    assert list(decode(json_form(), b'{"a":1}', deep)[1]) == [1]
+    flat = b'{"a":1,"s":"' + b"[" * 1000 + b'"}'
+    assert [row["a"] for row in decode(json_form(), flat)[0]] == [1]
+
+
 @pytest.mark.parametrize("name", ["_key", "A", "_Offset", "date"])
 def test_a_field_whose_name_is_taken(name: str) -> None:
     spec = FormatSpec(kind="json", columns=COLUMNS, reserved=frozenset(["date"]))
@@ -295,6 +303,30 @@ def test_csv() -> None:
     rows, rejected = decode(form, b'2,"a,\nb"', b"z,1", b"1", b"", b"3,c")
     assert rows == [{"n": 2, "s": "a,\nb"}, {"n": 3, "s": "c"}]
     assert sorted(rejected) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "value", "bad"),
+    [
+        ("csv", pa.int64(), b" 1,x", b"1,2,3"),
+        ("csv", pa.float64(), b"1.5 ,x", b"y,x"),
+        ("csv", pa.string(), b"y" * 200_000 + b",x", b"1"),
+        ("csv", pa.string(), b'"' + b"y\n" * 100_000 + b'",x', None),
+        ("json", TIMESTAMP, b'{"a":"2020-01-01","b":"x"}', b"bad"),
+        ("json", TIMESTAMP, b'{"a":"2020-01-01T10:00:00","b":"x"}', b'{"a":[1]}'),
+        ("json", TIMESTAMP, b'{"a":"2020-01-01 10:00:00.5","b":"x"}', b'{"b":"\xff"}'),
+    ],
+)
+def test_a_bad_value_does_not_spoil_the_one_beside_it(
+    kind: str, column: pa.DataType, value: bytes, bad: bytes | None
+) -> None:
+    columns = pa.schema([("a", column), ("b", pa.string())])
+    form = make_format(FormatSpec(kind=kind, columns=columns))
+    alone, rejected = decode(form, value)
+    assert (len(alone), rejected) == (1, {})
+    rows, rejected = decode(form, value, bad, value)
+    assert [rows[0], rows[-1]] == alone * 2
+    assert list(rejected) == ([] if bad is None else [1])
 
 
 def test_csv_inference() -> None:

@@ -18,7 +18,9 @@ from millstream.spark.lakehouse.formats.format import (
     Fields,
     FormatSpec,
     add_metadata,
+    decode_in_parts,
     decode_rows,
+    spread,
     with_metadata,
 )
 
@@ -41,13 +43,18 @@ class CsvFormat:
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Split every value."""
-        whole = self._decode_fast(batch)
-        return whole if whole is not None else decode_rows(batch, self._columns, self._read)
+        return decode_in_parts(
+            batch, self._decode_fast, lambda one: decode_rows(one, self._columns, self._read)
+        )
 
     def _decode_fast(self, batch: pa.RecordBatch) -> Decoded | None:
-        values = [value and _one_line(value) for value in batch.column("value").to_pylist()]
+        found = batch.column("value").to_pylist()
+        values = [_one_line(value) for value in found if value is not None]
+        if not values:
+            nulls = [pa.nulls(len(found), column.type) for column in self._columns]
+            return Decoded(add_metadata(nulls, self._columns, batch, None))
         # A line feed in quotes would move all that follow.
-        if not values or any(not value or b"\n" in value for value in values):
+        if not all(values) or (len(values) > 1 and any(b"\n" in value for value in values)):
             return None
         lines = b"\n".join(values)
         try:
@@ -57,7 +64,10 @@ class CsvFormat:
                     column_names=self._columns.names, use_threads=False, block_size=len(lines) + 1
                 ),
                 parse_options=pcsv.ParseOptions(
-                    delimiter=self._delimiter, quote_char=self._quote, ignore_empty_lines=False
+                    delimiter=self._delimiter,
+                    quote_char=self._quote,
+                    ignore_empty_lines=False,
+                    newlines_in_values=len(values) == 1,
                 ),
                 convert_options=pcsv.ConvertOptions(
                     column_types=self._columns,
@@ -70,6 +80,7 @@ class CsvFormat:
         if table.num_rows != len(values):
             return None
         arrays = [table[column.name].combine_chunks() for column in self._columns]
+        arrays = spread(arrays, found)
         return Decoded(add_metadata(arrays, self._columns, batch, None))
 
     def _read(self, value: bytes) -> Fields:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.model.errors import ConfigError
+from millstream.spark.lakehouse.widening import merge
 
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
@@ -19,6 +20,9 @@ MOST_EXACT: Final = 2.0**53
 FIRST_TIME_US: Final = -62_135_596_800_000_000
 LAST_TIME_US: Final = 253_402_300_799_999_999
 """The years 1 to 9999, in microseconds since 1970: what calendars of most libraries have."""
+
+_PARTS: Final = 8
+"""Into how many parts a batch is cut that cannot be read at once."""
 
 METADATA_COLUMNS: Final = {
     "_topic": "topic",
@@ -114,6 +118,56 @@ def add_metadata(
     kept = batch if rows is None else batch.take(rows)
     arrays = [*fields, *(kept.column(name) for name in METADATA_COLUMNS.values())]
     return pa.RecordBatch.from_arrays(arrays, schema=with_metadata(columns))
+
+
+def decode_in_parts(
+    batch: pa.RecordBatch,
+    whole: Callable[[pa.RecordBatch], Decoded | None],
+    single: Callable[[pa.RecordBatch], Decoded],
+) -> Decoded:
+    """Read a batch with ``whole``; where it gives None, part by part, down to the values that it
+    cannot read by themselves, which ``single`` gets.
+
+    So what becomes of a value depends on that value alone, and not on a bad one beside it.
+    """
+    found = whole(batch)
+    if found is not None:
+        return found
+    if len(batch) <= 1:
+        return single(batch)
+    step = -(-len(batch) // _PARTS)
+    parts = [
+        (first, decode_in_parts(batch.slice(first, step), whole, single))
+        for first in range(0, len(batch), step)
+    ]
+    rows = pa.Table.from_batches([part.rows for _, part in parts]).combine_chunks()
+    return Decoded(
+        _one_batch(rows),
+        [Rejected(first + e.row, e.reason) for first, part in parts for e in part.rejected],
+        _wider_of(part.wider for _, part in parts),
+    )
+
+
+def _wider_of(schemas: Iterable[pa.Schema | None]) -> pa.Schema | None:
+    seen = None
+    for each in schemas:
+        if each is not None:
+            seen = each if seen is None else merge(seen, each)
+    return seen
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def spread(arrays: Sequence[pa.Array], values: Sequence[bytes | None]) -> list[pa.Array]:
+    """Return columns of the values that are there, with a null for each tombstone."""
+    if all(value is not None for value in values):
+        return list(arrays)
+    index = iter(range(len(values)))
+    places = pa.array([None if v is None else next(index) for v in values], pa.int32())
+    return [array.take(places) for array in arrays]
 
 
 def decode_rows(

@@ -1,11 +1,11 @@
 """json: each value is one JSON object; its fields become columns by name.
 
 Arrow's own reader parses a whole batch at once. Where it stops at a value, the batch is read in
-smaller pieces, and the piece at fault value by value. A field that the schema lacks is either left
-out (option ``evolve`` false) or told to the driver, which adds the column and reads again; so is a
-number that needs a wider type. What has been null, or an empty list or object, so far has no type
-and gets no column yet. A field whose name a column has taken already, in other letters or as one of
-the table's own, cannot become one: its record is rejected.
+smaller and smaller parts, and the value at fault by itself. A field that the schema lacks is either
+left out (option ``evolve`` false) or told to the driver, which adds the column and reads again; so
+is a number that needs a wider type. What has been null, or an empty list or object, so far has no
+type and gets no column yet. A field whose name a column has taken already, in other letters or as
+one of the table's own, cannot become one: its record is rejected.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
@@ -25,18 +26,21 @@ from millstream.spark.lakehouse.formats.format import (
     Decoded,
     Fields,
     FormatSpec,
-    Rejected,
     add_metadata,
+    decode_in_parts,
     decode_rows,
+    spread,
     with_metadata,
 )
 from millstream.spark.lakehouse.widening import changed_columns, merge, one_of_each_name, wider
 
 _ROW: Final = "\N{LEFT-POINTING ANGLE BRACKET}row\N{RIGHT-POINTING ANGLE BRACKET}"
 """A field that is put first into each object, so that a row of the answer names its value."""
-_PIECE: Final = 512
 _DEEPEST: Final = 50
 """Levels of lists and objects; beyond, no reader of the table would follow."""
+_STEPS: Final = np.zeros(256, np.int8)
+_STEPS[list(b"[{")] = 1
+_STEPS[list(b"]}")] = -1
 _ENDS: Final = (("min", -1), ("max", 1))
 
 
@@ -56,25 +60,7 @@ class JsonFormat:
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Read every object."""
-        whole = self._decode_fast(batch)
-        if whole is not None:
-            return whole
-        if len(batch) <= _PIECE:
-            return self._decode_slowly(batch)
-        pieces = [
-            (first, self.decode(batch.slice(first, _PIECE)))
-            for first in range(0, len(batch), _PIECE)
-        ]
-        rows = pa.Table.from_batches([piece.rows for _, piece in pieces]).combine_chunks()
-        seen = None
-        for _, piece in pieces:
-            if piece.wider is not None:
-                seen = piece.wider if seen is None else merge(seen, piece.wider)
-        return Decoded(
-            _one_batch(rows),
-            [Rejected(first + e.row, e.reason) for first, piece in pieces for e in piece.rejected],
-            seen,
-        )
+        return decode_in_parts(batch, self._decode_fast, self._decode_slowly)
 
     def _decode_fast(self, batch: pa.RecordBatch) -> Decoded | None:
         """Read all values at once; None when one of them is not as it should be."""
@@ -82,6 +68,9 @@ class JsonFormat:
         lines = _lines(values)
         if lines is None:
             return None
+        if values and not lines:
+            nulls = [pa.nulls(len(values), column.type) for column in self._columns]
+            return Decoded(add_metadata(nulls, self._columns, batch, None))
         try:
             str(lines, "utf-8")  # which Arrow's reader does not look at
             table = pj.read_json(
@@ -107,10 +96,7 @@ class JsonFormat:
         if more is None and not self._are_free(set(found.names) - set(self._columns.names)):
             return None
         arrays = [_fitted(table[column.name], column.type) for column in self._columns]
-        if len(expected) < len(batch):  # tombstones are rows of nulls
-            index = iter(range(len(expected)))
-            places = pa.array([None if v is None else next(index) for v in values], pa.int32())
-            arrays = [array.take(places) for array in arrays]
+        arrays = spread(arrays, values)
         return Decoded(add_metadata(arrays, self._columns, batch, None), (), more)
 
     def _decode_slowly(self, batch: pa.RecordBatch) -> Decoded:
@@ -192,14 +178,28 @@ def large_numbers(value: bytes) -> set[str]:
     }
 
 
+def _seems_too_deep(value: bytes) -> bool:
+    """Tell whether brackets are open deeper than is read; those in texts count too.
+
+    Arrow's reader takes a time that grows faster than the square of the depth: half a minute for
+    20 KB of brackets. Few values have so many of them that each has to be looked at.
+    """
+    if value.count(b"[") + value.count(b"{") <= _DEEPEST:
+        return False
+    steps = _STEPS[np.frombuffer(value, np.uint8)]
+    return int(np.cumsum(steps, dtype=np.int64).max()) > _DEEPEST + 1
+
+
 def _lines(values: list[bytes | None]) -> bytes | None:
-    """Return the objects as lines with their rows' numbers; None unless all begin as objects."""
+    """Return the objects as lines with their rows' numbers; None unless all begin as objects and
+    none is nested too deep.
+    """
     lines = []
     for row, value in enumerate(values):
         if value is None:
             continue
         body = value.lstrip()
-        if not body.startswith(b"{"):
+        if not body.startswith(b"{") or _seems_too_deep(body):
             return None
         rest = body[1:].lstrip()
         comma = b"" if rest.startswith(b"}") else b","
@@ -261,8 +261,3 @@ def _plain_type(kind: pa.DataType, left: int) -> pa.DataType | None:
         item = _plain_type(kind.value_type, left - 1)
         return None if item is None else pa.list_(item)
     return kind
-
-
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    batches = table.to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
