@@ -234,6 +234,16 @@ class RecordAccumulator:
                 self.incomplete[batch] = None
             self.pending[queue.place] = queue
 
+    def replace(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
+        """Let parts, which are as old, take the place of a batch among those without an outcome."""
+        with self.lock:
+            self.incomplete = {
+                each: None
+                for known in self.incomplete
+                for each in (parts if known is batch else (known,))
+            }
+        self.put_back(parts)
+
     def remove(self, batch: ProducerBatch) -> None:
         """Take a batch out of its queue, wherever it stands; with the lock held."""
         queue = self.places[batch.place]

@@ -418,7 +418,7 @@ class Sender:
             part.encode(self._settings.compression_type, self.compression_level())
             part.held_bytes = batch.held_bytes // len(parts)
         batch.held_bytes -= sum(part.held_bytes for part in parts)
-        self._accumulator.put_back(parts)
+        self._accumulator.replace(batch, parts)
         self._metrics.split()
         self._answers.relay(batch, parts, lambda: self._tell(batch))
         self._accumulator.complete(batch)

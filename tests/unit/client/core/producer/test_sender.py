@@ -107,6 +107,24 @@ def test_records_arrive_with_their_offsets() -> None:
     assert world.core.metrics.values()["producer-metrics", "record-send-total"] == 5
 
 
+def test_halves_expire_when_the_whole_would_have() -> None:
+    world = World(partitions=2, request_timeout_ms=1_000, delivery_timeout_ms=10_000)
+    world.cluster.hooks += [
+        refusing(ErrorCode.MESSAGE_TOO_LARGE, 1),  # type: ignore[list-item]
+        refusing(ErrorCode.NOT_ENOUGH_REPLICAS, 1_000_000),  # type: ignore[list-item]
+    ]
+    world.cluster.after = lambda *asked: 500.0 if isinstance(asked[2], ProduceRequest) else 0.0
+    early = [world.send(b"early") for _ in range(2)]
+    world.loop.advance(200)
+    late = world.send(b"late", partition=1)
+    world.loop.advance(9_900)
+    assert all(each.done() for each in early)
+    assert not late.done()
+    world.loop.advance(200)
+    assert late.done()
+    assert world.core.accumulator.held_bytes == 0
+
+
 def test_linger_gathers_records() -> None:
     world = World(linger_ms=50)
     world.send(b"a")
