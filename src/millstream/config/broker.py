@@ -34,6 +34,9 @@ SECTIONS: Final[tuple[type[Config], ...]] = (
     TransactionsSettings,
 )
 DEFAULT_NODE_ID: Final = 1
+DEFAULT_REFUSAL_DELAY_MS: Final = 100
+"""Kafka's `connection.failed.authentication.delay.ms`; the table of settings without effect is not
+read for it at each start."""
 RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
@@ -71,6 +74,8 @@ class BrokerConfig(
         fill(self, values, settings)
         object.__setattr__(self, "topic_defaults", inherited_topic_config(self))
         _check_times(self.topic_defaults)
+        _check_connections(self)
+        _check_replication(self)
 
     @property
     def broker(self) -> BrokerId:
@@ -105,9 +110,9 @@ class BrokerConfig(
     def advertised(self) -> tuple[Listener, ...]:
         """Return what clients are told, one for each listener; by default the listeners."""
         listening = self.listening()
-        if self.advertised_listeners is None:
-            return listening
-        advertised = self._parse("advertised.listeners", self.advertised_listeners)
+        advertised = listening
+        if self.advertised_listeners is not None:
+            advertised = self._parse("advertised.listeners", self.advertised_listeners)
         names = {listener.name for listener in listening}
         for listener in advertised:
             if listener.name not in names:
@@ -158,6 +163,42 @@ def _check_times(defaults: TopicConfig) -> None:
         raise ConfigError("log.roll.jitter.ms must be greater than or equal to 0")
     if defaults.retention_ms == 0:
         raise ConfigError("log.retention.ms must be unlimited (-1) or, greater than or equal to 1")
+
+
+def _check_connections(config: BrokerConfig) -> None:
+    """Refuse limits that nobody could live with (Kafka: ``KafkaConfig.validateValues``)."""
+    if config.max_connections_per_ip == 0 and not config.max_connections_per_ip_overrides:
+        raise ConfigError(
+            "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides "
+            "property is set."
+        )
+    if 0 < config.queued_max_request_bytes < config.socket_request_max_bytes:
+        raise ConfigError(
+            "queued.max.request.bytes must be larger or equal to socket.request.max.bytes"
+        )
+    name = "connection.failed.authentication.delay.ms"
+    delay_ms = int(config.overrides.get(name, DEFAULT_REFUSAL_DELAY_MS))
+    if 0 <= config.connections_max_idle_ms <= delay_ms:
+        raise ConfigError(
+            f"{name}={delay_ms} should always be less than connections.max.idle.ms="
+            f"{config.connections_max_idle_ms} to prevent failed authentication responses from "
+            "timing out"
+        )
+
+
+def _check_replication(config: BrokerConfig) -> None:
+    """Refuse a wait of followers that others take for a failure."""
+    wait_ms = config.replica_fetch_wait_max_ms
+    if wait_ms > config.replica_socket_timeout_ms:
+        raise ConfigError(
+            "replica.socket.timeout.ms should always be at least replica.fetch.wait.max.ms to "
+            "prevent unnecessary socket timeouts"
+        )
+    if wait_ms > config.replica_lag_time_max_ms:
+        raise ConfigError(
+            "replica.fetch.wait.max.ms should always be less than or equal to "
+            "replica.lag.time.max.ms to prevent frequent changes in ISR"
+        )
 
 
 def _check_cordoned(values: Mapping[str, Value]) -> None:

@@ -56,6 +56,11 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
 """Settings that mean the same in other units (Kafka: ``brokerConfigSynonyms``)."""
 
 
+_NOT_ZERO: Final = frozenset({"max.connections", "max.connection.creation.rate"})
+"""Limits that keep everybody out at 0, who could raise them again too, and are refused then (Kafka:
+``ListenerConnectionQuota``)."""
+
+
 class DynamicConfig:
     """The effective settings of this broker. ``current`` is replaced whole at each change."""
 
@@ -102,6 +107,9 @@ class DynamicConfig:
         else:
             after = self.combined(of_all_brokers=self.of_all_brokers, of_this_broker=texts)
         validate(after.topic_defaults)
+        for name in sorted(_NOT_ZERO & texts.keys()):
+            if keys[name].parse(texts[name]) == 0:
+                raise ConfigError(f"Invalid {name} 0")
 
     def update(
         self, *, of_all_brokers: Mapping[str, str], of_this_broker: Mapping[str, str]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from millstream.config.value import Value, invalid
+from millstream.config.value import MAX_INT, Value, invalid
 from millstream.model.errors import ConfigError
 
 
@@ -63,6 +63,26 @@ class OneOf(Validator):
 
     def __str__(self) -> str:
         return ", ".join(f"`{text}`" for text in self.allowed)
+
+
+class NotEmpty(Validator):
+    """A list with an item at least, and with no empty one (Kafka: ``ConfigDef.ValidList``)."""
+
+    __slots__ = ()
+
+    def __call__(self, name: str, value: Value) -> None:
+        """Refuse a list of nothing, and one with a comma too many."""
+        assert isinstance(value, tuple)
+        if not value:
+            raise ConfigError(
+                f"Configuration '{name}' must not be empty. Valid values include: any non-empty "
+                "value"
+            )
+        if "" in value:
+            raise ConfigError(f"Configuration '{name}' values must not be empty.")
+
+    def __str__(self) -> str:
+        return "not empty"
 
 
 class EachOf(Validator):
@@ -132,7 +152,8 @@ class HostCounts(Validator):
         assert isinstance(value, str)
         for item in filter(None, value.split(",")):
             host, _, count = item.rpartition(":")
-            if not host.strip() or not (count.isascii() and count.strip().isdecimal()):
+            is_number = count.isascii() and count.strip().isdecimal()
+            if not host.strip() or not is_number or int(count) > MAX_INT:
                 raise invalid(name, value, "must be `host:count`, separated by commas")
 
     def __str__(self) -> str:
@@ -164,6 +185,7 @@ def each_of(*allowed: str) -> EachOf:
     return EachOf(allowed)
 
 
+not_empty: Final = NotEmpty()
 host_counts: Final = HostCounts()
 gzip_level: Final = GzipLevel()
 throttled_replicas: Final = ThrottledReplicas()

@@ -113,11 +113,35 @@ def test_defaults() -> None:
         ({"log.retention.hours": "0"}, "log.retention.ms must be unlimited"),
         ({"max.connections.per.ip.overrides": "10.0.0.1"}, "must be `host:count`"),
         ({"max.connections.per.ip.overrides": "a:1,b:many"}, "must be `host:count`"),
+        ({"max.connections.per.ip.overrides": "a:2147483648"}, "must be `host:count`"),
+        ({"max.connections.per.ip": "0"}, "can be set to zero only if"),
+        ({"queued.max.request.bytes": "1000"}, "larger or equal to socket.request.max.bytes"),
+        ({"connections.max.idle.ms": "100"}, "less than connections.max.idle.ms=100"),
+        ({"replica.fetch.wait.max.ms": "30001"}, "replica.socket.timeout.ms should always"),
+        ({"replica.lag.time.max.ms": "499"}, "equal to replica.lag.time.max.ms"),
+        ({"log.dirs": ""}, "'log.dirs' must not be empty"),
+        ({"log.dirs": "/a,"}, "'log.dirs' values must not be empty"),
+        ({"log.dir": ""}, "'log.dir' must not be empty"),
     ],
 )
 def test_what_is_wrong_is_named(settings: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         BrokerConfig(settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "10.0.0.1:5"},
+        {"queued.max.request.bytes": "0"},
+        {"queued.max.request.bytes": "104857600"},
+        {"connections.max.idle.ms": "-1"},
+        {"connections.max.idle.ms": "50", "connection.failed.authentication.delay.ms": "10"},
+        {"replica.lag.time.max.ms": "500"},
+    ],
+)
+def test_what_only_looks_wrong_is_accepted(settings: dict[str, str]) -> None:
+    BrokerConfig(settings)
 
 
 def test_names_of_plug_ins_are_let_through() -> None:
@@ -138,7 +162,10 @@ def test_names_of_plug_ins_are_let_through() -> None:
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "must have a different name"),
         ({"listeners": "INTERNAL://:1"}, "no security protocol is defined for listener INTERNAL"),
         ({"listeners": "SSL://:1"}, "listener SSL asks for SSL; Millstream serves PLAINTEXT"),
-        ({"listeners": ""}, "must listen somewhere"),
+        ({"listeners": ""}, "must not be empty"),
+        ({"listeners": "PLAINTEXT://:1,"}, "must not be empty"),
+        ({"advertised.listeners": ""}, "must not be empty"),
+        ({"listeners": "PLAINTEXT://0.0.0.0:1"}, "nonroutable"),
         (
             {"listeners": "CONTROLLER://:1", "controller.listener.names": "CONTROLLER"},
             "must listen somewhere",

@@ -190,3 +190,14 @@ def test_what_was_set_for_all_brokers() -> None:
     (entry,) = describe_all_brokers(config)
     assert (entry.name, entry.value, entry.source) == ("log.retention.ms", "9", ALL)
     assert entry.synonyms == (SourcedValue("log.retention.ms", "9", ALL),)
+
+
+@pytest.mark.parametrize("name", ["max.connections", "max.connection.creation.rate"])
+def test_nobody_is_locked_out_while_the_broker_runs(name: str) -> None:
+    config = dynamic()
+    for everywhere in (True, False):
+        with pytest.raises(ConfigError, match=f"Invalid {name} 0"):
+            config.check({name: " 0 "}, for_all_brokers=everywhere)
+        with pytest.raises(ConfigError, match="zero only if"):
+            config.check({"max.connections.per.ip": "0"}, for_all_brokers=everywhere)
+    config.check({name: "1"}, for_all_brokers=True)

@@ -13,7 +13,7 @@ from millstream.config.definition import (
     string,
     texts,
 )
-from millstream.config.validators import at_least, between, each_of, gzip_level, one_of
+from millstream.config.validators import at_least, between, each_of, gzip_level, not_empty, one_of
 from millstream.config.value import MAX_DOUBLE, MAX_LONG
 
 
@@ -25,13 +25,13 @@ class LogsSettings(Config):
     log_dir: tuple[str, ...] = texts(
         "log.dir",
         ("/tmp/kafka-logs",),
-        None,
+        not_empty,
         "The directory of the logs where `log.dirs` is not set.",
     )
     log_dirs: tuple[str, ...] | None = texts(
         "log.dirs",
         None,
-        None,
+        not_empty,
         "The directories of the logs, separated by commas.",
     )
     log_segment_bytes: int = int32(

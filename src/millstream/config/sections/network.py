@@ -10,7 +10,7 @@ from millstream.config.definition import (
     string,
     texts,
 )
-from millstream.config.validators import at_least, host_counts, one_of
+from millstream.config.validators import at_least, host_counts, not_empty, one_of
 from millstream.config.value import MAX_INT
 
 
@@ -20,7 +20,7 @@ class NetworkSettings(Config):
     listeners: tuple[str, ...] = texts(
         "listeners",
         ("PLAINTEXT://:9092",),
-        None,
+        not_empty,
         "Where the broker listens: `NAME://host:port`, separated by commas; port 0 lets the "
         "system choose, an empty host means every address. They do not change while the broker "
         "runs.",
@@ -28,7 +28,7 @@ class NetworkSettings(Config):
     advertised_listeners: tuple[str, ...] | None = texts(
         "advertised.listeners",
         None,
-        None,
+        not_empty,
         "The addresses that clients are told to connect to; by default those of `listeners`.",
     )
     listener_security_protocol_map: str = string(
@@ -111,7 +111,7 @@ class NetworkSettings(Config):
         "queued.max.request.bytes",
         -1,
         None,
-        "Bytes of unanswered requests above which nothing more is read; −1 sets no limit.",
+        "Bytes of unanswered requests above which nothing more is read; 0 and less set no limit.",
     )
     fetch_max_bytes: int = int32(
         "fetch.max.bytes",
