@@ -57,7 +57,7 @@ def one_by_one(log: bytes) -> list[Record]:
     return [
         record
         for batch in iter_batches(log)
-        if not batch.is_control
+        if batch.count and not batch.is_control
         for record in iter_records(batch)
     ]
 

@@ -39,6 +39,7 @@ _OUTPUT_BYTES: Final = 4 * 1024 * 1024
 """Batches are written into memory of this size, many in one call."""
 
 _MOST_WRITTEN: Final = 4096
+_MOST_BATCH_BYTES: Final = 2**31 - 1
 _PER_MILLISECOND: Final = {"ms": 1, "us": 1000, "ns": 1_000_000}
 
 
@@ -104,6 +105,8 @@ def encode_rows(
     on columns that Arrow would not have made and on a record too large for a batch.
     """
     chosen = options if options is not None else BatchOptions()
+    if rows.headers is not None:
+        header_columns(rows.headers)
     library = kernel.library()
     if library is None:
         yield from _encode_with_numpy(rows, partition, order, chosen, batch_bytes)
@@ -126,13 +129,15 @@ class _Writing:
         self._sequence = options.base_sequence
         self._kept: list[pa.Array] = []
         self._table = self._describe(rows)
-        self._batch_bytes = max(batch_bytes, HEADER_SIZE)
+        self._batch_bytes = min(max(batch_bytes, HEADER_SIZE), _MOST_BATCH_BYTES)
         self._fields = BatchFields.of(options, self._batch_bytes)
 
     def batches(self, order: Int64s | None) -> Iterator[tuple[memoryview, Written]]:
         """Yield each batch with what its header says."""
-        row, last = 0, self._rows.rows if order is None else len(order)
-        at = 0 if order is None else np.ascontiguousarray(order, np.int64).ctypes.data
+        row, last, at = 0, self._rows.rows, 0
+        if order is not None:
+            order = np.ascontiguousarray(order, np.int64)
+            last, at = len(order), order.ctypes.data
         written, count, fault = (Written * _MOST_WRITTEN)(), ctypes.c_int64(), Fault()
         size = self._output_bytes(last / self._rows.rows if last else 0)
         while row < last:
@@ -270,10 +275,12 @@ def header_columns(headers: pa.Array) -> tuple[pa.Array, pa.Array]:
     if not pa.types.is_struct(kind.value_type) or kind.value_type.num_fields != 2:
         raise TypeError(f"{kind} is no list of structs of key and value")
     pairs = headers.values
-    seen = headers.flatten() if pairs.null_count or pairs.field(0).null_count else None
-    if seen is not None and (seen.null_count or seen.field(0).null_count):
+    # The two go by their names, or, called otherwise, by their order.
+    key = 1 if kind.value_type.field(0).name == "value" else 0
+    seen = headers.flatten() if pairs.null_count or pairs.field(key).null_count else None
+    if seen is not None and (seen.null_count or seen.field(key).null_count):
         raise ValueError("a header without a key")
-    return pairs.field(0), pairs.field(1)
+    return pairs.field(key), pairs.field(1 - key)
 
 
 def timestamp_column(column: pa.Array) -> pa.Array:
@@ -304,8 +311,6 @@ def _encode_with_numpy(
     def taken(column: pa.Array | None) -> pa.Array | None:
         return column if column is None or order is None else column.take(pa.array(order))
 
-    if rows.headers is not None:
-        header_columns(rows.headers)
     timestamps = rows.timestamps_ms()
     batches = encode_with_numpy(
         timestamp_ms=timestamps if order is None else timestamps[order],

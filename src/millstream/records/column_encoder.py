@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 
 from millstream.model.offsets import NO_TIMESTAMP
 from millstream.model.producer import NO_SEQUENCE, next_sequence
+from millstream.records.arrow_encoder import as_bytes, header_columns
 from millstream.records.batch import HEADER_SIZE
-from millstream.records.builder import BatchOptions, encode_headers, seal
+from millstream.records.builder import BatchOptions, seal
 from millstream.records.column_decoder import Bytes, Int64s
 from millstream.records.compression import compress
-from millstream.records.record import Header
+from millstream.records.varint import encode_varint
 
 _MAX_NUMBERS_BYTES: Final = 32
 """Most that the numbers of a record without headers take."""
@@ -192,17 +193,25 @@ def _lengths(column: pa.BinaryArray) -> Int64s:
 
 def _header_tails(headers: pa.Array) -> pa.BinaryArray:
     """Return each row's header count and headers, encoded."""
-    if headers.null_count == len(headers):
-        return pa.repeat(pa.scalar(_NO_HEADERS, pa.binary()), len(headers))
-    rows = ([_pair(header) for header in row or ()] for row in headers.to_pylist())
-    return pa.array([encode_headers(row) for row in rows], pa.binary())
+    columns = [as_bytes(each).cast(pa.large_binary()) for each in header_columns(headers)]
+    pairs = list(zip(*(each.to_pylist() for each in columns), strict=True))
+    bounds = headers.offsets.to_pylist()
+    tails = [
+        _tail(pairs[start:stop]) if valid else _NO_HEADERS
+        for start, stop, valid in zip(
+            bounds, bounds[1:], headers.is_valid().to_pylist(), strict=False
+        )
+    ]
+    return pa.array(tails, pa.binary())
 
 
-def _pair(header: dict[str, str | bytes] | tuple[str, bytes]) -> Header:
-    """Return a struct's or a map's entry; keys and values may be text or bytes."""
-    key, value = header.values() if isinstance(header, dict) else header
-    text = key.decode("utf-8", "replace") if isinstance(key, bytes) else key
-    return text, value.encode() if isinstance(value, str) else value
+def _tail(pairs: list[tuple[bytes, bytes | None]]) -> bytes:
+    """Return the end of a record: what ``builder.encode_headers`` makes of keys that are text."""
+    parts = [encode_varint(len(pairs))]
+    for key, value in pairs:
+        parts += (encode_varint(len(key)), key)
+        parts += (encode_varint(-1),) if value is None else (encode_varint(len(value)), value)
+    return b"".join(parts)
 
 
 def _continued(options: BatchOptions, rows: int) -> BatchOptions:

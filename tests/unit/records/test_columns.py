@@ -8,7 +8,7 @@ import pytest
 
 from millstream.model.errors import CorruptLogError
 from millstream.records.arrow_decoder import decode_arrow, decode_arrow_pieces
-from millstream.records.arrow_encoder import encode_columns
+from millstream.records.arrow_encoder import ArrowRows, encode_columns, encode_rows
 from millstream.records.batch import iter_batches
 from millstream.records.builder import BatchOptions, encode_batch
 from millstream.records.columns import decode_columns
@@ -350,3 +350,21 @@ def test_pieces_hold_together_what_one_batch_holds(codec: Codec, piece_bytes: in
     )
     assert pa.Table.from_batches(pieces).equals(pa.Table.from_batches([whole]))
     assert (len(pieces) > 8) == (piece_bytes < 1000)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint16])
+def test_rows_in_an_order_of_any_kind(kind: type[np.integer]) -> None:
+    """Also one that lies apart in memory: the kernel reads a copy, which has to stay."""
+    count = 60_000
+    rows = ArrowRows(rows=count, key=None, value=pa.array(map(str, range(count))))
+    order = np.arange(count, dtype=kind)[::-2]
+    found: list[bytes | None] = []
+    for batch in encode_rows(rows, order=order, batch_bytes=50_000):  # type: ignore[arg-type]
+        np.full(count // 2, -1, np.int64)  # takes memory that was given back
+        found += [record.value for record in decode_columns([batch.data]).iter_records()]
+    assert found == [b"%d" % number for number in order.tolist()]
+
+
+def test_a_batch_without_a_bound() -> None:
+    rows = ArrowRows(rows=3, key=None, value=pa.array(["a", "b", "c"]))
+    assert [batch.count for batch in encode_rows(rows, batch_bytes=2**32 + 5)] == [3]

@@ -241,6 +241,24 @@ def test_headers_without_a_key() -> None:
     assert found[0][0].headers == (("a", b"1"),)
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_string()])
+def test_headers_whose_value_comes_first(kind: pa.DataType) -> None:
+    pair = pa.struct([("value", pa.binary()), ("key", kind)])
+    rows = [[{"value": b"1", "key": b"a"}, {"value": None, "key": b"b"}], None, []]
+    table = pa.table({"value": ["x", "y", "z"], "headers": pa.array(rows, pa.list_(pair))})
+    found = records_of(list(batches_from_table(table, TableRules(1, NOW))))
+    assert [record.headers for record in found[0]] == [(("a", b"1"), ("b", None)), (), ()]
+
+
+def test_header_keys_of_bytes_are_sent_as_they_are() -> None:
+    kind = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.string())]))
+    rows = [None, [(b"\xff\xfe", "v")], [(b"k", None)]]
+    headers = pa.array([None, [], *rows], kind).slice(2)
+    table = pa.table({"value": ["x", "y", "z"], "headers": headers})
+    batch = next(batches_from_table(table, TableRules(1, NOW)))
+    assert bytes(batch.data).count(b"\x02\x04\xff\xfe\x02v") == 1
+
+
 def test_headers_of_other_layouts() -> None:
     pairs = [[("a", b"1"), ("b", None)], None, []]
     for kind in (
