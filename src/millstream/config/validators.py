@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from millstream.config.value import MAX_INT, Value, invalid
+from millstream.config.value import Value, invalid, parse_integer
 from millstream.model.errors import ConfigError
 
 
@@ -152,8 +152,7 @@ class HostCounts(Validator):
         assert isinstance(value, str)
         for item in filter(None, value.split(",")):
             host, _, count = item.rpartition(":")
-            is_number = count.isascii() and count.strip().isdecimal()
-            if not host.strip() or not is_number or int(count) > MAX_INT:
+            if not host.strip() or not _is_number(count.strip()):
                 raise invalid(name, value, "must be `host:count`, separated by commas")
 
     def __str__(self) -> str:
@@ -162,7 +161,12 @@ class HostCounts(Validator):
 
 def _is_replica(item: str) -> bool:
     partition, _, broker = item.partition(":")
-    return item.isascii() and partition.isdecimal() and broker.isdecimal()
+    return _is_number(partition) and _is_number(broker)
+
+
+def _is_number(text: str) -> bool:
+    """Tell whether a text is a 32-bit number in ASCII digits, without a sign."""
+    return text.isascii() and text.isdecimal() and parse_integer(text, 32) is not None
 
 
 def at_least(minimum: int) -> Range:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final, TypeAlias
@@ -48,6 +49,8 @@ def format_value(value: Value) -> str | None:
 
 def _java_double(value: float) -> str:
     """Return ``Double.toString(value)``: plain from 10⁻³ up to 10⁷, an exponent outside."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
     mantissa, _, exponent = repr(abs(value)).partition("e")
@@ -76,16 +79,27 @@ def _parse_boolean(name: str, text: str) -> Value:
     return lowered == "true"
 
 
-def _integer_parser(bits: int, type_name: str) -> Callable[[str, str], Value]:
-    limit = 1 << (bits - 1)
+def parse_integer(text: str, bits: int) -> int | None:
+    """Return the number that a text writes in decimal digits; None when it is none, or has more
+    than ``bits`` bits with its sign.
+    """
+    signed = text.startswith(("+", "-"))
+    digits = text[1:] if signed else text
+    if not digits.isdecimal():
+        return None
+    digits = digits.lstrip("0") or "0"
+    if len(digits) > len(str(MAX_LONG)):
+        return None  # int() refuses thousands of digits with an error of its own
+    value = -int(digits) if text.startswith("-") else int(digits)
+    return value if -1 << (bits - 1) <= value < 1 << (bits - 1) else None
 
+
+def _integer_parser(bits: int, type_name: str) -> Callable[[str, str], Value]:
     def parse(name: str, text: str) -> Value:
-        digits = text[1:] if text[:1] in ("+", "-") else text
-        if digits.isdecimal():
-            value = int(text)
-            if -limit <= value < limit:
-                return value
-        raise invalid(name, text, f"Not a number of type {type_name}")
+        value = parse_integer(text, bits)
+        if value is None:
+            raise invalid(name, text, f"Not a number of type {type_name}")
+        return value
 
     return parse
 

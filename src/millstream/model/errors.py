@@ -172,12 +172,17 @@ class MillstreamError(Exception):
     """Base of everything that this package raises on purpose."""
 
 
+MAX_MESSAGE_LENGTH: Final = 8_000
+"""A string of an answer holds 32,767 bytes, and a character has up to four."""
+
+
 class KafkaError(MillstreamError):
     """A rule of the protocol said no: the answer carries ``error.code`` and, where there is room,
-    the message.
+    the message, of which the beginning is kept.
     """
 
     def __init__(self, error: ErrorCode, message: str | None = None) -> None:
+        message = message and message[:MAX_MESSAGE_LENGTH]
         super().__init__(f"{error.name}: {message}" if message else error.name)
         self.error = error
         self.message = message

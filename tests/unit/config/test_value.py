@@ -31,6 +31,7 @@ def parse(kind: ConfigType, text: str, validator: Validator | None = None) -> Va
         (ConfigType.INT, "+12", 12),
         (ConfigType.INT, "-2147483648", -(2**31)),
         (ConfigType.INT, "٣", 3),  # Java reads the digits of any script
+        (ConfigType.INT, "-" + "0" * 5000 + "7", -7),
         (ConfigType.SHORT, "32767", 32767),
         (ConfigType.LONG, "9223372036854775807", 2**63 - 1),
         (ConfigType.DOUBLE, "1e-1", 0.1),
@@ -58,6 +59,7 @@ def test_texts_that_are_accepted(kind: ConfigType, text: str, value: Value) -> N
         (ConfigType.INT, "1_000", "Not a number of type INT"),
         (ConfigType.INT, "2147483648", "Not a number of type INT"),
         (ConfigType.INT, "--1", "Not a number of type INT"),
+        (ConfigType.INT, "1" * 5000, "Not a number of type INT"),
         (ConfigType.INT, "²", "Not a number of type INT"),
         (ConfigType.SHORT, "32768", "Not a number of type SHORT"),
         (ConfigType.LONG, "1.5", "Not a number of type LONG"),
@@ -85,6 +87,8 @@ def test_texts_that_are_refused(kind: ConfigType, text: str, reason: str) -> Non
         (ConfigType.INT, gzip_level, "10", "Value must be between 1 and 9 or equal to -1"),
         (ConfigType.LIST, throttled_replicas, "x", "x.y must be the literal '*' or a list"),
         (ConfigType.LIST, throttled_replicas, "1:2,*", "x.y must be the literal '*' or a list"),
+        (ConfigType.LIST, throttled_replicas, "1:2147483648", "x.y must be the literal '*' or"),
+        (ConfigType.LIST, throttled_replicas, "9" * 5000 + ":1", "x.y must be the literal '*' or"),
     ],
 )
 def test_values_that_are_refused(
@@ -133,6 +137,8 @@ def test_values_that_are_accepted(kind: ConfigType, validator: Validator, text: 
         (1e7, "1.0E7"),
         (123456789.25, "1.2345678925E8"),
         (1e22, "1.0E22"),
+        (float("nan"), "NaN"),
+        (float("-inf"), "-Infinity"),
         (1.7976931348623157e308, "1.7976931348623157E308"),
     ],
 )
