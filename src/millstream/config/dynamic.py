@@ -87,28 +87,35 @@ class DynamicConfig:
         """Raise ConfigError unless ``texts`` may be the dynamic settings of this broker, or of all
         (Kafka: ``DynamicBrokerConfig.validate``). Names that nobody knows are let through.
         """
-        keys = all_broker_keys()
-        modes = {name: keys[name].mode for name in texts if name in keys}
-        _refuse_some(
-            "Cannot update these configs dynamically",
-            (name for name, mode in modes.items() if mode is READ_ONLY),
-        )
-        _refuse_some(
-            "These security configs can be dynamically updated only per-listener using the "
-            "listener prefix",
-            (name for name in modes if name.startswith("ssl.")),
-        )
+        self.check_each(texts, for_all_brokers=for_all_brokers)
         if for_all_brokers:
-            _refuse_some(
-                "Cannot update these configs at default cluster level, broker id must be specified",
-                (name for name, mode in modes.items() if mode is PER_BROKER),
-            )
             after = self.combined(of_all_brokers=texts, of_this_broker=self.of_this_broker)
         else:
             after = self.combined(of_all_brokers=self.of_all_brokers, of_this_broker=texts)
         validate(after.topic_defaults)
-        for name in sorted(_NOT_ZERO & texts.keys()):
-            if keys[name].parse(texts[name]) == 0:
+
+    def check_each(self, texts: Mapping[str, str], *, for_all_brokers: bool) -> None:
+        """Raise ConfigError for what can be said of each text without the other settings of its
+        broker: all that is known of a broker that is another one.
+        """
+        keys = all_broker_keys()
+        known = {name: keys[name] for name in texts if name in keys}
+        _refuse_some(
+            "Cannot update these configs dynamically",
+            (name for name, key in known.items() if key.mode is READ_ONLY),
+        )
+        _refuse_some(
+            "These security configs can be dynamically updated only per-listener using the "
+            "listener prefix",
+            (name for name in known if name.startswith("ssl.")),
+        )
+        if for_all_brokers:
+            _refuse_some(
+                "Cannot update these configs at default cluster level, broker id must be specified",
+                (name for name, key in known.items() if key.mode is PER_BROKER),
+            )
+        for name, key in known.items():
+            if key.parse(texts[name]) == 0 and name in _NOT_ZERO:
                 raise ConfigError(f"Invalid {name} 0")
 
     def update(

@@ -117,10 +117,22 @@ def check_change(
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {change.type.value}")
     texts = dict(change.change(context.broker_configs.get(change.name, {})))
     try:
-        config.check(texts, for_all_brokers=not change.name)
+        if change.name in ("", str(config.static.broker)):
+            config.check(texts, for_all_brokers=not change.name)
+        else:
+            # What else that broker has stands in its own file.
+            config.check_each(texts, for_all_brokers=False)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
     return texts
+
+
+def check_own_change(change: ConfigChange, config: DynamicConfig) -> None:
+    """Raise the KafkaError that says why a broker cannot have a change of its own settings."""
+    try:
+        config.check(change.change(config.of_this_broker), for_all_brokers=False)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
 
 def _check_topic_change(

@@ -14,7 +14,14 @@ resource are INVALID_REQUEST.
 
 from __future__ import annotations
 
-from millstream.handlers.config_resources import ResourceChange, alter
+from collections.abc import Sequence
+
+from millstream.handlers.config_resources import (
+    ResourceChange,
+    alter,
+    alter_through_controller,
+    outcome_of,
+)
 from millstream.handlers.inter_broker import forward, is_elsewhere
 from millstream.handlers.request import RequestContext
 from millstream.model.errors import ErrorCode, KafkaError
@@ -31,10 +38,18 @@ async def handle(
     services: Services, context: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
     """Replace the settings of resources, each for itself."""
-    if is_elsewhere(services):
-        return await forward(services, context, request, AlterConfigsResponse)
     wishes = [_wish(resource) for resource in request.resources]
-    outcomes = await alter(services, wishes, validate_only=request.validate_only)
+    if is_elsewhere(services):
+
+        async def ask(indices: Sequence[int]) -> list[KafkaError | None]:
+            some = [request.resources[index] for index in indices]
+            asked = AlterConfigsRequest(resources=some, validate_only=request.validate_only)
+            response = await forward(services, context, asked, AlterConfigsResponse)
+            return [outcome_of(each.error_code, each.error_message) for each in response.responses]
+
+        outcomes = await alter_through_controller(services, wishes, ask)
+    else:
+        outcomes = await alter(services, wishes, validate_only=request.validate_only)
     return AlterConfigsResponse(
         responses=[
             _result(resource, outcome)

@@ -1,19 +1,21 @@
 """What AlterConfigs and IncrementalAlterConfigs share: checks before the controller is asked.
 
 Kafka: ``ConfigAdminManager.preprocess``. Resources that fail here are answered in their place; the
-others go to the controller together.
+others go to the controller together. A broker judges a change of its own settings itself, for the
+controller does not know what stands in its file.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from millstream.config.broker import all_broker_keys
 from millstream.config.definition import ConfigKey
 from millstream.config.topic import TopicConfig
-from millstream.controller.config_changes import ConfigChange, ResourceType
+from millstream.config.value import parse_integer
+from millstream.controller.config_changes import ConfigChange, ResourceType, check_own_change
 from millstream.model.broker import BrokerId
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.runtime.services import Services
@@ -39,6 +41,10 @@ class ResourceChange:
         return ResourceType.of(self.type_code)
 
 
+Ask = Callable[[Sequence[int]], Awaitable[Sequence[KafkaError | None]]]
+"""Hands on the wishes with these indices; answers their outcomes in the same order."""
+
+
 async def alter(
     services: Services, wishes: Sequence[ResourceChange], *, validate_only: bool
 ) -> list[KafkaError | None]:
@@ -58,6 +64,39 @@ async def alter(
     )
     for index, result in zip(changes, results, strict=True):
         outcomes[index] = result
+    return outcomes
+
+
+async def alter_through_controller(
+    services: Services, wishes: Sequence[ResourceChange], ask: Ask
+) -> list[KafkaError | None]:
+    """Have the controller carry out what this broker does not refuse itself: ``ask`` is given the
+    indices of the wishes to hand on.
+    """
+    outcomes = _refusals_of_own(services, wishes)
+    left = [index for index, refusal in enumerate(outcomes) if refusal is None]
+    if left or not wishes:
+        for index, outcome in zip(left, await ask(left), strict=True):
+            outcomes[index] = outcome
+    return outcomes
+
+
+def _refusals_of_own(
+    services: Services, wishes: Sequence[ResourceChange]
+) -> list[KafkaError | None]:
+    """Return what this broker says to changes of its own settings, None for all others."""
+    counts = Counter((wish.type_code, wish.name) for wish in wishes)
+    outcomes: list[KafkaError | None] = []
+    for wish in wishes:
+        refusal = None
+        if wish.type is ResourceType.BROKER and wish.name and counts[wish.type_code, wish.name] < 2:
+            try:
+                change = _checked(wish, None)
+                if change.name == str(services.node.broker_id):
+                    check_own_change(change, services.config)
+            except KafkaError as error:
+                refusal = error
+        outcomes.append(refusal)
     return outcomes
 
 
@@ -94,10 +133,15 @@ def _broker_name(name: str, broker_id: BrokerId | None) -> str:
 
 def parse_broker_id(name: str, what: str) -> int:
     """Return a broker's id from the name of its resource; INVALID_REQUEST when it is no number."""
-    digits = name[1:] if name[:1] in ("+", "-") else name
-    if not digits.isdecimal():
+    broker_id = parse_integer(name, 32)
+    if broker_id is None:
         raise _refused(f"{what} must be an integer, but it is: {name}")
-    return int(name)
+    return broker_id
+
+
+def outcome_of(error_code: int, message: str | None) -> KafkaError | None:
+    """Return what an answer of the controller says of one resource."""
+    return KafkaError(ErrorCode.of(error_code), message) if error_code else None
 
 
 def _refused(reason: str) -> KafkaError:

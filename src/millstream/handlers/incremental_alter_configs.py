@@ -13,6 +13,7 @@ brokers. Levels of loggers (resource type 8) hold until the broker stops.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from millstream.controller.config_changes import (
@@ -21,7 +22,13 @@ from millstream.controller.config_changes import (
     ResourceType,
     apply_operations,
 )
-from millstream.handlers.config_resources import ResourceChange, alter, parse_broker_id
+from millstream.handlers.config_resources import (
+    ResourceChange,
+    alter,
+    alter_through_controller,
+    outcome_of,
+    parse_broker_id,
+)
 from millstream.handlers.inter_broker import forward, is_elsewhere
 from millstream.handlers.request import RequestContext
 from millstream.model.errors import ErrorCode, KafkaError
@@ -62,15 +69,17 @@ async def _alter_settings(
     validate_only: bool,
 ) -> list[KafkaError | None]:
     """Change settings here, or have the controller do it; loggers are each broker's own."""
+    wishes = [_wish(resource) for resource in settings]
     if not is_elsewhere(services):
-        wishes = [_wish(resource) for resource in settings]
         return await alter(services, wishes, validate_only=validate_only)
-    request = IncrementalAlterConfigsRequest(resources=settings, validate_only=validate_only)
-    response = await forward(services, context, request, IncrementalAlterConfigsResponse)
-    return [
-        KafkaError(ErrorCode.of(each.error_code), each.error_message) if each.error_code else None
-        for each in response.responses
-    ]
+
+    async def ask(indices: Sequence[int]) -> list[KafkaError | None]:
+        some = [settings[index] for index in indices]
+        asked = IncrementalAlterConfigsRequest(resources=some, validate_only=validate_only)
+        response = await forward(services, context, asked, IncrementalAlterConfigsResponse)
+        return [outcome_of(each.error_code, each.error_message) for each in response.responses]
+
+    return await alter_through_controller(services, wishes, ask)
 
 
 def failed(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from tests.unit.handlers.admin_broker import AdminBroker
 
+from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode
+from millstream.protocol.message import Request, Response
 from millstream.protocol.messages import alter_configs as old
 from millstream.protocol.messages import incremental_alter_configs as new
 from millstream.protocol.messages.describe_configs import (
@@ -326,6 +330,107 @@ def test_changes_of_a_broker(
     broker: AdminBroker, name: str, changes: list[tuple[str, int, str | None]], code: int
 ) -> None:
     assert change(broker, BROKER, name, *changes, validate_only=True)[0] == code
+
+
+@pytest.mark.parametrize("kind", [TOPIC, BROKER])
+def test_numbers_of_thousands_of_digits(broker: AdminBroker, kind: int) -> None:
+    broker.create("t")
+    long, name = "1" * 5_000, {TOPIC: "t", BROKER: "1"}[kind]
+    key = {TOPIC: "retention.ms", BROKER: "log.retention.ms"}[kind]
+    code, message = change(broker, kind, name, (key, SET, long))
+    assert code == {TOPIC: BAD_CONFIG, BROKER: INVALID}[kind]
+    assert "Not a number of type LONG" in str(message)
+    assert change(broker, BROKER, long, (key, SET, "1"))[0] == INVALID
+    assert describe(broker, BROKER, long).error_code == INVALID
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_refusal_of_a_text_that_fills_a_string_finds_room(
+    broker: AdminBroker, version: int
+) -> None:
+    broker.create("t")
+    text = "\N{DROMEDARY CAMEL}" * 8_190
+    code, message = change(broker, TOPIC, "t", ("retention.ms", SET, text), version=version)
+    assert code == BAD_CONFIG
+    assert str(message).startswith("Invalid value \N{DROMEDARY CAMEL}")
+
+
+# --- through the controller ----------------------------------------------------------------
+
+
+class Elsewhere:
+    """A cluster in which another broker is the controller, with directories of its own."""
+
+    listener_name = "PLAINTEXT"
+
+    def __init__(self, controller: AdminBroker) -> None:
+        self._controller = controller
+
+    def forward(self, request: Request, version: int) -> Deferred[Response]:
+        return self._controller.start(request, version)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[AdminBroker, AdminBroker]]:
+    """Broker 1, and broker 2, which is the controller."""
+    made = []
+    for name, number in (("one", "1"), ("two", "2")):
+        directory = tmp_path / name
+        directory.mkdir()
+        made.append(AdminBroker(directory, {"node.id": number, "log.dirs": str(directory)}))
+    one, two = made
+    one.services.cluster = two.services.cluster = cast("Any", Elsewhere(two))
+    one.controller.desk.leave_seat()
+    yield one, two
+    one.close()
+    two.close()
+
+
+@pytest.mark.parametrize("alter", [change, replace])
+def test_a_broker_judges_its_own_settings_itself(
+    pair: tuple[AdminBroker, AdminBroker], alter: Callable[..., tuple[int, str | None]]
+) -> None:
+    one, two = pair
+    operation = (SET,) if alter is change else ()
+    own, others = str(one.directory), str(two.directory)
+    assert alter(one, BROKER, "1", ("cordoned.log.dirs", *operation, own)) == (0, None)
+    assert two.controller.desk.context.broker_configs["1"] == {"cordoned.log.dirs": own}
+    code, message = alter(one, BROKER, "1", ("cordoned.log.dirs", *operation, others))
+    assert (code, "must be present in log.dirs" in str(message)) == (INVALID, True)
+    assert two.controller.desk.context.broker_configs["1"] == {"cordoned.log.dirs": own}
+    assert alter(two, BROKER, "2", ("cordoned.log.dirs", *operation, own))[0] == INVALID
+    assert alter(one, BROKER, "1", ("log.retention.ms", *operation, "x"))[0] == INVALID
+    assert alter(two, BROKER, "1", ("log.retention.ms", *operation, "x"))[0] == INVALID
+    assert alter(one, TOPIC, "none", ("retention.ms", *operation, "1"))[0] == 3
+
+
+def test_what_is_refused_at_once_does_not_hold_up_the_rest(
+    pair: tuple[AdminBroker, AdminBroker],
+) -> None:
+    one, two = pair
+    two.create("t")
+    resources = [
+        new.AlterConfigsResource(
+            resource_type=kind,
+            resource_name=name,
+            configs=[new.AlterableConfig(name=key, config_operation=SET, value=text)],
+        )
+        for kind, name, key, text in (
+            (TOPIC, "t", "retention.ms", "1"),
+            (BROKER, "1", "cordoned.log.dirs", "/nowhere"),
+            (TOPIC, "u", "retention.ms", "1"),
+            (BROKER, "", "log.retention.ms", "7"),
+        )
+    ]
+    request = new.IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
+    answers = one.call(request, 1, new.IncrementalAlterConfigsResponse).responses
+    assert [(each.resource_name, each.error_code) for each in answers] == [
+        ("t", 0),
+        ("1", INVALID),
+        ("u", 3),
+        ("", 0),
+    ]
+    assert value(two, TOPIC, "t", "retention.ms") == ("1", 1)
 
 
 # --- loggers -------------------------------------------------------------------------------
