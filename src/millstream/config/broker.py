@@ -127,6 +127,22 @@ class BrokerConfig(
         told = {listener.name: listener for listener in advertised}
         return tuple(told.get(listener.name, listener) for listener in listening)
 
+    def inter_broker_listener(self) -> str:
+        """Return the name of the listener that brokers use among themselves."""
+        listening = self.listening()
+        name = self.inter_broker_listener_name
+        if name is not None:
+            if all(each.name != name.upper() for each in listening):
+                raise ConfigError(f"inter.broker.listener.name: there is no listener {name}")
+            return name.upper()
+        for each in listening:
+            if each.protocol == self.security_inter_broker_protocol:
+                return each.name
+        raise ConfigError(
+            "security.inter.broker.protocol: no listener speaks "
+            f"{self.security_inter_broker_protocol}"
+        )
+
     def _parse(self, setting: str, items: tuple[str, ...]) -> tuple[Listener, ...]:
         controller = {name.upper() for name in self.controller_listener_names or ()}
         served = [item for item in items if item.partition("://")[0].upper() not in controller]

@@ -3,6 +3,9 @@
 The counts are those of the whole broker, whichever listener a peer came through (Kafka:
 ``ConnectionQuotas``). Over the first and the third, peers wait in the backlog of the listening
 socket; over the second they are hung up on.
+
+A listener that brokers have for themselves knows the second alone: clients must not keep followers
+from their leader. What it takes counts, though, and clients go for it.
 """
 
 from __future__ import annotations
@@ -51,6 +54,11 @@ class ConnectionQuotas:
         """How many connections are open."""
         return self._by_host.total()
 
+    @property
+    def excess(self) -> int:
+        """How many connections more are open than may be."""
+        return max(0, self.connection_count - self.limits.max_connections)
+
     def may_accept(self, now: float) -> bool:
         """Tell whether one more peer may be taken from a backlog; ``now`` is in seconds."""
         if self._second != int(now):
@@ -62,9 +70,9 @@ class ConnectionQuotas:
             and self.connection_count < limits.max_connections
         )
 
-    def admit(self, host: str) -> bool:
+    def admit(self, host: str, *, is_client: bool = True) -> bool:
         """Count a peer that was accepted; False when its address has too many already."""
-        self._accepted_this_second += 1
+        self._accepted_this_second += is_client
         if self._by_host[host] >= self._per_ip.get(host, self.limits.max_connections_per_ip):
             return False
         self._by_host[host] += 1

@@ -82,7 +82,10 @@ class _Tracked:
 
 
 class Listener:
-    """Accepts on one address and owns the connections that come of it."""
+    """Accepts on one address and owns the connections that come of it.
+
+    ``for_brokers``: clients have another one (see ``connection_quotas``).
+    """
 
     _ids = itertools.count(1)
 
@@ -94,8 +97,10 @@ class Listener:
         quotas: ConnectionQuotas,
         budget: ReceiveBudget,
         policy: ConnectionPolicy,
+        for_brokers: bool = False,
     ) -> None:
         self.name = name
+        self._for_brokers = for_brokers
         self._loop = loop
         self._quotas = quotas
         self._open_session: OpenSession | None = None
@@ -186,7 +191,7 @@ class Listener:
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(_ACCEPTS_AT_ONCE):
-            if not self._quotas.may_accept(self._loop.time()):
+            if not (self._for_brokers or self._quotas.may_accept(self._loop.time())):
                 self._pause_accepting()
                 return
             try:
@@ -198,7 +203,7 @@ class Listener:
                 self._pause_accepting()
                 return
             host = address[0]
-            if not self._quotas.admit(host):
+            if not self._quotas.admit(host, is_client=not self._for_brokers):
                 log.warning("refused a connection from %s: too many connections", host)
                 sock.close()
                 continue
@@ -233,11 +238,24 @@ class Listener:
         tracked.session.closed()
 
     def _sweep(self) -> None:
-        """Close the peers that stood still too long."""
+        """Close the peers that stood still too long, and those that are too many."""
         self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
-        self._resume_accepting()
         for tracked in list(self._connections.values()):
             self._look_at(tracked)
+        self._close_excess()
+        self._resume_accepting()
+
+    def _close_excess(self) -> None:
+        """Close whoever is over the limit since it was lowered or brokers came: those that have
+        been silent longest (Kafka: ``closeExcessConnections``).
+        """
+        excess = self._quotas.excess
+        if not excess or self._for_brokers:
+            return
+        by_silence = sorted(self._connections.values(), key=lambda tracked: -tracked.still)
+        for tracked in by_silence[:excess]:
+            log.info("closing a connection from %s: too many connections", tracked.host)
+            tracked.connection.close()
 
     def _look_at(self, tracked: _Tracked) -> None:
         limits = self._quotas.limits

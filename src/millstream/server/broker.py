@@ -120,9 +120,15 @@ class Broker:
         budget = ReceiveBudget(config.queued_max_request_bytes)
         policy = ConnectionPolicy(PIPELINED, config.socket_unsent_max_bytes)
         endpoints = []
+        for_brokers = config.inter_broker_listener() if len(advertised) > 1 else None
         for listening, told in zip(config.listening(), advertised, strict=True):
             listener = Listener(
-                listening.name, loop=self._loop, quotas=self._quotas, budget=budget, policy=policy
+                listening.name,
+                loop=self._loop,
+                quotas=self._quotas,
+                budget=budget,
+                policy=policy,
+                for_brokers=listening.name == for_brokers,
             )
             self._listeners.append(listener)
             port = listener.bind(listening.host, listening.port)

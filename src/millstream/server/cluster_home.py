@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from asyncio import AbstractEventLoop
 
-from millstream.config.broker import BrokerConfig
 from millstream.model.broker import BrokerNode
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ConfigError
@@ -38,7 +37,7 @@ class ClusterHome:
             core,
             self._store,
             LoopNetwork(loop),
-            listener_name=_inter_broker_listener(config),
+            listener_name=config.inter_broker_listener(),
             session_timeout_ms=config.zookeeper_session_timeout_ms,
         )
         self.controller = self._membership.controller
@@ -79,20 +78,3 @@ class ClusterHome:
         except MetadataStoreError as error:
             log.info("the controller's seat was not left cleanly: %s", error)
         self._wait(self._store.close())
-
-
-def _inter_broker_listener(config: BrokerConfig) -> str:
-    """Return the listener that brokers use among themselves."""
-    listening = config.listening()
-    name = config.inter_broker_listener_name
-    if name is not None:
-        if all(each.name != name.upper() for each in listening):
-            raise ConfigError(f"inter.broker.listener.name: there is no listener {name}")
-        return name.upper()
-    for each in listening:
-        if each.protocol == config.security_inter_broker_protocol.upper():
-            return each.name
-    raise ConfigError(
-        "security.inter.broker.protocol: no listener speaks "
-        f"{config.security_inter_broker_protocol}"
-    )

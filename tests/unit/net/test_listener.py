@@ -51,7 +51,9 @@ class Place:
         self._quotas: ConnectionQuotas | None = None
         stack.callback(self.loop.close)
 
-    def listen(self, budget: ReceiveBudget | None = None, **limits: object) -> int:
+    def listen(
+        self, budget: ReceiveBudget | None = None, *, for_brokers: bool = False, **limits: object
+    ) -> int:
         if self._quotas is None:
             self._quotas = ConnectionQuotas(ConnectionLimits(**limits))  # type: ignore[arg-type]
         listener = Listener(
@@ -60,6 +62,7 @@ class Place:
             quotas=self._quotas,
             budget=budget or ReceiveBudget(-1),
             policy=ConnectionPolicy(frozenset({0})),
+            for_brokers=for_brokers,
         )
         port = listener.bind("127.0.0.1", 0)
         listener.start(self._open)
@@ -236,6 +239,33 @@ def test_the_limits_are_those_of_the_broker_and_not_of_a_listener(place: Place) 
     assert place.is_closed(peers[3])
     assert place.is_served(place.connect(ports[1], "127.0.0.2"))
     assert not place.is_served(place.connect(ports[0], "127.0.0.3"))
+
+
+def test_clients_do_not_keep_brokers_out(place: Place) -> None:
+    ports = place.listen(max_connections=2, max_creation_rate=3), place.listen(for_brokers=True)
+    first, second = place.connect(ports[0]), place.connect(ports[0])
+    place.loop.advance(1)
+    brokers = [place.connect(ports[1]) for _ in range(4)]
+    assert all(place.is_served(broker) for broker in brokers)
+    assert place.is_served(second)
+    place.loop.advance(1)
+    # Room is made for the first broker and the others are more than there may be: both have to go.
+    assert place.is_closed(first)
+    assert place.is_closed(second)
+    assert all(place.is_served(broker) for broker in brokers)
+    assert not place.is_served(place.connect(ports[0]))
+
+
+def test_over_a_limit_that_was_lowered_those_go_that_were_silent_longest(place: Place) -> None:
+    port = place.listen()
+    peers = [place.connect(port) for _ in range(4)]
+    for _ in range(3):
+        place.loop.advance(1)
+        assert place.is_served(peers[0])
+        assert place.is_served(peers[2])
+    place.set_limits(max_connections=2)
+    place.loop.advance(1)
+    assert [place.is_closed(peer) for peer in peers] == [False, True, False, True]
 
 
 def test_limits_change_while_the_listener_is_at_work(place: Place) -> None:
