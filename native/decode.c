@@ -194,6 +194,8 @@ void ms_decode(const ms_batch *batches, int64_t count, int64_t start_offset, int
                ms_columns *columns, ms_fault *fault) {
     writer keys, values, header_keys, header_values;
     int64_t row = 0, rows = columns->rows;
+    int64_t factor = columns->timestamp_factor > 0 ? columns->timestamp_factor : 1;
+    int64_t most_time = INT64_MAX / factor, least_time = INT64_MIN / factor;
     record each;
     set_fault(fault, MS_OK, 0, 0);
     begin(&keys, &columns->key, rows);
@@ -229,8 +231,8 @@ void ms_decode(const ms_batch *batches, int64_t count, int64_t start_offset, int
                 int64_t time = append_time
                                    ? batch->max_timestamp
                                    : add_wrapping(batch->base_timestamp, each.timestamp_delta);
-                columns->timestamp[row] =
-                    (int64_t)((uint64_t)time * (uint64_t)columns->timestamp_factor);
+                time = time > most_time ? most_time : time < least_time ? least_time : time;
+                columns->timestamp[row] = time * factor;
             }
             if (columns->timestamp_type) columns->timestamp_type[row] = append_time;
             if (MS_UNLIKELY(each.header_count)) {

@@ -115,7 +115,8 @@ typedef struct {
 typedef struct {
     int64_t *offset;
     int64_t *timestamp;
-    int64_t timestamp_factor; /* units in a millisecond: 1000 for microseconds */
+    int64_t timestamp_factor; /* units in a millisecond: 1000 for microseconds; times that they do
+                               * not hold become the first or the last that they do */
     int32_t *timestamp_type;
     ms_binary_out key;
     ms_binary_out value;

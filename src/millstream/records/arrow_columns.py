@@ -2,7 +2,8 @@
 
 Columns by name, of exactly these types: ``key`` and ``value`` binary, ``topic`` string,
 ``partition`` int32, ``offset`` int64, ``timestamp`` timestamp[us, UTC], ``timestampType`` int32,
-``headers`` list<struct<key: string, value: binary>>, null for a record without headers.
+``headers`` list<struct<key: string, value: binary>>, null for a record without headers. A time of
+the year 294,247 or later, or as early, is the last or the first millisecond that microseconds hold.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from millstream.records.columns import RecordColumns
 
 _MAX_ARENA_BYTES: Final = 2**31 - 1
+_MOST_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
 
 
 def to_record_batch(
@@ -38,7 +40,7 @@ def to_record_batch(
         "topic": lambda _: pa.repeat(pa.scalar(topic, pa.string()), rows),
         "partition": lambda _: _numbers(pa.int32(), np.full(rows, partition, np.int32)),
         "offset": lambda _: _numbers(pa.int64(), columns.offset),
-        "timestamp": lambda kind: _numbers(kind, columns.timestamp_ms * 1000),
+        "timestamp": lambda kind: _numbers(kind, _microseconds(columns.timestamp_ms)),
         "timestampType": lambda _: _numbers(pa.int32(), columns.timestamp_type),
         "headers": lambda kind: _headers_array(columns.arena, columns.headers, kind),
     }
@@ -75,6 +77,10 @@ def _numbers(
     kind: pa.DataType, values: Int64s | np.ndarray[tuple[int], np.dtype[np.int32]]
 ) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def _microseconds(timestamp_ms: Int64s) -> Int64s:
+    return np.clip(timestamp_ms, -_MOST_TIMESTAMP_MS, _MOST_TIMESTAMP_MS) * 1000
 
 
 def _headers_array(arena: Bytes, headers: Headers, kind: pa.DataType) -> pa.Array:

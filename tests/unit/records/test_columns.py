@@ -368,3 +368,17 @@ def test_rows_in_an_order_of_any_kind(kind: type[np.integer]) -> None:
 def test_a_batch_without_a_bound() -> None:
     rows = ArrowRows(rows=3, key=None, value=pa.array(["a", "b", "c"]))
     assert [batch.count for batch in encode_rows(rows, batch_bytes=2**32 + 5)] == [3]
+
+
+def test_a_time_that_microseconds_do_not_hold_is_the_last_that_they_do() -> None:
+    """Producers that count nanoseconds write such; a product that wraps would be any time."""
+    most = (2**63 - 1) // 1000
+    times = [1_700_000_000_000_000_000, -(2**63), 2**63 - 1, most + 1, most, -most, -most - 1, 5]
+    log = b"".join(
+        encode_batch([Record(0, each, None, b"v")], BatchOptions(base_offset=offset))
+        for offset, each in enumerate(times)
+    )
+    found = decode_arrow([log], ARROW_SCHEMA, topic="t", partition=0).rows.column("timestamp")
+    kept = [min(max(each, -most), most) for each in times]
+    assert found.cast(pa.int64()).to_pylist() == [each * 1000 for each in kept]
+    assert [each.timestamp for each in decode_columns([log]).iter_records()] == times
