@@ -64,18 +64,46 @@ def format_spec(settings: LoadSettings, topics: Topics, options: SourceOptions) 
     spec = FormatSpec(kind=kind, options=given, definition=definition)
     path = schema_file_of(settings)
     if path.exists():
-        columns = read_schema_file(path, form=kind)
+        columns = pinned_columns(path, spec)
     else:
         columns = _infer(spec, topics, options)
+        check_names(columns)
         write_schema_file(path, columns, form=kind)
     reserved = frozenset([settings.partition_column] if settings.event_time is not None else [])
     return replace(spec, columns=columns, reserved=reserved)
 
 
+def pinned_columns(path: Path, spec: FormatSpec) -> pa.Schema:
+    """Return the columns of a schema file, and what the definition of a format has besides by now.
+
+    Then the file has it too. ConfigError when a new field bears the name of a column.
+    """
+    pinned = read_schema_file(path, form=spec.kind)
+    if not spec.definition or spec.option("evolve", "true") != "true":
+        return pinned
+    columns = merge(pinned, _defined_columns(spec))
+    if columns != pinned:
+        check_names(columns)
+        write_schema_file(path, columns, form=spec.kind)
+    return columns
+
+
+def check_names(columns: pa.Schema) -> None:
+    """Raise ConfigError for columns whose names are the same, or differ in case alone."""
+    first: dict[str, str] = {}
+    for name in columns.names:
+        if name.casefold() in first:
+            raise ConfigError(
+                f"there are two columns {first[name.casefold()]} and {name}: Spark and Delta do "
+                "not tell them apart"
+            )
+        first[name.casefold()] = name
+
+
 def read_definition(path: str) -> bytes:
     """Return the content of a file with a schema; ConfigError when it cannot be read."""
     try:
-        return Path(path).read_bytes()
+        return Path(path).expanduser().read_bytes()
     except OSError as error:
         raise ConfigError(f"option definition: {path}: {error.strerror}") from None
 
@@ -143,14 +171,8 @@ def _with(spec: FormatSpec, columns: pa.Schema) -> Format:
 
 
 def _infer(spec: FormatSpec, topics: Topics, options: SourceOptions) -> pa.Schema:
-    if spec.kind == "avro":
-        from millstream.spark.lakehouse.formats import avro
-
-        return avro.columns_of(spec.definition)
-    if spec.kind == "protobuf":
-        from millstream.spark.lakehouse.formats import protobuf
-
-        return protobuf.columns_of(spec.definition, spec.option("message"))
+    if spec.definition:
+        return _defined_columns(spec)
     if spec.kind == "text":
         from millstream.spark.lakehouse.formats import text
 
@@ -163,6 +185,16 @@ def _infer(spec: FormatSpec, topics: Topics, options: SourceOptions) -> pa.Schem
 
         return csv_lines.infer(sample, spec)
     return _infer_json(sample)
+
+
+def _defined_columns(spec: FormatSpec) -> pa.Schema:
+    if spec.kind == "avro":
+        from millstream.spark.lakehouse.formats import avro
+
+        return avro.columns_of(spec.definition)
+    from millstream.spark.lakehouse.formats import protobuf
+
+    return protobuf.columns_of(spec.definition, spec.option("message"))
 
 
 def _infer_json(sample: list[bytes]) -> pa.Schema:

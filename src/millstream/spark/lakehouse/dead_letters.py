@@ -8,7 +8,7 @@ writes it no second time and takes it out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +21,7 @@ from millstream.spark.lakehouse.columns import (
     DEFINITION_OPTION,
     EVOLUTIONS,
     evolve_columns,
+    pinned_columns,
     read_definition,
     schema_file_of,
     settle_columns,
@@ -30,7 +31,6 @@ from millstream.spark.lakehouse.formats import Format, FormatSpec, make_format
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
 from millstream.spark.lakehouse.intervals import OffsetSet
 from millstream.spark.lakehouse.ledger import BATCH
-from millstream.spark.lakehouse.schema_file import read_schema_file
 from millstream.spark.lakehouse.settings import DEFAULT_FILE_BYTES, LoadSettings
 from millstream.spark.lakehouse.table import (
     Layout,
@@ -127,13 +127,13 @@ def _spec(settings: LoadSettings) -> FormatSpec:
         raise MillstreamError(f"{path} is not there: give the schema file of the load")
     options = dict(settings.format_options)
     definition = options.pop(DEFINITION_OPTION, None)
-    return FormatSpec(
+    spec = FormatSpec(
         kind=settings.format,
-        columns=read_schema_file(path, form=settings.format),
         options=options,
         definition=b"" if definition is None else read_definition(definition),
         reserved=frozenset([settings.partition_column] if settings.event_time is not None else []),
     )
+    return replace(spec, columns=pinned_columns(path, spec))
 
 
 def _dead_letters(letters: Table) -> list[pa.RecordBatch]:

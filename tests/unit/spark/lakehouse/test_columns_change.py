@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from millstream.model.errors import ConfigError
+from millstream.spark.lakehouse.columns import check_names, pinned_columns
+from millstream.spark.lakehouse.formats import FormatSpec
+from millstream.spark.lakehouse.formats.avro import columns_of
 from millstream.spark.lakehouse.formats.format import TIMESTAMP
 from millstream.spark.lakehouse.schema_file import read_schema_file, write_schema_file
 from millstream.spark.lakehouse.widening import agree, check_same_columns, merge, wider
@@ -87,3 +92,48 @@ def test_a_file_that_is_no_schema(tmp_path: Path, text: str) -> None:
     path.write_text('{"format":"json","columns":[{"name":"a","type":"int"}]}')
     with pytest.raises(ConfigError, match="no type int; types are"):
         read_schema_file(path, form="json")
+
+
+def avro_record(**fields: Any) -> bytes:
+    listed = [{"name": name, "type": kind} for name, kind in fields.items()]
+    return json.dumps({"type": "record", "name": "R", "fields": listed}).encode()
+
+
+def test_a_definition_that_has_grown(tmp_path: Path) -> None:
+    """Its new fields were left out without a word, and large numbers became dead letters."""
+    path = tmp_path / "schema.json"
+    old, new = avro_record(a="int", b="string"), avro_record(c="double", a="long", b="long")
+    write_schema_file(path, columns_of(old), form="avro")
+    assert pinned_columns(path, FormatSpec(kind="avro", definition=old)) == columns_of(old)
+    keeps = FormatSpec(kind="avro", definition=new, options={"evolve": "false"})
+    assert pinned_columns(path, keeps) == columns_of(old)
+    grown = pinned_columns(path, FormatSpec(kind="avro", definition=new))
+    assert grown == pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.float64())])
+    assert read_schema_file(path, form="avro") == grown
+    clash = FormatSpec(kind="avro", definition=avro_record(A="int"))
+    with pytest.raises(ConfigError, match="two columns a and A"):
+        pinned_columns(path, clash)
+
+
+def test_two_columns_of_one_name() -> None:
+    check_names(pa.schema([("a", pa.int8()), ("b", pa.int8())]))
+    with pytest.raises(ConfigError, match="two columns a and a"):
+        check_names(pa.schema([("a", pa.int8()), ("a", pa.int8())]))
+
+
+def test_fields_that_hold_nothing_have_no_column() -> None:
+    empty = {"type": "record", "name": "E", "fields": []}
+    inner = {"type": "record", "name": "I", "fields": [{"name": "e", "type": "E"}]}
+    deep = {"type": "map", "values": {"type": "array", "items": "E"}}
+    assert columns_of(avro_record(a="int", e=empty, i=inner, n="null", m=deep)).names == ["a"]
+    with pytest.raises(ConfigError, match="there are no columns"):
+        columns_of(avro_record(n="null"))
+
+
+@pytest.mark.parametrize("inner", ["R", {"type": "array", "items": "R"}])
+def test_a_record_inside_of_itself(inner: Any) -> None:
+    with pytest.raises(ConfigError, match="the Avro record R contains itself"):
+        columns_of(avro_record(a="int", next=["null", inner]))
+    node = {"type": "record", "name": "N", "fields": [{"name": "n", "type": ["null", "N"]}]}
+    with pytest.raises(ConfigError, match="the Avro record N contains itself"):
+        columns_of(avro_record(node=node))

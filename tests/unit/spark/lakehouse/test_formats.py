@@ -355,7 +355,13 @@ AVRO = {
         {"name": "a", "type": "long"},
         {"name": "t", "type": {"type": "long", "logicalType": "timestamp-millis"}},
         {"name": "m", "type": {"type": "map", "values": "int"}},
-        {"name": "o", "type": ["null", {"type": "record", "name": "I", "fields": []}]},
+        {
+            "name": "o",
+            "type": [
+                "null",
+                {"type": "record", "name": "I", "fields": [{"name": "x", "type": "int"}]},
+            ],
+        },
     ],
 }
 

@@ -23,8 +23,8 @@ _OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "text": ("pattern",),
     "json": ("evolve",),
     "csv": ("delimiter", "quote", "null", "header"),
-    "avro": ("definition", "framing"),
-    "protobuf": ("definition", "message"),
+    "avro": ("definition", "framing", "evolve"),
+    "protobuf": ("definition", "message", "evolve"),
 }
 
 

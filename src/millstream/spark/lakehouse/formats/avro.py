@@ -1,13 +1,16 @@
 """avro: each value is one Avro datum without a file header, of the schema given.
 
 Option ``framing``: ``none`` (the datum alone) or ``confluent`` (a zero byte and a schema id of four
-bytes come first; the id is not looked up, the schema given is used).
+bytes come first; the id is not looked up, the schema given is used). ``evolve`` false leaves out
+the fields that a schema has got since the columns were pinned. Fields that hold nothing (null, a
+record without fields) have no column.
 """
 
 from __future__ import annotations
 
 import io
 import json
+from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
@@ -21,6 +24,7 @@ from millstream.spark.lakehouse.formats.format import (
     Fields,
     FormatSpec,
     decode_rows,
+    typed,
     with_metadata,
 )
 
@@ -91,42 +95,54 @@ def read_schema(definition: bytes) -> Any:
 
 
 def columns_of(definition: bytes) -> pa.Schema:
-    """Return the columns of an Avro record."""
-    named: dict[str, Any] = {}
+    """Return the columns of an Avro record; ConfigError where it has none."""
     parsed = read_schema(definition)
-    return pa.schema([(field["name"], _type(field["type"], named)) for field in parsed["fields"]])
+    return typed(pa.schema(list(_type(parsed, _Names({})))))
 
 
-def _type(avro: Any, named: dict[str, Any]) -> pa.DataType:
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The types that have names, and those that the one looked at lies inside of."""
+
+    known: dict[str, Any]
+    inside: tuple[str, ...] = ()
+
+    def into(self, name: str) -> _Names:
+        if name in self.inside:
+            raise ConfigError(f"the Avro record {name} contains itself: it has no columns")
+        return _Names(self.known, (*self.inside, name))
+
+
+def _type(avro: Any, names: _Names) -> pa.DataType:
     """Return the type of an Avro schema: a union, a name, or a description."""
     if isinstance(avro, list):
         choices = [each for each in avro if each != "null"]
         if len(choices) != 1:
             raise ConfigError(f"an Avro union of several types is not supported: {avro}")
-        return _type(choices[0], named)
+        return _type(choices[0], names)
     if isinstance(avro, str):
-        if avro not in _PRIMITIVES and avro not in named:
+        if avro not in _PRIMITIVES and avro not in names.known:
             raise ConfigError(f"an Avro type that is not known here: {avro}")
-        return _PRIMITIVES[avro] if avro in _PRIMITIVES else _type(named[avro], named)
-    return _described_type(avro, named)
+        return _PRIMITIVES[avro] if avro in _PRIMITIVES else _type(names.known[avro], names)
+    return _described_type(avro, names)
 
 
-def _described_type(avro: dict[str, Any], named: dict[str, Any]) -> pa.DataType:
+def _described_type(avro: dict[str, Any], names: _Names) -> pa.DataType:
     kind = avro["type"]
     if "name" in avro:
-        named[avro["name"]] = avro
+        names.known[avro["name"]] = avro
     if avro.get("logicalType") == "decimal":
         return pa.decimal128(avro["precision"], avro.get("scale", 0))
     if avro.get("logicalType") in _LOGICAL:
         return _LOGICAL[avro["logicalType"]]
     if kind == "record":
-        fields = [(field["name"], _type(field["type"], named)) for field in avro["fields"]]
-        return pa.struct(fields)
+        inner = names.into(avro["name"])
+        return pa.struct([(each["name"], _type(each["type"], inner)) for each in avro["fields"]])
     if kind == "array":
-        return pa.list_(_type(avro["items"], named))
+        return pa.list_(_type(avro["items"], names))
     if kind == "map":
-        return pa.map_(pa.string(), _type(avro["values"], named))
-    return _type(kind, named)
+        return pa.map_(pa.string(), _type(avro["values"], names))
+    return _type(kind, names)
 
 
 def _plain(value: Any) -> Any:

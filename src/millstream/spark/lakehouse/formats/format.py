@@ -111,6 +111,32 @@ def with_metadata(columns: pa.Schema) -> pa.Schema:
     return pa.schema([*columns, *METADATA])
 
 
+def typed(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without what holds nothing, at any depth; no kind of table has a type for it.
+
+    ConfigError where nothing is left.
+    """
+    kinds = [(each, _typed(each.type)) for each in schema]
+    columns = [each.with_type(kind) for each, kind in kinds if kind is not None]
+    if not columns:
+        raise ConfigError("the definition has no field that holds anything: there are no columns")
+    return pa.schema(columns)
+
+
+def _typed(kind: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_struct(kind):
+        kinds = [(each, _typed(each.type)) for each in kind]
+        fields = [each.with_type(inner) for each, inner in kinds if inner is not None]
+        return pa.struct(fields) if fields else None
+    if pa.types.is_list(kind):
+        item = _typed(kind.value_type)
+        return None if item is None else pa.list_(item)
+    if pa.types.is_map(kind):
+        item = _typed(kind.item_type)
+        return None if item is None else pa.map_(kind.key_type, item)
+    return None if pa.types.is_null(kind) else kind
+
+
 def add_metadata(
     fields: Sequence[pa.Array], columns: pa.Schema, batch: pa.RecordBatch, rows: pa.Array | None
 ) -> pa.RecordBatch:

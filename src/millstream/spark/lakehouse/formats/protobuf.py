@@ -1,7 +1,8 @@
 """protobuf: each value is one message of a type that a descriptor set describes.
 
 Options: ``message`` is the full name of the type. The definition is what ``protoc
---include_imports --descriptor_set_out`` writes.
+--include_imports --descriptor_set_out`` writes. ``evolve`` false leaves out the fields that a
+definition has got since the columns were pinned. A field of a message without fields has no column.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from millstream.spark.lakehouse.formats.format import (
     Fields,
     FormatSpec,
     decode_rows,
+    typed,
     with_metadata,
 )
 
@@ -78,7 +80,7 @@ def columns_of(definition: bytes, name: str) -> pa.Schema:
 
 
 def _columns(descriptor: Descriptor) -> pa.Schema:
-    return pa.schema([(field.name, _type(field, ())) for field in descriptor.fields])
+    return typed(pa.schema([(field.name, _type(field, ())) for field in descriptor.fields]))
 
 
 def _type(field: FieldDescriptor, inside: tuple[str, ...]) -> pa.DataType:
