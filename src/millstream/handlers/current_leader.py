@@ -28,7 +28,9 @@ def current_leader(services: Services, topic: str, index: int) -> tuple[BrokerId
     return state.leader, state.leader_epoch
 
 
-def live_nodes(services: Services, broker_ids: Iterable[BrokerId]) -> list[BrokerNode]:
-    """Return each broker once, as far as it is alive."""
-    brokers = services.metadata.brokers
+def live_nodes(
+    services: Services, broker_ids: Iterable[BrokerId], listener: str
+) -> list[BrokerNode]:
+    """Return each broker once, as far as it is alive and has the client's listener."""
+    brokers = services.metadata.seen_from(listener)
     return [brokers[each] for each in dict.fromkeys(broker_ids) if each in brokers]

@@ -37,7 +37,7 @@ def handle(
     _check_endpoint_type(request.endpoint_type)
     metadata = services.metadata
     brokers = []
-    for broker in metadata.brokers.values():
+    for broker in metadata.seen_from(context.connection.listener).values():
         endpoint = broker.endpoint(context.connection.listener)
         brokers.append(
             DescribeClusterBroker(

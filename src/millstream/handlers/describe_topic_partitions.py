@@ -7,10 +7,12 @@ the next request goes on. Eligible leader replicas are empty: this broker keeps 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from millstream.handlers import authorized_operations
 from millstream.handlers.request import RequestContext
+from millstream.model.broker import BrokerId
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import NO_LEADER, PartitionState
 from millstream.model.topic import INTERNAL_TOPICS, ZERO_TOPIC_ID, validate_topic_name
@@ -33,7 +35,8 @@ def handle(
     limit = min(
         services.config.current.max_request_partition_size_limit, request.response_partition_limit
     )
-    page = _Page(services.metadata, remaining=max(1, limit))
+    live = services.metadata.seen_from(context.connection.listener)
+    page = _Page(services.metadata, live, remaining=max(1, limit))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor = None
     cursor = request.cursor
@@ -98,6 +101,7 @@ class _Page:
     """The answer being filled: ``remaining`` partitions fit in."""
 
     metadata: MetadataCache
+    live: Collection[BrokerId]
     remaining: int
 
     def topic(
@@ -116,18 +120,16 @@ class _Page:
     def _partition(
         self, index: int, state: PartitionState
     ) -> DescribeTopicPartitionsResponsePartition:
-        live = self.metadata.brokers
-        leads = state.leader in live
         return DescribeTopicPartitionsResponsePartition(
-            error_code=(ErrorCode.NONE if leads else ErrorCode.LEADER_NOT_AVAILABLE).code,
+            error_code=ErrorCode.NONE.code,
             partition_index=index,
-            leader_id=state.leader if leads else NO_LEADER,
+            leader_id=state.leader if state.leader in self.live else NO_LEADER,
             leader_epoch=state.leader_epoch,
             replica_nodes=list(state.replicas),
             isr_nodes=list(state.isr),
             eligible_leader_replicas=list(state.elr),
             last_known_elr=list(state.last_known_elr),
-            offline_replicas=[each for each in state.replicas if each not in live],
+            offline_replicas=[each for each in state.replicas if each not in self.live],
         )
 
 

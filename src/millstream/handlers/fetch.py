@@ -327,12 +327,11 @@ class _Fetch:
                 leader, epoch = current_leader(self._services, fetch.topic, fetch.partition)
                 data.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
                 leaders.append(leader)
-        for node in live_nodes(self._services, leaders):
-            endpoint = node.endpoint(self._connection.listener)
+        listener = self._connection.listener
+        for node in live_nodes(self._services, leaders, listener):
+            at = node.endpoint(listener)
             response.node_endpoints.append(
-                NodeEndpoint(
-                    node_id=node.broker_id, host=endpoint.host, port=endpoint.port, rack=node.rack
-                )
+                NodeEndpoint(node_id=node.broker_id, host=at.host, port=at.port, rack=node.rack)
             )
 
     def _open_session(self, reads: list[_Read]) -> int:

@@ -51,9 +51,10 @@ async def handle(
     if image is None:
         image = await _create(services)
     found = []
+    nodes = services.metadata.seen_from(context.connection.listener)
     for key in _keys(context, request):
         leader = image.partitions[services.groups.partition_for(key)].leader
-        node = services.metadata.brokers.get(leader)
+        node = nodes.get(leader)
         if node is None or not services.metadata.is_reachable(leader):
             found.append(_unknown(key, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
         else:

@@ -47,6 +47,7 @@ from millstream.protocol.messages.metadata import (
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.services import Services
 
+_FIRST_VERSION_WITH_MISSING_LISTENERS: Final = 6
 _FIRST_VERSION_WITH_IDS: Final = 12
 
 
@@ -142,7 +143,7 @@ def _response(
         cluster_operations = authorized_operations.CLUSTER
     metadata = services.metadata
     brokers = []
-    for broker in metadata.brokers.values():
+    for broker in metadata.seen_from(context.connection.listener).values():
         endpoint = broker.endpoint(context.connection.listener)
         brokers.append(
             MetadataResponseBroker(
@@ -163,8 +164,13 @@ class _View:
 
     def __init__(self, metadata: MetadataCache, context: RequestContext) -> None:
         self._metadata = metadata
-        self._live = metadata.brokers
+        self._live = metadata.seen_from(context.connection.listener)
         self._version = context.version
+        self._without_listener = (
+            ErrorCode.LISTENER_NOT_FOUND
+            if context.version >= _FIRST_VERSION_WITH_MISSING_LISTENERS
+            else ErrorCode.LEADER_NOT_AVAILABLE
+        )
 
     def topic_by_name(self, name: str) -> MetadataResponseTopic:
         image = self._metadata.topic(name)
@@ -200,6 +206,8 @@ class _View:
         leader, error = state.leader, ErrorCode.NONE
         if not self._metadata.is_reachable(leader):
             leader, error = NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE
+        elif leader not in live:
+            leader, error = NO_LEADER, self._without_listener
         replicas, isr = state.replicas, state.isr
         offline: list[int] = [each for each in replicas if each not in live]
         if offline and self._version == 0:

@@ -176,8 +176,9 @@ def _name_leaders(services: Services, context: RequestContext, response: Produce
                 leader, epoch = current_leader(services, name, answer.index)
                 answer.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
                 leaders.append(leader)
-    for node in live_nodes(services, leaders):
-        endpoint = node.endpoint(context.connection.listener)
+    listener = context.connection.listener
+    for node in live_nodes(services, leaders, listener):
+        endpoint = node.endpoint(listener)
         response.node_endpoints.append(
             NodeEndpoint(
                 node_id=node.broker_id, host=endpoint.host, port=endpoint.port, rack=node.rack

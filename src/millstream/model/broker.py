@@ -31,6 +31,10 @@ class BrokerNode:
     rack: str | None = None
     epoch: int = NO_BROKER_EPOCH
 
+    def listens(self, listener: str) -> bool:
+        """Tell whether the broker has a listener of this name."""
+        return any(endpoint.listener == listener for endpoint in self.endpoints)
+
     def endpoint(self, listener: str) -> Endpoint:
         """Return the endpoint of a listener; a name that the broker lacks gives its first one."""
         for endpoint in self.endpoints:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.handlers.admin_broker import AdminBroker
 
+from millstream.model.broker import BrokerId, BrokerNode, Endpoint
 from millstream.model.errors import ErrorCode
 from millstream.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
@@ -39,6 +40,13 @@ def test_the_cluster(broker: AdminBroker, version: int) -> None:
 
 def test_the_listener_decides_the_address(broker: AdminBroker) -> None:
     assert ask(broker, 1, listener="OTHER").brokers[0].port == 9093
+
+
+def test_a_broker_without_the_clients_listener_is_not_told_of(broker: AdminBroker) -> None:
+    node = BrokerNode(BrokerId(2), (Endpoint("PLAINTEXT", "inside.example", 9092),))
+    broker.metadata.brokers[node.broker_id] = node
+    assert [each.broker_id for each in ask(broker, 1).brokers] == [1, 2]
+    assert [each.broker_id for each in ask(broker, 1, listener="OTHER").brokers] == [1]
 
 
 @pytest.mark.parametrize(

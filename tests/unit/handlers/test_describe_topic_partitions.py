@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.unit.handlers.admin_broker import AdminBroker
 
+from millstream.model.broker import BrokerId, BrokerNode, Endpoint
 from millstream.model.errors import ErrorCode
 from millstream.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -23,6 +25,7 @@ def ask(
     *names: str,
     limit: int = 2000,
     cursor: tuple[str, int] | None = None,
+    listener: str = "PLAINTEXT",
 ) -> DescribeTopicPartitionsResponse:
     start = None if cursor is None else Cursor(topic_name=cursor[0], partition_index=cursor[1])
     request = DescribeTopicPartitionsRequest(
@@ -30,7 +33,7 @@ def ask(
         response_partition_limit=limit,
         cursor=start,
     )
-    return broker.call(request, 0, DescribeTopicPartitionsResponse)
+    return broker.call(request, 0, DescribeTopicPartitionsResponse, listener=listener)
 
 
 def page(response: DescribeTopicPartitionsResponse) -> Page:
@@ -136,3 +139,21 @@ def test_cursors_that_cannot_be(two_topics: AdminBroker, cursor: tuple[str, int]
 def test_illegal_names(two_topics: AdminBroker, name: str, code: ErrorCode) -> None:
     (topic,) = ask(two_topics, name).topics
     assert topic.error_code == code.code
+
+
+def test_a_leader_that_the_client_cannot_reach(broker: AdminBroker) -> None:
+    """The answer has no error for it, as Kafka's has none."""
+    image = broker.create("t")
+    state = replace(image.partitions[0], leader=BrokerId(2), replicas=(BrokerId(1), BrokerId(2)))
+    broker.metadata.update(replace(image, partitions=(state,)))
+
+    def described(listener: str) -> tuple[int, int, list[int]]:
+        (topic,) = ask(broker, "t", listener=listener).topics
+        (partition,) = topic.partitions
+        return partition.error_code, partition.leader_id, partition.offline_replicas
+
+    assert described("PLAINTEXT") == (0, -1, [2])
+    node = BrokerNode(BrokerId(2), (Endpoint("PLAINTEXT", "inside.example", 9092),))
+    broker.metadata.brokers[node.broker_id] = node
+    assert described("PLAINTEXT") == (0, 2, [])
+    assert described("OTHER") == (0, -1, [2])

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.unit.handlers.group_calls import BROKER, Calls
 
+from millstream.model.broker import Endpoint
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
@@ -66,6 +69,15 @@ def test_a_coordinator_whose_process_ended_is_none(calls: Calls) -> None:
     calls.site.metadata.missing.add(BROKER)
     found = find(calls, "g").coordinators[0]
     assert (found.error_code, found.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE.code, -1)
+
+
+def test_a_coordinator_without_the_clients_listener_is_none(calls: Calls) -> None:
+    """Its addresses are meant for others."""
+    brokers = calls.site.metadata.brokers
+    brokers[BROKER] = replace(brokers[BROKER], endpoints=(Endpoint("PLAINTEXT", "inside", 9092),))
+    assert find(calls, "g").coordinators[0].host == "inside"
+    found = find(calls, "g", listener="OTHER").coordinators[0]
+    assert (found.error_code, found.host) == (ErrorCode.COORDINATOR_NOT_AVAILABLE.code, "")
 
 
 @pytest.mark.parametrize("version", [1, 3, 4, 6])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.unit.handlers.admin_broker import AdminBroker
 
-from millstream.model.broker import BrokerId
+from millstream.model.broker import BrokerId, BrokerNode, Endpoint
 from millstream.model.errors import ErrorCode
 from millstream.model.topic import TopicId
 from millstream.protocol.messages.metadata import (
@@ -191,3 +192,29 @@ def test_a_leader_that_is_not_there(broker: AdminBroker) -> None:
     assert (partition.leader_id, partition.offline_replicas) == (-1, [1])
     (partition,) = ask(broker, "t", version=0, create=True).topics[0].partitions
     assert (partition.replica_nodes, partition.isr_nodes) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(0, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.LEADER_NOT_AVAILABLE)]
+    + [(version, ErrorCode.LISTENER_NOT_FOUND) for version in (6, 13)],
+)
+def test_a_broker_without_the_clients_listener_is_not_told_of(
+    broker: AdminBroker, version: int, code: ErrorCode
+) -> None:
+    """Its addresses are meant for others: a client from outside would try to reach them."""
+    other = BrokerNode(BrokerId(2), (Endpoint("PLAINTEXT", "inside.example", 9092),))
+    image = broker.create("t")
+    state = replace(image.partitions[0], leader=BrokerId(2), replicas=(BrokerId(1), BrokerId(2)))
+    broker.metadata.brokers[BrokerId(2)] = other
+    broker.metadata.update(replace(image, partitions=(state,)))
+    inside = ask(broker, "t", version=version, create=version == 0)
+    assert [node.node_id for node in inside.brokers] == [1, 2]
+    assert inside.topics[0].partitions[0].leader_id == 2
+    outside = ask(broker, "t", version=version, create=version == 0, listener="OTHER")
+    assert [node.host for node in outside.brokers] == ["inner"]
+    (partition,) = outside.topics[0].partitions
+    assert (partition.leader_id, partition.error_code) == (-1, code.code)
+    assert partition.replica_nodes == ([1] if version == 0 else [1, 2])
+    if version > 5:
+        assert partition.offline_replicas == [2]

@@ -47,6 +47,14 @@ class MetadataCache:
         """True for a live broker to whom a client may be led."""
         return broker_id in self.brokers and broker_id not in self.missing
 
+    def seen_from(self, listener: str) -> dict[BrokerId, BrokerNode]:
+        """Return the live brokers that a client of this listener may be told of: a broker without
+        it has addresses that are meant for others (Kafka: ``getAliveBrokerNodes``).
+        """
+        return {
+            broker_id: node for broker_id, node in self.brokers.items() if node.listens(listener)
+        }
+
     def topic(self, name: str) -> TopicImage | None:
         """Return the topic of this name, or None."""
         return self._by_name.get(name)
