@@ -172,14 +172,19 @@ def _locate(chosen: Chosen) -> RecordColumns:
             entry.records = start
             start += entry.size
     sizes = chosen.measure(FIRST_OFFSET, NO_END)
-    rows = np.empty((len(CELL_COLUMNS), sizes.rows), np.int64)
-    headers = np.empty((len(HEADER_COLUMNS), sizes.headers), np.int64)
-    out = CellsOut(*(row.ctypes.data for row in (*rows, *headers)), sizes.rows, sizes.headers)
+    count, most_headers = int(entries["count"].sum()), sizes.headers
+    if sizes.rows < count:
+        # A record claims the largest offset, which lies in no range: a header takes two bytes.
+        most_headers = int(entries["size"].sum()) // 2
+    rows = np.empty((len(CELL_COLUMNS), count), np.int64)
+    headers = np.empty((len(HEADER_COLUMNS), most_headers), np.int64)
+    out = CellsOut(*(row.ctypes.data for row in (*rows, *headers)), count, most_headers)
     fault = Fault()
     chosen.library.locate(
         chosen.address, len(entries), arena.ctypes.data, out.address, fault.address
     )
     chosen.check(fault)
+    headers = headers[:, : out.headers]
     append_time = (entries["attributes"] & LOG_APPEND_TIME_BIT) >> 3
     return RecordColumns(
         arena=arena,

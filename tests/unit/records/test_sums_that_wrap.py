@@ -53,6 +53,15 @@ def test_offsets() -> None:
     assert [each.offset for each in columns.iter_records()] == offsets
 
 
+def test_the_largest_offset_is_in_no_range() -> None:
+    with_headers = encode_batch(
+        [Record(0, 5, None, b"v", (("k", b"v"),))] * 2, BatchOptions(base_offset=LARGEST - 1)
+    )
+    columns = decode_columns([with_headers])
+    wanted = [Record(LARGEST - 1, 5, None, b"v", (("k", b"v"),))]
+    assert list(columns.iter_records()) == wanted
+
+
 def test_what_a_producer_may_write_can_be_cleaned() -> None:
     """A delta of 64 bits leads from any base timestamp to any time, so the broker takes it."""
     base = -(2**63) + 10
