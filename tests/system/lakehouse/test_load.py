@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.broker_process import BrokerProcess
 from tests.system.lakehouse.topic_site import TopicSite, read_rows
@@ -232,6 +234,40 @@ def test_columns_evolve(site: TopicSite, kind: str) -> None:
         for row in _rows_with(site.table.data_directory / path, "s")
     ]
     assert {"n": 2.5, "s": "x"} in newest
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_column_that_somebody_else_put_into_the_table(site: TopicSite, kind: str) -> None:
+    """A new field of that name was another type's: Delta's and Parquet's load ended, and Iceberg's
+    turned the column into numbers.
+    """
+    site = site.kind(kind).using(format="json")
+    site.write(0, [b'{"a":1}'])
+    site.load()
+    site.table.add_columns(pa.schema([("note", pa.string()), ("size", pa.float64())]))
+    site.write(0, [b'{"a":2,"note":5}', b'{"a":3,"note":"x"}', b'{"a":4,"size":7}'])
+    site.load()
+    found = site.audit()
+    assert (found.is_clean, found.rows) == (True, 3)
+    assert site.table.schema().field("note").type == pa.string()
+    assert read_rows(site.table, ["a"]) == [(1,), (3,), (4,)]
+
+
+def test_dead_letters_of_a_topic_that_is_gone(site: TopicSite) -> None:
+    """The table was removed and its dead letters were not: the load waited for their offsets."""
+    site = site.using(format="json")
+    site.write(0, [b'{"a":1}'] * 50 + [b"bad"])
+    site.load()
+    shutil.rmtree(site.settings.table.path)
+    site.load()
+    assert site.audit().is_clean
+    shutil.rmtree(site.settings.table.path)
+    with Admin(bootstrap_servers=site.bootstrap) as admin:
+        admin.delete_topics([site.topic]).get_all()
+    site.create(2)
+    site.write(0, [b'{"a":1}'] * 10)
+    with pytest.raises(RecreatedTopicError, match=r"table_dead_letters.*another table"):
+        site.load()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,6 +19,7 @@ from millstream.spark.lakehouse.schema_file import read_schema_file, write_schem
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import Table
 from millstream.spark.lakehouse.widening import agree, changed_columns, merge, one_of_each_name
+from millstream.spark.lakehouse.widening import wider as wider_type
 from millstream.spark.options import SourceOptions
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.reader import ReadRules, read_range
@@ -143,6 +144,7 @@ def evolve_columns(
     columns = spec.columns
     for each in wider:
         columns = one_of_each_name(merge(columns, each))
+    columns = _as_in_table(spec.columns, columns, table)
     there = [table.data_directory / path for path in table.files()]
     columns, fixed = without_rounding(spec.columns, columns, [*there, *files])
     try:
@@ -164,6 +166,22 @@ def evolve_columns(
     )
     write_schema_file(schema_file_of(settings), columns, form=spec.kind)
     return replace(spec, columns=columns, fixed=spec.fixed | fixed)
+
+
+def _as_in_table(known: pa.Schema, columns: pa.Schema, table: Table) -> pa.Schema:
+    """Return ``columns`` where those that are new to a load have the table's type, if it has one.
+
+    Somebody else may have put such a column into the table, and rows into it.
+    """
+    held = table.schema()
+
+    def settled(field: pa.Field) -> pa.Field:
+        if known.get_field_index(field.name) >= 0 or held.get_field_index(field.name) < 0:
+            return field
+        kind = held.field(field.name).type
+        return field.with_type(wider_type(kind, field.type) or kind)
+
+    return pa.schema([settled(field) for field in columns])
 
 
 def _with(spec: FormatSpec, columns: pa.Schema) -> Format:

@@ -171,7 +171,7 @@ class DeltaTableFiles:
     def files(self) -> list[str]:
         """See :class:`Table`."""
         adds = pa.table(DeltaTable(self._uri).get_add_actions(flatten=True))
-        return [str(path) for path in adds["path"].to_pylist()]
+        return [unquote(path) for path in adds["path"].to_pylist()]
 
     def retained(self) -> set[str]:
         """See :class:`Table`. Older states are those that the log still tells of."""

@@ -51,13 +51,13 @@ class Ledger:
         known = self.entries.get(_id_key(place))
         return not known or topic_id == ZERO_TOPIC_ID or known == fold(topic_id)
 
-    def check_topic(self, place: TopicPartition, topic_id: TopicId) -> None:
+    def check_topic(self, place: TopicPartition, topic_id: TopicId, table: object) -> None:
         """Raise RecreatedTopicError when the partition was loaded from another topic's log."""
         if not self.is_of(place, topic_id):
             raise RecreatedTopicError(
                 f"topic {place.topic} was deleted and made anew after offset "
-                f"{self.position(place)} of {place} was loaded: its offsets begin at 0 again. "
-                "Load it into another table, or under another app id"
+                f"{self.position(place)} of {place} was loaded into {table}: its offsets begin at "
+                "0 again. Load it into another table, or under another app id"
             )
 
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from millstream.model.errors import ConfigError
 from millstream.model.offsets import Offset
-from millstream.model.topic import TopicPartition
+from millstream.model.topic import ZERO_TOPIC_ID, TopicPartition
 from millstream.spark.lakehouse import ledger as ledgers
 from millstream.spark.lakehouse.batching import BatchLimits, SizeEstimate, deal, next_batch
 from millstream.spark.lakehouse.columns import (
@@ -232,7 +232,7 @@ class Loader:
             latest = {p: min(end, latest[p]) for p, end in goal.latest.items() if p in latest}
         ledger = self._ledger(self._table, list(latest))
         positions = self._positions(reader, ledger, ends, latest)
-        ranges = self._pending(positions) or next_batch(
+        ranges = self._pending(positions, ends) or next_batch(
             positions, latest, self._sizes, self._limits
         )
         if not ranges:
@@ -251,23 +251,33 @@ class Loader:
         for place in latest:
             topic_id = ends.topic_ids.get(place.topic)
             if topic_id is not None:
-                ledger.check_topic(place, topic_id)
+                ledger.check_topic(place, topic_id, self._table.name)
             known = ledger.position(place)
             # A partition that is new since the load began is read from its first record on.
             start = ends.earliest[place] if known is None else known
             positions[place] = reader.check(place, start, ends)
         return positions
 
-    def _pending(self, positions: Mapping[TopicPartition, Offset]) -> list[OffsetRange]:
-        """Return the ranges whose dead letters are committed and whose rows are not."""
+    def _pending(
+        self, positions: Mapping[TopicPartition, Offset], ends: TopicEnds
+    ) -> list[OffsetRange]:
+        """Return the ranges whose dead letters are committed and whose rows are not.
+
+        RecreatedTopicError when the letters are of another topic, that of a table which is gone.
+        """
         if not self._letters.exists():
             return []
         letters = self._ledger(self._letters, list(positions))
-        return [
+        ranges = [
             OffsetRange(place, start, end)
             for place, start in sorted(positions.items())
             if (end := letters.position(place)) is not None and end > start
         ]
+        for each in ranges:
+            place = each.topic_partition
+            topic_id = ends.topic_ids.get(place.topic, ZERO_TOPIC_ID)
+            letters.check_topic(place, topic_id, self._letters.name)
+        return ranges
 
     def tasks(self, plan: Plan) -> tuple[list[list[OffsetRange]], Landing]:
         """Return the ranges of each task of a batch, and what they are told."""

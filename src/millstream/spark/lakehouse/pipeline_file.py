@@ -26,7 +26,7 @@ from typing import Any, Final
 from millstream.config.quantities import parse_duration_ms, parse_size
 from millstream.model.errors import ConfigError
 from millstream.spark.lakehouse.settings import LoadSettings
-from millstream.spark.lakehouse.table import TableName, parse_table_name
+from millstream.spark.lakehouse.table import parse_table_name
 from millstream.spark.options import check_no_end, parse_options
 
 _TEXT: Final = (str,)
@@ -98,11 +98,11 @@ def _load(
     source = {**_texts(common), **_texts(value.get("source", {})), **subscribed}
     settings = LoadSettings(
         source=source,
-        table=_table(value["to"], base),
+        table=parse_table_name(value["to"], base),
         app_id=name,
         format=value.get("format", "raw"),
         format_options=_paths(_texts(value.get("format_options", {})), base),
-        schema_file=base / value["schema"] if "schema" in value else None,
+        schema_file=base / Path(value["schema"]).expanduser() if "schema" in value else None,
         event_time=value.get("event_time"),
         partition_column=value.get("partition_column", "date"),
         follow=value.get("follow", False),
@@ -147,14 +147,8 @@ def _texts(value: Mapping[str, Any]) -> dict[str, str]:
 
 def _paths(options: dict[str, str], base: Path) -> dict[str, str]:
     if "definition" in options:
-        options["definition"] = str(base / options["definition"])
+        options["definition"] = str(base / Path(options["definition"]).expanduser())
     return options
-
-
-def _table(text: str, base: Path) -> TableName:
-    name = parse_table_name(text)
-    relative = text.partition(":")[2]
-    return TableName(name.kind, (base / relative).absolute())
 
 
 def _read(parse: Callable[[str], int], key: str, text: object) -> int:

@@ -19,6 +19,8 @@ DEFAULT_FILE_BYTES: Final = 128 << 20
 DEFAULT_BATCH_BYTES: Final = 2 << 30
 DEFAULT_DRIVER_BYTES: Final = 8 << 20
 DEFAULT_FRESHNESS_MS: Final = 10_000
+_IN_PATHS: Final = re.compile(r"[\w@+$().-]([\w@+$() .-]*[\w@+$().-])?")
+"""Names of columns that every reader of a table finds again in ``name=2024-01-31/``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,11 @@ class LoadSettings:
         for name in ("freshness_ms", "file_bytes", "batch_bytes", "parallelism"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} must be above 0, not {getattr(self, name)}")
+        if not _IN_PATHS.fullmatch(self.partition_column):
+            raise ConfigError(
+                f"partition_column {self.partition_column!r} cannot stand in the paths of files: "
+                "it takes letters, digits, spaces and any of _ - . @ + $ ( )"
+            )
         if self.maintain_every_ms is not None and self.maintain_every_ms <= 0:
             raise ConfigError(f"maintain_every_ms must be above 0, not {self.maintain_every_ms}")
         if self.dead_letters_topic and (self.format == "raw" or not self.dead_letters):

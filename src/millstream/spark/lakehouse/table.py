@@ -52,8 +52,11 @@ class TableName:
         return TOPIC_FIELD in str(self.path)
 
 
-def parse_table_name(text: str) -> TableName:
-    """Read ``kind:path``; ConfigError says what is wrong."""
+def parse_table_name(text: str, base: Path = Path()) -> TableName:
+    """Read ``kind:path``; ConfigError says what is wrong.
+
+    A relative path starts from ``base``. No shell replaces the ``~`` of ``delta:~/lake``.
+    """
     kind, colon, path = text.partition(":")
     if not colon or kind not in KINDS or not path:
         raise ConfigError(
@@ -62,7 +65,7 @@ def parse_table_name(text: str) -> TableName:
     path = path.removeprefix("file://")
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path):
         raise ConfigError(f"a table lies in a local or mounted directory: {path} is none")
-    return TableName(kind, Path(path).absolute())
+    return TableName(kind, (base / Path(path).expanduser()).absolute())
 
 
 def check_new_directory(name: TableName, own: Collection[str]) -> None:

@@ -46,10 +46,10 @@ def test_what_is_in_the_table_is_never_committed_again() -> None:
 
 def test_a_topic_made_anew_is_noticed() -> None:
     ledger = Ledger(after(Ledger({}), [OffsetRange(ZERO, 0, 9)], {"t": OLD}))
-    ledger.check_topic(ZERO, OLD)
-    ledger.check_topic(ZERO, ZERO_TOPIC_ID)
+    ledger.check_topic(ZERO, OLD, "x")
+    ledger.check_topic(ZERO, ZERO_TOPIC_ID, "x")
     with pytest.raises(RecreatedTopicError, match="after offset 9 of t-0"):
-        ledger.check_topic(ZERO, NEW)
+        ledger.check_topic(ZERO, NEW, "x")
 
 
 def test_an_id_is_folded_to_a_number_that_every_table_can_keep() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from millstream.spark.lakehouse.data_files import DataFile, file_name
 from millstream.spark.lakehouse.formats.format import TIMESTAMP
 from millstream.spark.lakehouse.load import remove_orphans
 from millstream.spark.lakehouse.parquet import ParquetTableFiles
+from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import (
     KINDS,
     ConcurrentLoadError,
@@ -351,3 +353,32 @@ def test_expiry_leaves_what_a_load_is_writing(table: Table) -> None:
     os.utime(in_flight, (time.time() - 7_200, time.time() - 7_200))
     table.expire(keep_ms=1_800_000)
     assert in_flight.exists()
+
+
+def test_a_partition_column_with_a_space(kind: str, tmp_path: Path) -> None:
+    """Delta writes such paths in another way into its log: the audit took the files for lost."""
+    table = open_table(TableName(kind, tmp_path / "table"))
+    table.create(Layout(schema=SCHEMA, event_time="timestamp", partition_column="event day"))
+    file = write(table, 1, day="1970-01-01")
+    if kind == "delta":
+        spaced = file.path.replace("date=", "event day=")
+        (tmp_path / "table" / file.path).parent.rename(tmp_path / "table" / Path(spaced).parent)
+        file = replace(file, path=spaced, partition_values={"event day": "1970-01-01"})
+    table.commit("app", {"batch": 1}, [file], expected={})
+    assert table.files() == [file.path]
+    assert (table.data_directory / file.path).is_file()
+
+
+@pytest.mark.parametrize("text", ["delta:~/lake/t", "delta:file://~/lake/t"])
+def test_no_shell_replaces_the_tilde(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert parse_table_name(text, Path("/base")).path == tmp_path / "lake" / "t"
+    assert parse_table_name("delta:t", Path("/base")).path == Path("/base/t")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a=b", "50%20", "x:y", "a\\b", " a", "h#"])
+def test_partition_columns_that_no_path_can_hold(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"partition_column .* cannot stand in the paths"):
+        LoadSettings(source={}, table=TableName("delta", Path("/t")), partition_column=name)
