@@ -284,11 +284,20 @@ def _refused(
 class _Commit:
     """A produce request whose batches are written and do not count yet (``DelayedProduce``).
 
-    ``timeout_ms`` of the request bounds the wait for replicas. With one replica what is waited for
-    is this broker's own disk, which either writes or goes offline.
+    ``timeout_ms`` of the request bounds the wait for replicas. With one replica, and with acks=1,
+    what is waited for is this broker's own disk, which either writes or goes offline.
     """
 
-    __slots__ = ("_acks", "_context", "_left", "_response", "_services", "_timer", "outcome")
+    __slots__ = (
+        "_acks",
+        "_context",
+        "_left",
+        "_has_refusal",
+        "_response",
+        "_services",
+        "_timer",
+        "outcome",
+    )
 
     def __init__(
         self,
@@ -305,12 +314,13 @@ class _Commit:
         self._response = response
         self._left = dict.fromkeys(id(one.answer) for one in unsettled)
         self._timer: TimerHandle | None = None
+        self._has_refusal = False
         for one in unsettled:
             if isinstance(one.appended, Deferred):
                 one.appended.on_done(partial(self._appended, one))
             else:
                 self._wait(one, one.appended)
-        if self._left:
+        if self._left and self._acks == -1:
             self._limit(unsettled, request.timeout_ms)
 
     def _limit(self, unsettled: list[_Unsettled], timeout_ms: int) -> None:
@@ -328,8 +338,7 @@ class _Commit:
         try:
             result = ready.result()
         except KafkaError as error:
-            if id(one.answer) in self._left:
-                _take_back(one.answer, _refused(one.answer.index, error, one.partition))
+            self._refuse(one.answer, _refused(one.answer.index, error, one.partition))
             self._settle(one.answer)
             return
         if id(one.answer) not in self._left:
@@ -357,9 +366,14 @@ class _Commit:
         self._counts(answer, error or leading.error_once_committed())
 
     def _counts(self, answer: PartitionProduceResponse, error: KafkaError | None) -> None:
-        if error is not None and id(answer) in self._left:
-            _take_back(answer, _refused(answer.index, error))
+        if error is not None:
+            self._refuse(answer, _refused(answer.index, error))
         self._settle(answer)
+
+    def _refuse(self, answer: PartitionProduceResponse, refusal: PartitionProduceResponse) -> None:
+        if id(answer) in self._left:
+            self._has_refusal = True
+            _take_back(answer, refusal)
 
     def _expire(self, answers: list[PartitionProduceResponse]) -> None:
         """The replicas take too long; what they have is written, and may yet be committed."""
@@ -372,7 +386,7 @@ class _Commit:
             return
         if self._timer is not None:
             self._timer.cancel()
-            # A leadership may have ended meanwhile.
+        if self._has_refusal:  # a leadership may have ended meanwhile
             _name_leaders(self._services, self._context, self._response)
         self.outcome.complete(self._response)
 

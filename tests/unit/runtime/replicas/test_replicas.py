@@ -93,6 +93,33 @@ def test_acks_one_does_not_wait_for_followers() -> None:
     assert bytes_of(fetched(site, 1)) == b""
 
 
+def test_a_time_out_is_for_replicas_and_not_for_the_leaders_own_disk() -> None:
+    """acks=1 has none in Kafka; a write that is on its way to the disk must not be sent again."""
+    site = ClusterSite(log_flush_policy="ack")
+    site[1].offload.held = True
+    produced = site[1].produce(b"one", acks=1, timeout_ms=0)
+    site.advance(1_000)
+    assert not produced.done
+    site[1].offload.held = False
+    site[1].offload.let_go()
+    site.settle()
+    assert produced.error is ErrorCode.NONE
+
+
+def test_who_leads_now_is_told_with_a_write_whose_leadership_ended() -> None:
+    site = ClusterSite(log_flush_policy="ack")
+    for acks in (1, -1):
+        leader = site.controller.state.leader
+        site[leader].offload.held = True
+        produced = site[leader].produce(b"one", acks=acks)
+        site.controller.elect(leader + 1)
+        assert produced.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert produced.answer.current_leader.leader_id == leader + 1
+        site[leader].offload.held = False
+        site[leader].offload.let_go()
+        site.settle()
+
+
 def test_acks_one_under_the_policy_ack_waits_for_the_own_disk() -> None:
     site = ClusterSite(log_flush_policy="ack")
     site[1].offload.held = True
