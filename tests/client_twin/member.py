@@ -105,4 +105,4 @@ class TwinMember:
     def kill(self) -> None:
         """Vanish: no word to the group."""
         self.is_running = False
-        self.core._end()
+        self.core.end()

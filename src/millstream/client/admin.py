@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from millstream.client.closing import Closing
 from millstream.client.core.admin.core import AdminCore
 from millstream.client.core.settings import AdminSettings, read_settings
-from millstream.client.errors import ClosedError
+from millstream.client.errors import ClosedError, ForkedError
 from millstream.client.thread_loop import ThreadLoop, check_may_wait
 from millstream.model.deferred import Deferred, spawn
 
@@ -59,7 +59,7 @@ class Admin(Closing):
         """Close every connection; calls under way fail. No thread and no socket is left."""
         if not self._is_closed:
             self._is_closed = True
-            with contextlib.suppress(ClosedError):
+            with contextlib.suppress(ClosedError, ForkedError):
                 self._loop.post(self._core.close)
             self._loop.close()
 

@@ -34,7 +34,7 @@ from millstream.client.core.consumer.reset import EARLIEST_TIMESTAMP, LATEST_TIM
 from millstream.client.core.consumer.settings import ConsumerSettings, check_settings
 from millstream.client.core.consumer.user_calls import RebalanceListener, UserCall
 from millstream.client.core.settings import read_settings
-from millstream.client.errors import ClosedError
+from millstream.client.errors import ClosedError, ForkedError
 from millstream.client.metadata import Partition
 from millstream.client.thread_loop import ThreadLoop
 from millstream.model.deferred import Deferred, spawn
@@ -143,10 +143,13 @@ class Consumer(Closing, Generic[K, V]):
                 core.fetch_metrics.records_consumed += len(records)
                 return records
         deadline = time.monotonic() + timeout
+        # Who was called for something else may have records all the same: that is seen first.
+        wait_s = 0 if core.user.attention else timeout
         while True:
-            self._visit(max(deadline - time.monotonic(), 0) * 1000)
+            self._visit(wait_s * 1000)
             records = delivery.take(limit)
-            if records or time.monotonic() >= deadline:
+            wait_s = deadline - time.monotonic()
+            if records or wait_s <= 0:
                 core.fetch_metrics.records_consumed += len(records)
                 return records
 
@@ -164,10 +167,12 @@ class Consumer(Closing, Generic[K, V]):
             if fetched is not None:
                 self._core.note_poll()
                 return fetched
+        wait_s = 0 if self._core.user.attention else timeout
         while True:
-            self._visit(max(deadline - time.monotonic(), 0) * 1000)
+            self._visit(wait_s * 1000)
             fetched = self._delivery.take_fetched()
-            if fetched is not None or time.monotonic() >= deadline:
+            wait_s = deadline - time.monotonic()
+            if fetched is not None or wait_s <= 0:
                 return fetched
 
     def poll_table(
@@ -337,6 +342,9 @@ class Consumer(Closing, Generic[K, V]):
         self._closed = True
         try:
             self._drive(lambda: self._core.close(self._wait(timeout, 30_000)))
+        except ForkedError:
+            # It is the parent's to close.
+            return
         finally:
             self._loop.close()
 

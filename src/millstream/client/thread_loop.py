@@ -2,7 +2,8 @@
 
 Other threads hand work over with :meth:`ThreadLoop.submit` and :meth:`ThreadLoop.post`; a byte
 through a pair of sockets wakes the thread. Host names are resolved on short-lived threads, so that
-a slow name server holds no heartbeat up. After :meth:`close` no thread and no socket is left.
+a slow name server holds no heartbeat up. After :meth:`close` no thread and no socket is left, and
+nobody waits: what was submitted and has no result fails with ClosedError.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from millstream.client.core.loop import TransportEvents
 from millstream.client.errors import ClosedError, ForkedError, WaitInCallbackError
@@ -109,7 +110,9 @@ class ThreadLoop:
         self._posted: deque[Callable[[], None]] = deque()
         self._is_awake = False
         self._closing = False
-        self._lock = threading.Lock()
+        # A signal handler may call what its thread is in at that moment.
+        self._lock = threading.RLock()
+        self._unsettled: set[concurrent.futures.Future[Any]] = set()
         self._resolvers: set[threading.Thread] = set()
         self._transports: set[SocketTransport] = set()
         self._wake_out, self._wake_in = socket.socketpair()
@@ -133,7 +136,11 @@ class ThreadLoop:
         return threading.current_thread() is self._thread
 
     def post(self, callback: Callable[[], None]) -> None:
-        """Run ``callback`` on the thread, in the order of the calls; ClosedError after close."""
+        """Run ``callback`` on the thread, in the order of the calls.
+
+        ClosedError after close, ForkedError in another process.
+        """
+        self.check_process()
         with self._lock:
             if self._closing:
                 raise ClosedError("the client is closed")
@@ -143,10 +150,10 @@ class ThreadLoop:
 
     def submit(self, begin: Callable[[], Deferred[T]]) -> concurrent.futures.Future[T]:
         """Run ``begin`` on the thread; the future gets what its Deferred is filled with."""
-        self.check_process()
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         def settle(source: Deferred[T]) -> None:
+            self._unsettled.discard(future)
             try:
                 value = source.result()
             except BaseException as error:
@@ -155,11 +162,13 @@ class ThreadLoop:
                 future.set_result(value)
 
         def start() -> None:
+            self._unsettled.add(future)
             try:
                 begin().on_done(settle)
             except BaseException as error:
                 if future.done():
                     raise
+                self._unsettled.discard(future)
                 future.set_exception(error)
 
         self.post(start)
@@ -303,7 +312,7 @@ class ThreadLoop:
         """Run a callback; an error in one must not end the client's only thread."""
         try:
             callback()
-        except Exception:
+        except BaseException:
             log.exception("an error in a callback of the client")
 
     def _drain_wake(self) -> None:
@@ -312,6 +321,9 @@ class ThreadLoop:
                 pass
 
     def _tear_down(self) -> None:
+        for future in self._unsettled:
+            future.set_exception(ClosedError("the client was closed"))
+        self._unsettled.clear()
         for transport in list(self._transports):
             transport.close()
         self._selector.close()

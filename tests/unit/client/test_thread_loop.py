@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import threading
+from collections import deque
+from collections.abc import Callable
 
 import pytest
 from tests.unit.client.scripted_broker import ScriptedBroker, first_address_is_deaf
@@ -120,12 +123,52 @@ def test_an_error_in_a_callback_does_not_end_the_thread() -> None:
         loop.close()
 
 
+def test_an_exit_in_a_callback_does_not_end_the_thread() -> None:
+    loop = ThreadLoop()
+    try:
+        loop.post(lambda: sys.exit(3))
+        assert loop.submit(lambda: Deferred.of(3)).result(10) == 3
+    finally:
+        loop.close()
+
+
+def test_who_waits_hears_of_the_end() -> None:
+    loop = ThreadLoop()
+    waiting = loop.submit(lambda: sleep(loop, 3_600_000))
+    loop.close()
+    with pytest.raises(ClosedError):
+        waiting.result(10)
+
+
+def test_a_signal_handler_may_post_while_its_thread_does() -> None:
+    loop = ThreadLoop()
+    done = threading.Event()
+
+    class Interrupted(deque[Callable[[], None]]):
+        def append(self, callback: Callable[[], None], /) -> None:
+            super().append(callback)
+            if not self.was_interrupted:
+                self.was_interrupted = True
+                loop.post(done.set)
+
+        was_interrupted = False
+
+    loop._posted = Interrupted()
+    thread = threading.Thread(target=loop.post, args=(lambda: None,), daemon=True)
+    thread.start()
+    assert done.wait(10)
+    thread.join(10)
+    loop.close()
+
+
 def test_a_forked_process_is_refused() -> None:
     loop = ThreadLoop()
     try:
         loop._process_id += 1
         with pytest.raises(ForkedError):
             loop.submit(lambda: Deferred.of(3))
+        with pytest.raises(ForkedError):
+            loop.post(lambda: None)
     finally:
         loop._process_id -= 1
         loop.close()

@@ -121,20 +121,25 @@ class Consumer(AsyncClosing, Generic[K, V]):
         Waits up to ``timeout`` seconds for the first; the rules are those of the blocking consumer.
         """
         self._end_iteration()
+        # Other tasks, heartbeats and fetches among them, run between any two polls.
+        await asyncio.sleep(0)
         core, delivery = self._core, self._delivery
         limit = self.settings.max_poll_records if max_records is None else max_records
         deadline = self._loop.now_ms() + timeout * 1000
-        if not core.user.attention:
-            core.note_poll()
-        else:
-            await self._visit(0)
-        while True:
+        if not core.user.attention and not self._closed:
             records = delivery.take(limit)
-            left = deadline - self._loop.now_ms()
-            if records or left <= 0:
+            if records:
+                core.note_poll()
                 core.fetch_metrics.records_consumed += len(records)
                 return records
-            await self._visit(left)
+        wait_ms = 0 if core.user.attention else timeout * 1000
+        while True:
+            await self._visit(wait_ms)
+            records = delivery.take(limit)
+            wait_ms = deadline - self._loop.now_ms()
+            if records or wait_ms <= 0:
+                core.fetch_metrics.records_consumed += len(records)
+                return records
 
     async def poll_fetched(self, timeout: float = 0) -> Fetched | None:
         """Return the next fetched batches of one partition as they came, and go past them.
@@ -142,6 +147,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
         None when nothing comes in time. What the blocking consumer says holds.
         """
         self._end_iteration()
+        await asyncio.sleep(0)
         deadline = self._loop.now_ms() + timeout * 1000
         await self._visit(0)
         while True:
@@ -304,6 +310,8 @@ class Consumer(AsyncClosing, Generic[K, V]):
         try:
             await self._drive(self._core.close(30_000 if timeout is None else timeout * 1000))
         finally:
+            # When the waiting was cancelled there is something left to end.
+            self._core.end()
             await self._loop.close()
 
     # --- inside ----------------------------------------------------------------------------------

@@ -414,7 +414,7 @@ class ConsumerCore:
             if self.subscription.uses_group:
                 await attempt(self._leave(), left_ms(), "leaving the group")
         finally:
-            self._end()
+            self.end()
 
     async def _leave(self) -> None:
         membership, assignment = self._membership, self._assignment
@@ -424,7 +424,8 @@ class ConsumerCore:
         if self.settings.internal_leave_group_on_close:
             await membership.leave("the consumer is being closed")
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Hang up at once, without a word to the group. Harmless twice."""
         self._closed = True
         if self._membership is not None:
             self._membership.close()
