@@ -247,8 +247,9 @@ class Producer(Closing):
     def close(self, timeout: float | None = None) -> None:
         """Send what waits, for ``timeout`` seconds at most (None: as long as it takes), and end.
 
-        What has no outcome then fails with ClosedError. Harmless twice. No thread and no socket is
-        left. From a delivery callback it closes at once.
+        What has no outcome then fails with ClosedError; so it does when the waiting is interrupted
+        (Ctrl-C). Harmless twice. No thread and no socket is left. From a delivery callback it
+        closes at once.
         """
         with self._close_lock:
             if self._is_closed:
@@ -261,9 +262,15 @@ class Producer(Closing):
             closing = self._loop.submit(lambda: spawn(self._core.close(limit_ms)))
         except ForkedError:
             return
-        if not own:
-            closing.result()
-        self._loop.close()
+        try:
+            if not own:
+                closing.result()
+        except BaseException:
+            with contextlib.suppress(ClosedError):
+                self._loop.post(self._core.end)
+            raise
+        finally:
+            self._loop.close()
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -320,12 +327,14 @@ class Producer(Closing):
                 free = threading.Event()
                 accumulator.waiting += 1
                 accumulator.memory_waiters.append(free.set)
-            self._wake()
             waited = monotonic()
-            free.wait(left)
-            with self._lock:
-                accumulator.waiting -= 1
-                self._core.metrics.blocked_ms += (monotonic() - waited) * 1000
+            try:
+                self._wake()
+                free.wait(left)
+            finally:
+                with self._lock:
+                    accumulator.waiting -= 1
+                    self._core.metrics.blocked_ms += (monotonic() - waited) * 1000
 
     def _wait(self, begin: Callable[[], Deferred[None]], timeout: float | None, about: str) -> None:
         check_may_wait()

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import signal
+import sys
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 from tests.unit.client.scripted_broker import TOPIC, CutConnectionError, ScriptedBroker
@@ -226,6 +229,61 @@ def test_close_gives_up_after_its_timeout_and_leaves_nothing() -> None:
         time.sleep(0.01)
     assert threading.active_count() == threads
     assert set(os.listdir("/proc/self/fd")) == descriptors
+
+
+@contextlib.contextmanager
+def interrupted_after(delay_s: float) -> Iterator[None]:
+    """Ctrl-C, as it comes to whatever the main thread does then."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, delay_s)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_an_interrupted_close_leaves_nothing_and_nobody_waits() -> None:
+    threads = threading.active_count()
+    with ScriptedBroker() as broker:
+        gate = Gate()
+        broker.intercept.append(gate)
+        producer = Producer(bootstrap_servers=broker.bootstrap)
+        future = producer.send(TOPIC, b"a")
+        before = threading.active_count()
+        with interrupted_after(0.2):
+            producer.close()
+        assert threading.active_count() < before
+        with pytest.raises(ClosedError):
+            future.result(10)
+        producer.close()
+        gate.opened.set()
+    assert threading.active_count() == threads
+
+
+def test_an_interrupted_send_leaves_nothing_behind() -> None:
+    with ScriptedBroker() as broker:
+        gate = Gate()
+        broker.intercept.append(gate)
+        with Producer(bootstrap_servers=broker.bootstrap, buffer_memory=20_000) as producer:
+            with interrupted_after(0.3):
+                fill(producer)
+            # While somebody waits for memory no batch lingers.
+            assert producer._accumulator.waiting == 0
+            gate.opened.set()
+
+
+def test_an_exit_in_a_callback_ends_nothing() -> None:
+    with ScriptedBroker() as broker:
+        producer = Producer(bootstrap_servers=broker.bootstrap)
+        producer.send(TOPIC, b"a", on_delivery=lambda *_: sys.exit(1)).result(10)
+        assert producer.send(TOPIC, b"b").result(10).offset == 1
+        producer.close(10)
 
 
 def test_without_acknowledgements_memory_is_bounded_and_closing_sends_what_waits() -> None:

@@ -216,7 +216,7 @@ class Producer(AsyncClosing):
     async def close(self, timeout: float | None = None) -> None:
         """Send what waits, for ``timeout`` seconds at most (None: as long as it takes), and end.
 
-        What has no outcome then fails with ClosedError. Harmless twice.
+        What has no outcome then, or when this is cancelled, fails with ClosedError. Harmless twice.
         """
         if self._running is None:
             return
@@ -225,6 +225,8 @@ class Producer(AsyncClosing):
         try:
             await loop.future(spawn(core.close(limit_ms)))
         finally:
+            # When the waiting was cancelled there is something left to end.
+            core.end()
             await loop.close()
 
     # --- inside ----------------------------------------------------------------------------------

@@ -99,3 +99,32 @@ def test_without_acknowledgements_closing_sends_what_waits() -> None:
         while broker.end_offset < sent and time.monotonic() < deadline:
             time.sleep(0.01)
         assert broker.end_offset == sent
+
+
+def test_a_cancelled_close_leaves_nothing_at_work() -> None:
+    opened = threading.Event()
+
+    def gate(request: Request) -> Response | None:
+        if isinstance(request, ProduceRequest):
+            opened.wait(30)
+        return None
+
+    async def run(broker: ScriptedBroker) -> None:
+        producer = Producer(bootstrap_servers=broker.bootstrap)
+        await producer.start()
+        future = await producer.send(TOPIC, b"a")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.close(), 0.2)
+        assert future.done()
+        with pytest.raises(ClosedError):
+            await future
+        assert len(asyncio.all_tasks()) == 1
+        opened.set()
+        asked = len(broker.requests)
+        await asyncio.sleep(0.3)
+        assert len(broker.requests) == asked
+        await producer.close()
+
+    with ScriptedBroker() as broker:
+        broker.intercept.append(gate)
+        asyncio.run(run(broker))

@@ -106,10 +106,16 @@ class ProducerCore:
 
     async def close(self, timeout_ms: float) -> None:
         """Send what waits, ``timeout_ms`` at most; then what has no outcome fails."""
-        self.accumulator.is_closed = True
+        with self.accumulator.lock:
+            # Whoever appends at this moment has done so, or will see it.
+            self.accumulator.is_closed = True
         if self.accumulator.incomplete and timeout_ms > 0:
             with contextlib.suppress(TimedOutError):
                 await within(self.loop, self.sender.flush(), timeout_ms, "close")
+        self.end()
+
+    def end(self) -> None:
+        """Stop at once: what has no outcome fails with ClosedError. Harmless twice."""
         self.sender.close(ClosedError("the producer was closed before these were delivered"))
         self.metadata.close()
         self.network.close()

@@ -97,7 +97,8 @@ class Sender:
         for batch in list(self._accumulator.incomplete):
             with self._accumulator.lock:
                 self._accumulator.remove(batch)
-            self._finish(batch, error)
+            if not batch.done:
+                self._finish(batch, error)
 
     # --- a turn ----------------------------------------------------------------------------------
 
@@ -405,7 +406,10 @@ class Sender:
             error = batch.error_of(index)
             try:
                 callback(batch.metadata(index) if error is None else None, error)
-            except Exception:
+            except KeyboardInterrupt:
+                raise
+            except BaseException:
+                # Also SystemExit: it would end the thread of the client and not the program.
                 log.exception("an error in a delivery callback")
 
     def _split(self, batch: ProducerBatch) -> None:

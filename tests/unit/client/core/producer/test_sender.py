@@ -452,3 +452,20 @@ def test_close_runs_twice() -> None:
     world = World()
     world.loop.run(spawn(world.core.close(1000)))
     world.loop.run(spawn(world.core.close(1000)))
+
+
+def test_the_end_is_told_to_who_appends_at_that_moment() -> None:
+    """Else a record came after the last look at what waits, and had no outcome ever."""
+    world = World()
+    seen: list[bool] = []
+
+    class Watched:
+        def __enter__(self) -> None:
+            seen.append(world.core.accumulator.is_closed)
+
+        def __exit__(self, *_: object) -> None:
+            seen.append(world.core.accumulator.is_closed)
+
+    world.core.accumulator.lock = Watched()
+    world.loop.run(world.core.close(1_000))
+    assert (False, True) in zip(seen[::2], seen[1::2], strict=True)
