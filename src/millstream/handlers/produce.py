@@ -291,8 +291,8 @@ class _Commit:
     __slots__ = (
         "_acks",
         "_context",
-        "_left",
         "_has_refusal",
+        "_left",
         "_response",
         "_services",
         "_timer",
