@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from millstream.config.value import MAX_LONG
 from millstream.model.offsets import NO_OFFSET, Offset
 from millstream.records.batch import Batch
 from millstream.records.compaction import (
@@ -109,7 +110,8 @@ class BatchFilter:
 
     @property
     def _next_horizon_ms(self) -> int:
-        return self._rules.now_ms + self._rules.delete_retention_ms
+        # Whoever sets the longest retention means for ever.
+        return min(self._rules.now_ms + self._rules.delete_retention_ms, MAX_LONG)
 
     def _must_stay(self, batch: Batch) -> bool:
         if batch.next_offset == self._rules.end_offset:

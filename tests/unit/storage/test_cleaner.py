@@ -119,6 +119,21 @@ def test_a_tombstone_goes_once_its_horizon_has_passed(tmp_path: Path) -> None:
     assert [offset for offset, key, _ in keyed(log) if key in (b"b", b"c", b"d")] == [1, 3, 4]
 
 
+def test_tombstones_that_are_kept_for_ever(tmp_path: Path) -> None:
+    log = create_log(tmp_path, compacted(**{"delete.retention.ms": str(2**63 - 1)}))
+    put(log, (b"a", b"1"))
+    put(log, (b"a", None), (b"c", b"1"), timestamps=[NOW_MS - 5, NOW_MS + 7])
+    end = 0
+    for _ in range(3):
+        put(log, (b"x", b"1"))
+        log.roll(now_ms=NOW_MS)
+        end = clean(log, end)
+        assert keyed(log)[:2] == [(1, b"a", None), (2, b"c", b"1")]
+    batch = read_batches(log, 0)[0]
+    assert batch.delete_horizon_ms == 2**63 - 1
+    assert [record.timestamp for record in read_records(batch)] == [NOW_MS - 5, NOW_MS + 7]
+
+
 def test_records_without_a_key_go(tmp_path: Path) -> None:
     log = create_log(tmp_path, compacted())
     put(log, (None, b"old"), (b"k", b"v"))
