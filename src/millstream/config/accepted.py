@@ -67,7 +67,6 @@ long controller.performance.always.log.threshold.ms = 2000 [0,] internal
 long server.max.startup.time.ms = 9223372036854775807 [0,] internal
 long metadata.log.max.record.bytes.between.snapshots = 20971520 [1,]
 long metadata.log.max.snapshot.interval.ms = 3600000 [0,]
-string metadata.log.dir = null
 int metadata.log.segment.bytes = 1073741824 [8388608,]
 long metadata.log.segment.ms = 604800000
 long metadata.max.retention.bytes = 104857600

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from millstream.config.broker import BrokerConfig
 from millstream.controller.context import ControllerContext, TopicState
 from millstream.controller.election import new_partition
+from millstream.controller.internal_topics import wanted_topic
 from millstream.model.broker import BrokerId
 from millstream.model.errors import KafkaError
 from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch
@@ -82,6 +84,14 @@ def plan_adoption(
         if kept:
             _grow(adoption, topic, kept, broker_id, context.controller_epoch)
     return adoption
+
+
+def cautious_settings(name: str, config: BrokerConfig) -> Mapping[str, str]:
+    """Return the settings for a topic of which only logs are left: those of the coordinators' own
+    topics are known, and of the others nothing may be deleted that was meant to be kept.
+    """
+    known = {key: text for key, text in wanted_topic(name, config).configs.items() if text}
+    return known or {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 
 def _id_of(logs: Mapping[int, FoundLog]) -> TopicId | None:

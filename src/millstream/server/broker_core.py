@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.config.broker import BrokerConfig
 from millstream.config.dynamic import DynamicConfig
 from millstream.config.topic import TopicConfig
-from millstream.controller.adoption import Adoption, FoundLog
+from millstream.controller.adoption import Adoption, FoundLog, cautious_settings
 from millstream.model.broker import BrokerNode
 from millstream.model.clock import Clock
 from millstream.model.deferred import spawn
@@ -71,9 +71,7 @@ class BrokerCore:
         self._config = config
         self._random_bytes = random_bytes
         self.log_manager = LogManager(config.log_directories, environment, broker_id=config.broker)
-        self._kafka_topics = KafkaTopics(
-            environment.file_system, lambda: self.log_manager.directories
-        )
+        self._kafka_topics = KafkaTopics(environment.file_system, self._kafka_directories)
         self.partitions = Partitions(
             config.broker,
             clock=clock,
@@ -132,13 +130,19 @@ class BrokerCore:
             return FoundLog(each.topic_id, each.latest_epoch)
         topic = self._kafka_topics.find(name, each.topic_id)
         if topic is None:
-            return FoundLog(each.topic_id, each.latest_epoch)
+            configs = cautious_settings(name, self.dynamic.current)
+            return FoundLog(each.topic_id, each.latest_epoch, configs)
         return FoundLog(
             each.topic_id or topic.topic_id,
             max(each.latest_epoch, topic.leader_epochs.get(index, NO_LEADER_EPOCH)),
             topic.configs,
             topic.partition_count,
         )
+
+    def _kafka_directories(self) -> list[str]:
+        """Return where a metadata log of Apache Kafka may lie."""
+        apart = self._config.metadata_log_dir
+        return [*self.log_manager.directories, *([os.path.abspath(apart)] if apart else ())]
 
     def first_directory(self) -> str:
         """Return the first of ``log.dirs``. StorageError when it is offline: metadata made anew in
@@ -155,6 +159,17 @@ class BrokerCore:
             log.info(
                 "adopted from the log directories: %s",
                 ", ".join(f"{t.name} ({len(t.partitions)} partitions)" for t, _ in adoption.topics),
+            )
+        unknown = [
+            topic.name
+            for topic, count in adoption.topics
+            if not count and self._kafka_topics.find(topic.name, topic.topic_id) is None
+        ]
+        if unknown:
+            log.warning(
+                "nobody knows the settings of %s: nothing of them is deleted before you say so "
+                "(retention.ms and retention.bytes are -1)",
+                ", ".join(unknown),
             )
         now_ms = self.clock.now_ms()
         for topic_partition in adoption.deleted:

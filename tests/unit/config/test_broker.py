@@ -200,7 +200,7 @@ def test_listeners_have_names_and_addresses_of_their_own() -> None:
 
 def test_the_table_of_accepted_settings_is_read_whole() -> None:
     keys = accepted_keys()
-    assert len(keys) == 247
+    assert len(keys) == 246
     assert not set(keys) & set(BrokerConfig.keys)
     assert keys["num.io.threads"].default == 8
     assert keys["num.io.threads"].mode is CLUSTER_WIDE

@@ -34,6 +34,13 @@ class LogsSettings(Config):
         not_empty,
         "The directories of the logs, separated by commas.",
     )
+    metadata_log_dir: str | None = string(
+        "metadata.log.dir",
+        None,
+        None,
+        "The directory in which Apache Kafka has its metadata log, where that is none of the log "
+        "directories: it tells the settings of topics that are taken over.",
+    )
     log_segment_bytes: int = int32(
         "log.segment.bytes",
         1_073_741_824,
