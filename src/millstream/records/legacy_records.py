@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 from millstream.model.errors import CorruptLogError
@@ -124,6 +125,12 @@ def converted_batches(
 
 def _batch(records: Sequence[Record], codec: Codec, append_time: int | None) -> bytes:
     first = records[0].offset
+    for before, after in pairwise(records):
+        if not before.offset < after.offset <= first + MAX_RELATIVE_OFFSET:
+            raise CorruptLogError(
+                f"offset {after.offset} comes after {before.offset} and {first}: offsets of a "
+                "batch do not rise so"
+            )
     builder = BatchBuilder(
         BatchOptions(
             base_offset=first,

@@ -138,6 +138,20 @@ def test_a_gap_of_more_than_a_batch_can_hold_begins_another() -> None:
     assert [(b.base_offset, b.last_offset) for b in batches] == [(0, 2**31 - 1), (2**31, 2**31)]
 
 
+@pytest.mark.parametrize("offsets", [(5, 5), (5, 4), (5, 6, 6)])
+def test_offsets_that_do_not_rise_are_damage(offsets: tuple[int, ...]) -> None:
+    messages = messages_of(b"".join(message(offset, 1, b"v") for offset in offsets))
+    with pytest.raises(CorruptLogError, match=f"offset {offsets[-1]} .* do not rise"):
+        list(converted_batches(messages))
+
+
+def test_a_wrapper_of_more_offsets_than_a_batch_can_hold_is_damage() -> None:
+    inner = message(1, 0, b"v") + message(2**31 + 1, 0, b"v")
+    (wrapper,) = messages_of(message(2**31 + 1, 0, gzip(inner), 1))
+    with pytest.raises(CorruptLogError, match="offsets"):
+        list(converted_batches([wrapper]))
+
+
 def test_a_wrapper_at_offset_0_counts_from_0() -> None:
     inner = b"".join(message(n, 1, b"%d" % n) for n in range(3))
     (wrapper,) = messages_of(message(0, 1, gzip(inner), 1))
