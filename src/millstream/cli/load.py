@@ -21,8 +21,9 @@ from millstream.cli.arguments import (
     key_values,
     size_bytes,
 )
+from millstream.cli.failures import complain
 from millstream.cli.load_progress import LoadProgress
-from millstream.cli.output import human_bytes, print_json
+from millstream.cli.output import counted, human_bytes, print_json
 from millstream.cli.table_arguments import (
     AppId,
     PartitionColumn,
@@ -31,10 +32,12 @@ from millstream.cli.table_arguments import (
     source_options,
     table_name,
 )
-from millstream.spark.lakehouse.settings import LoadSettings
+from millstream.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from millstream.spark.lakehouse.settings import LoadSettings
 
 
 class FormatName(StrEnum):
@@ -146,6 +149,8 @@ def load(
     The table keeps the offsets beside the data, so a load that is interrupted, or run again, goes
     on where the table ends. Ctrl-C stops between two batches. `millstream audit` proves the result.
     """
+    from millstream.spark.lakehouse.settings import LoadSettings
+
     settings = LoadSettings(
         source=source_options(bootstrap, topic, option),
         table=table_name(to, "--to"),
@@ -175,7 +180,7 @@ def run(settings: LoadSettings, *, engine: Engine, master: str, as_json: bool) -
     """Run a load with progress on the terminal and a summary at the end."""
     from millstream.spark.lakehouse.jobs import run_load
 
-    should_stop = stop_on_signals()
+    should_stop = StopRequest()
     started = time.monotonic()
     with LoadProgress(str(settings.table), follow=settings.follow, as_json=as_json) as progress:
         run_load(
@@ -200,24 +205,34 @@ def run(settings: LoadSettings, *, engine: Engine, master: str, as_json: bool) -
         letters = f", {progress.dead_letters:,} dead letters" if progress.dead_letters else ""
         print(
             f"{progress.rows:,} rows{letters} into {settings.table} in {seconds:.2f} s "
-            f"({human_bytes(progress.bytes / seconds)}/s, {progress.batches} batches)"
+            f"({human_bytes(progress.bytes / seconds)}/s, "
+            f"{counted(progress.batches, 'batch', 'batches')})"
         )
+    if should_stop() and not settings.follow:
+        complain("stopped before the end; the same command goes on where the table ends")
+        raise typer.Exit(should_stop.exit_code)
 
 
-def stop_on_signals() -> Callable[[], bool]:
-    """Let the first Ctrl-C or SIGTERM stop between two batches, and the second at once."""
-    asked = False
+class StopRequest:
+    """What asks a load to end, and by which signal; :meth:`__call__` tells whether it was asked.
 
-    def stop(number: int, frame: object) -> None:
-        nonlocal asked
-        if asked:
+    The first Ctrl-C or SIGTERM stops between two batches, the second at once.
+    """
+
+    def __init__(self) -> None:
+        self.exit_code = 0
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._ask)
+
+    def __call__(self) -> bool:
+        """True once a signal has come."""
+        return bool(self.exit_code)
+
+    def _ask(self, number: int, frame: object) -> None:
+        if self.exit_code:
             raise KeyboardInterrupt
-        asked = True
+        self.exit_code = 128 + number
         print("stopping after this batch; again to stop now", file=sys.stderr, flush=True)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
-    return lambda: asked
 
 
 def open_session(master: str) -> SparkSession:
@@ -240,7 +255,13 @@ def open_session(master: str) -> SparkSession:
 
 def _sql(text: str) -> Callable[[DataFrame], DataFrame]:
     def query(rows: DataFrame) -> DataFrame:
+        from pyspark.errors import AnalysisException
+
         rows.createOrReplaceTempView("source")
-        return rows.sparkSession.sql(text)
+        try:
+            return rows.sparkSession.sql(text)
+        except AnalysisException as error:  # a syntax error is one too
+            reason = next(filter(None, map(str.strip, str(error).splitlines())), "")
+            raise ConfigError(f"--query: {reason}") from None
 
     return query

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from millstream.cli.output import human_bytes
+from millstream.cli.output import counted, human_bytes
 from millstream.cli.progress import TerminalBar
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ class LoadProgress(TerminalBar):
         )
         if not self.is_shown and not self._quiet:
             print(
-                f"batch {report.batch}: {report.rows:,} rows, {report.files} files, {rate}, "
-                f"{report.behind:,} offsets behind",
+                f"batch {self.batches}: {report.rows:,} rows, {counted(report.files, 'file')}, "
+                f"{rate}, {report.behind:,} offsets behind",
                 file=sys.stderr,
                 flush=True,
             )

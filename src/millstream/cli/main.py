@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 HELP_FLAGS = frozenset({"--help", "-h"})
+INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -14,13 +15,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ``arguments`` are the words after the program's name; by default those of this process.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == ["serve"] and HELP_FLAGS.isdisjoint(words):
-        from millstream.cli.serve import serve
+    try:
+        if words[:1] == ["serve"] and HELP_FLAGS.isdisjoint(words):
+            from millstream.cli.serve import serve
 
-        return serve(words[1:])
-    from millstream.cli.app import run
+            return serve(words[1:])
+        from millstream.cli.app import run
 
-    return run(words)
+        return run(words)
+    except KeyboardInterrupt:  # while modules were imported
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import typer
 
 from millstream.cli.arguments import AsJson
 from millstream.cli.failures import FAILED, sentence
-from millstream.cli.load import Engine, stop_on_signals
+from millstream.cli.load import Engine, StopRequest
 from millstream.cli.output import print_json, print_rows
 from millstream.model.errors import ConfigError
 
@@ -89,8 +89,7 @@ def run(
                 "error": "ERROR",
             },
         )
-    if pipeline.errors:
-        raise typer.Exit(FAILED)
+    raise typer.Exit(pipeline.exit_code)
 
 
 class _Pipeline:
@@ -104,11 +103,19 @@ class _Pipeline:
         self._session: SparkSession | None = None
         self._reports: dict[str, list[BatchReport]] = {name: [] for name in loads}
         self.errors: dict[str, str] = {}
+        self.should_stop = StopRequest()
+        self._interrupted = False
+
+    @property
+    def exit_code(self) -> int:
+        """0; 1 when a load failed; 128 and the signal when one came before a load's own end."""
+        if self.errors:
+            return FAILED
+        return self.should_stop.exit_code if self._interrupted else 0
 
     def run(self) -> None:
-        should_stop = stop_on_signals()
         threads = [
-            threading.Thread(target=self._load, args=(name, settings, should_stop), name=name)
+            threading.Thread(target=self._load, args=(name, settings), name=name)
             for name, settings in self._loads.items()
         ]
         for thread in threads:
@@ -131,21 +138,23 @@ class _Pipeline:
             for name, reports in self._reports.items()
         ]
 
-    def _load(self, name: str, settings: LoadSettings, should_stop: object) -> None:
+    def _load(self, name: str, settings: LoadSettings) -> None:
         from millstream.spark.lakehouse.jobs import run_load
 
-        assert callable(should_stop)
         try:
             run_load(
                 settings,
                 make_session=None if self._engine is Engine.LOCAL else self._shared_session,
                 give_back=self._give_back,
                 on_batch=lambda report: self._progressed(name, report),
-                should_stop=should_stop,
+                should_stop=self.should_stop,
             )
         except Exception as error:  # one load's end is not the others'
             self.errors[name] = sentence(error)
             print(f"{name}: {self.errors[name]}", file=sys.stderr, flush=True)
+        else:
+            if self.should_stop() and not settings.follow:
+                self._interrupted = True
 
     def _progressed(self, name: str, report: BatchReport) -> None:
         self._reports[name].append(report)

