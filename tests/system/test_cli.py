@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +21,7 @@ from tests.broker_process import BrokerProcess
 from tests.interop.clients.access_log import access_log_bytes
 
 from millstream.cli.main import main
-from millstream.client import Admin
+from millstream.client import Admin, Consumer
 from millstream.model.topic import TopicPartition
 
 pytestmark = pytest.mark.system
@@ -246,8 +250,9 @@ def test_files_of_a_partition(
     assert metadata["topic_id"] == described["topic_id"]
 
 
-def test_following_a_topic_until_ctrl_c(
-    piped: Cli, broker: BrokerProcess, new_topic: Topics
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_following_a_topic_until_a_signal(
+    piped: Cli, broker: BrokerProcess, new_topic: Topics, number: signal.Signals, code: int
 ) -> None:
     topic = new_topic()
     piped("produce", topic, stdin=b"before\n")
@@ -262,8 +267,8 @@ def test_following_a_topic_until_ctrl_c(
         assert follower.stdout.readline() == b"before\n"
         piped("produce", topic, stdin=b"after\n")
         assert follower.stdout.readline() == b"after\n"
-        follower.send_signal(signal.SIGINT)
-        assert follower.wait(20) == 130
+        follower.send_signal(number)
+        assert follower.wait(60) == code
         assert follower.stderr.read() == b""
 
 
@@ -283,6 +288,76 @@ def test_lines_are_sent_while_the_input_is_open(
             time.sleep(0.05)
         producer.stdin.close()
         assert producer.wait(20) == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_line_that_was_read_is_sent_before_the_end(
+    piped: Cli, broker: BrokerProcess, new_topic: Topics, number: signal.Signals, code: int
+) -> None:
+    topic = new_topic()
+    with produce_first_line(topic, broker) as producer:
+        write_and_wait_until_read(producer, b"second\nhalf a li")
+        producer.send_signal(number)
+        assert producer.wait(60) == code
+    assert piped("consume", topic, "-e").out == "first\nsecond\n"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_end_does_not_wait_for_a_broker_that_hangs(
+    broker: BrokerProcess, new_topic: Topics, number: signal.Signals, code: int
+) -> None:
+    with produce_first_line(new_topic(), broker) as producer:
+        os.kill(broker.process.pid, signal.SIGSTOP)
+        try:
+            write_and_wait_until_read(producer, b"second\n")
+            producer.send_signal(number)
+            assert producer.wait(60) == code  # a record expires after 120 seconds
+            assert producer.stderr is not None
+            assert b"1 record may not have arrived" in producer.stderr.read()
+        finally:
+            os.kill(broker.process.pid, signal.SIGCONT)
+
+
+@contextmanager
+def produce_first_line(topic: str, broker: BrokerProcess) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `produce` and return once the broker has its first line."""
+    with subprocess.Popen(
+        command("produce", topic),
+        env=environment(broker),
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as producer:
+        try:
+            assert producer.stdin is not None
+            producer.stdin.write(b"first\n")
+            producer.stdin.flush()
+            with Consumer(
+                bootstrap_servers=broker.bootstrap, default_api_timeout_ms=60_000
+            ) as consumer:
+                place = TopicPartition(topic, 0)
+                deadline = time.monotonic() + 60
+                while consumer.end_offsets([place])[place] < 1:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.05)
+            yield producer
+        finally:
+            producer.kill()
+
+
+def write_and_wait_until_read(producer: subprocess.Popen[bytes], data: bytes) -> None:
+    assert producer.stdin is not None
+    producer.stdin.write(data)
+    producer.stdin.flush()
+    deadline = time.monotonic() + 60
+    while waiting_bytes(producer.stdin.fileno()):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def waiting_bytes(descriptor: int) -> int:
+    """Return how many bytes nobody has read yet from the pipe that ``descriptor`` writes to."""
+    (count,) = struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4))
+    return int(count)
 
 
 def test_a_reader_that_has_seen_enough(

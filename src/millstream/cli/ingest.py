@@ -24,6 +24,7 @@ from millstream.cli.arguments import (
     open_admin,
 )
 from millstream.cli.failures import CommandFailedError
+from millstream.cli.interruption import ended_in_time
 from millstream.cli.output import human_bytes, print_json
 from millstream.cli.produce import Acks, Compression
 from millstream.cli.progress import Progress
@@ -75,7 +76,8 @@ def ingest(
         producer = stack.enter_context(open_sender(bootstrap, acks, compression))
         progress = stack.enter_context(Progress(total_bytes=_size(source)))
         started = time.monotonic()
-        ingest_lines(producer, source, topic, progress)
+        with ended_in_time(producer):
+            ingest_lines(producer, source, topic, progress)
         elapsed = max(time.monotonic() - started, 1e-9)
     if as_json:
         print_json(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from base64 import b64decode
@@ -20,7 +19,9 @@ from millstream.cli.arguments import (
     bootstrap_servers,
     key_values,
 )
-from millstream.cli.failures import CommandFailedError
+from millstream.cli.failures import CommandFailedError, complain, sentence
+from millstream.cli.interruption import LAST_SENDS_S, StoppableInput
+from millstream.cli.output import counted
 from millstream.client import Producer, RecordMetadata
 from millstream.records.compression import Codec
 from millstream.records.record import Header
@@ -120,33 +121,47 @@ def produce(
     failures = Failures()
     with open_producer(bootstrap, acks, compression) as producer:
         producer.partitions_for(topic)
-        for lines in _lines_of_input(sys.stdin.fileno()):
-            now_ms = int(time.time() * 1000)
-            for text in lines:
-                line = parse_line(text, rules)
-                producer.send(
-                    topic,
-                    line.value,
-                    line.key,
-                    partition=line.partition,
-                    timestamp_ms=now_ms if line.timestamp_ms is None else line.timestamp_ms,
-                    headers=line.headers,
-                    on_delivery=failures,
-                )
-            failures.raise_first()
-        producer.flush()
+        with StoppableInput(sys.stdin.fileno()) as source:
+            for lines in _lines_of(source):
+                now_ms = int(time.time() * 1000)
+                for text in lines:
+                    line = parse_line(text, rules)
+                    producer.send(
+                        topic,
+                        line.value,
+                        line.key,
+                        partition=line.partition,
+                        timestamp_ms=now_ms if line.timestamp_ms is None else line.timestamp_ms,
+                        headers=line.headers,
+                        on_delivery=failures,
+                    )
+                failures.raise_first()
+            producer.close(LAST_SENDS_S if source.exit_code else None)
+    if source.exit_code:
+        failures.tell()
+        raise typer.Exit(source.exit_code)
     failures.raise_first()
 
 
 class Failures:
-    """The first record that was not delivered, as ``on_delivery`` hears of it."""
+    """The records that were not delivered, as ``on_delivery`` hears of them."""
 
     def __init__(self) -> None:
         self.first: Exception | None = None
+        self.count = 0
 
     def __call__(self, _: RecordMetadata | None, error: Exception | None) -> None:
         """Keep the first error."""
-        self.first = self.first or error
+        if error is not None:
+            self.first = self.first or error
+            self.count += 1
+
+    def tell(self) -> None:
+        """Say how many records an interrupted command could not send any more."""
+        if self.first is not None:
+            complain(
+                f"{counted(self.count, 'record')} may not have arrived: {sentence(self.first)}"
+            )
 
     def raise_first(self) -> None:
         """Raise the first error if there was one."""
@@ -166,13 +181,13 @@ def open_producer(bootstrap: str, acks: Acks, compression: Compression) -> Produ
     )
 
 
-def _lines_of_input(descriptor: int) -> Iterator[list[bytes]]:
+def _lines_of(source: StoppableInput) -> Iterator[list[bytes]]:
     """Yield the lines that have come, without their line ends."""
     rest = b""
-    while data := os.read(descriptor, _READ_BYTES):
+    while data := source.read(_READ_BYTES):
         *lines, rest = (rest + data).split(b"\n")
         yield lines
-    if rest:
+    if rest and not source.exit_code:
         yield [rest]
 
 

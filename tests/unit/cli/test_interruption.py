@@ -1,0 +1,70 @@
+"""Reading input until its end, or until a signal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from millstream.cli.interruption import StoppableInput
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """A pipe: what is read from and what is written to."""
+    reading, writing = os.pipe()
+    yield reading, writing
+    os.close(reading)
+    os.close(writing)
+
+
+def test_input_until_its_end() -> None:
+    reading, writing = os.pipe()
+    with StoppableInput(reading) as source:
+        os.write(writing, b"one")
+        assert source.read(2) == b"on"
+        assert source.read(2) == b"e"
+        os.close(writing)
+        assert source.read(2) == b""
+    assert source.exit_code == 0
+    os.close(reading)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_wait_for_input(pipe: tuple[int, int], number: signal.Signals) -> None:
+    reading, _ = pipe
+    before = signal.getsignal(number)
+    with StoppableInput(reading) as source:
+        threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
+        assert source.read(10) == b""
+        assert source.exit_code == 128 + number
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+    assert signal.getsignal(number) is before
+
+
+def test_a_signal_between_two_reads_leaves_what_was_read(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    with StoppableInput(reading) as source:
+        os.write(writing, b"one")
+        data = source.read(10)
+        signal.raise_signal(signal.SIGTERM)
+        assert data == b"one"
+        os.write(writing, b"two")
+        assert source.read(10) == b""
+
+
+def test_a_signal_that_is_switched_off_stays_so(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with StoppableInput(reading) as source:
+            signal.raise_signal(signal.SIGINT)
+            os.write(writing, b"one")
+            assert source.read(10) == b"one"
+        assert source.exit_code == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
