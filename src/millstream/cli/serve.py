@@ -67,10 +67,18 @@ def broker_config(arguments: ServeArguments, environment: Mapping[str, str]) -> 
 
     settings: dict[str, str] = {}
     if arguments.properties_file is not None:
-        settings |= parse_properties(Path(arguments.properties_file).read_text(encoding="utf-8"))
+        settings |= parse_properties(_text(Path(arguments.properties_file).read_bytes()))
     settings |= from_environment(environment, all_broker_keys())
     settings |= settings_from_arguments(arguments, settings)
     return BrokerConfig(settings)
+
+
+def _text(data: bytes) -> str:
+    """Return a properties file as text: UTF-8, and what is not is the Latin-1 of Java's own."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
 
 
 def announce(host: str, port: int, directories: list[str]) -> None:

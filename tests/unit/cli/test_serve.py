@@ -79,3 +79,11 @@ def test_options_count_more_than_variables_and_these_more_than_the_file(tmp_path
     assert config.overrides["num.partitions"] == "6"
     assert config.overrides["log.retention.ms"] == "4"
     assert config.overrides["log.segment.bytes"] == "20000000"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_properties_file_in_utf_8_or_in_latin_1(tmp_path: Path, encoding: str) -> None:
+    file = tmp_path / "server.properties"
+    file.write_bytes("# Größe\nlog.dirs=/daten/größe\n".encode(encoding))
+    config = broker_config(ServeArguments(str(file)), {})
+    assert config.log_dirs == ("/daten/größe",)
