@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from millstream.config.definition import ConfigKey
 from millstream.config.dynamic import DynamicConfig
@@ -15,6 +16,9 @@ from millstream.controller.topic_changes import check_topic_config, config_chang
 from millstream.model.errors import ConfigError, ErrorCode, KafkaError
 from millstream.model.metadata_store import Create, Operation, SetData
 from millstream.model.topic import validate_topic_name
+
+MAX_TEXT_BYTES: Final = 32_767
+"""What a string of a message holds."""
 
 
 class ResourceType(Enum):
@@ -116,6 +120,7 @@ def check_change(
     if change.type is not ResourceType.BROKER:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {change.type.value}")
     texts = dict(change.change(context.broker_configs.get(change.name, {})))
+    _check_lengths(texts)
     try:
         if change.name in ("", str(config.static.broker)):
             config.check(texts, for_all_brokers=not change.name)
@@ -125,6 +130,16 @@ def check_change(
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
     return texts
+
+
+def _check_lengths(texts: Mapping[str, str]) -> None:
+    """Refuse a text that no message could carry, as a list that was appended to may become."""
+    if any(len(text.encode()) > MAX_TEXT_BYTES for text in texts.values()):
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            "The configuration value cannot be added because it exceeds the maximum value size of "
+            f"{MAX_TEXT_BYTES} bytes.",
+        )
 
 
 def check_own_change(change: ConfigChange, config: DynamicConfig) -> None:
@@ -142,6 +157,7 @@ def _check_topic_change(
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     topic = context.topics.get(change.name)
     texts = dict(change.change(topic.overrides if topic is not None else {}))
+    _check_lengths(texts)
     validate_topic_name(change.name)
     check_topic_config(texts, config.current.topic_defaults)
     if topic is None:

@@ -332,6 +332,20 @@ def test_changes_of_a_broker(
     assert change(broker, BROKER, name, *changes, validate_only=True)[0] == code
 
 
+def test_a_list_grows_no_longer_than_a_message_can_carry(broker: AdminBroker) -> None:
+    broker.create("t")
+    key = "leader.replication.throttled.replicas"
+    first, second = (
+        ",".join(f"{index}:1" for index in range(begin, begin + 4_000)) for begin in (0, 4_000)
+    )
+    assert change(broker, TOPIC, "t", (key, APPEND, first)) == (0, None)
+    code, message = change(broker, TOPIC, "t", (key, APPEND, second))
+    assert (code, "maximum value size" in str(message)) == (BAD_CONFIG, True)
+    assert value(broker, TOPIC, "t", key) == (first, 1)
+    long = "x" * 30_000
+    assert change(broker, BROKER, "", ("log.cleanup.policy", APPEND, long))[0] == INVALID
+
+
 @pytest.mark.parametrize("kind", [TOPIC, BROKER])
 def test_numbers_of_thousands_of_digits(broker: AdminBroker, kind: int) -> None:
     broker.create("t")

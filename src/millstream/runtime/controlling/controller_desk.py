@@ -44,6 +44,9 @@ RandomBytes: TypeAlias = Callable[[int], bytes]
 MAX_MULTI_BYTES: Final = 600_000
 """ZooKeeper refuses requests beyond `jute.maxbuffer`, 1 MiB unless set: larger plans are split."""
 
+MAX_NODE_BYTES: Final = 1_000_000
+"""More cannot be written to a node at all: ZooKeeper hangs up on whoever tries, each time anew."""
+
 _OVERHEAD_BYTES: Final = 80
 
 
@@ -148,10 +151,14 @@ class ControllerDesk:
     # --- the store -------------------------------------------------------------------------
 
     async def write(self, operations: Iterable[Operation]) -> None:
-        """Put a plan into the store, or raise the KafkaError that says that it could not be."""
+        """Put a plan into the store, or raise the KafkaError that says that it could not be:
+        POLICY_VIOLATION, with nothing written, for a node that no store could take.
+        """
         reign = self.reign
         guard = Check(paths.CONTROLLER_EPOCH, self.context.epoch_version)
         planned = list(operations)
+        if self.piecemeal:
+            _refuse_too_large(planned)
         for part in split(planned) if self.piecemeal else [planned]:
             try:
                 await write_surely(self.store, self.clock, [guard, *part])
@@ -249,6 +256,16 @@ class ControllerDesk:
             topic_id = TopicId(bytes(raw))
             if not topic_id_to_text(topic_id).startswith("-"):
                 return topic_id
+
+
+def _refuse_too_large(operations: Iterable[Operation]) -> None:
+    for operation in operations:
+        if isinstance(operation, Create | SetData) and len(operation.data) > MAX_NODE_BYTES:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{operation.path} would have {len(operation.data)} bytes; the metadata store "
+                f"takes {MAX_NODE_BYTES}",
+            )
 
 
 def split(operations: Iterable[Operation]) -> list[Sequence[Operation]]:

@@ -165,6 +165,23 @@ def test_a_deleted_topic_is_forgotten_once_everybody_has_let_go() -> None:
     assert note not in site.tree.nodes
 
 
+def test_what_no_store_could_take_is_refused_before_it_is_tried() -> None:
+    """ZooKeeper hangs up on a request of that size, and a write that lost its connection is made
+    again: the controller would do nothing else any more.
+    """
+    site = three()
+    texts = {f"unknown.{number}": "x" * 32_000 for number in range(40)}
+    large = ConfigChange(ResourceType.BROKER, "", lambda _: texts)
+    refused = site.controller.runtime.alter_configs([large])
+    site.until(lambda: refused.done)
+    with pytest.raises(KafkaError) as raised:
+        refused.result()
+    assert raised.value.error is ErrorCode.POLICY_VIOLATION
+    assert paths.broker_config("") not in site.tree.nodes
+    site.create("t", (1, 2, 3))
+    assert site.members[3].state("t").leader == 1
+
+
 def test_settings_of_all_brokers_reach_all() -> None:
     site = three()
     site.create("t", (1, 2, 3))
