@@ -21,6 +21,7 @@ _FIXED_BY_THE_SOURCE: Final[Mapping[str, str]] = {
     "key.deserializer": "keys are binary; cast them in the query",
     "value.deserializer": "values are binary; cast them in the query",
 }
+_LARGEST_INT: Final = 2**31 - 1
 _SECURITY: Final = ("sasl.", "ssl.")
 
 
@@ -72,8 +73,9 @@ def _refuse_what_cannot_be(name: str, text: str) -> None:
 
 def _count(settings: Mapping[str, str], name: str, default: int) -> int:
     text = settings.get(name, str(default)).strip()
-    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
-        _refuse(name, "a whole number, at least 1", text)
+    is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(_LARGEST_INT))
+    if not is_number or not 1 <= int(text) <= _LARGEST_INT:
+        _refuse(name, f"a whole number, at least 1 and at most {_LARGEST_INT}", text[:100])
     return int(text)
 
 

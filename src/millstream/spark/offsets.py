@@ -19,6 +19,8 @@ from millstream.model.topic import TopicPartition
 
 LATEST_OFFSET: Final = -1
 EARLIEST_OFFSET: Final = -2
+LARGEST_LONG: Final = 2**63 - 1
+"""The greatest offset or timestamp that a request can bear."""
 
 
 class Limit(Enum):
@@ -72,6 +74,8 @@ def parse_partition_numbers(option: str, text: str) -> dict[TopicPartition, int]
                     f"option {option}: {topic!r} needs whole numbers, not "
                     f"{json.dumps({partition: number})}"
                 )
+            if number > LARGEST_LONG:
+                raise ConfigError(f"option {option}: {number} of {topic!r} is above {LARGEST_LONG}")
             numbers[TopicPartition(topic, int(partition))] = number
     return numbers
 

@@ -21,6 +21,7 @@ from millstream.model.topic import TopicPartition
 from millstream.spark.kafka_settings import KafkaSettings, parse_kafka_settings
 from millstream.spark.offsets import (
     EARLIEST_OFFSET,
+    LARGEST_LONG,
     LATEST_OFFSET,
     AtOffsets,
     AtTimestamp,
@@ -330,7 +331,7 @@ def _trigger(given: Mapping[str, str]) -> TriggerLimits:
 
 def _duration_ms(given: Mapping[str, str], name: str, *, default: str) -> int:
     text = given.get(name, default)
-    match = re.fullmatch(r"(\d+)\s*(ms|s|m|min|h|d)?", text, re.ASCII)
+    match = re.fullmatch(r"(\d{1,9})\s*(ms|s|m|min|h|d)?", text, re.ASCII)
     if match is None:
         _refuse(name, "a time such as 30s, 15m or 1h", text)
     return int(match[1]) * _MILLISECONDS[match[2] or "ms"]
@@ -356,8 +357,8 @@ def _boolean(given: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 def _count(given: Mapping[str, str], name: str, *, least: int, default: int | None = None) -> int:
     text = given.get(name, "" if default is None else str(default))
-    if not re.fullmatch(r"\d+", text, re.ASCII) or int(text) < least:
-        _refuse(name, f"a whole number, at least {least}", text)
+    if not re.fullmatch(r"\d{1,19}", text, re.ASCII) or not least <= int(text) <= LARGEST_LONG:
+        _refuse(name, f"a whole number, at least {least} and at most {LARGEST_LONG}", text[:100])
     return int(text)
 
 

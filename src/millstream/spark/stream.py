@@ -80,13 +80,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         since = StreamOffset.from_json(start)
         earliest, latest = self._ends(topics)
         topic_ids = self._topic_ids(latest)
+        positions = self._positions(since, earliest, latest, topic_ids)
         if self._target is not None:
             latest = {p: min(end, self._target.get(p, 0)) for p, end in latest.items()}
-        positions = self._positions(since, earliest, latest, topic_ids)
         end = latest if isinstance(limit, ReadAllAvailable) else self._limited(positions, latest)
         if end is None or not behind(positions, end):
-            same_partitions = set(positions) <= set(since.positions)
-            if same_partitions or self._target is not None:
+            if not self._has_to_be_noted(positions, since):
                 return start
             end = positions
         reached = {place: max(end[place], positions[place]) for place in end}
@@ -148,11 +147,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         topic_ids: Mapping[str, TopicId],
     ) -> dict[TopicPartition, Offset]:
         """Return where reading goes on; tell or raise what cannot be read any more."""
-        lost = []
+        lost = [f"{place} is gone" for place in since.positions if place not in latest]
+        lost += [  # which the stock connector takes for loss too
+            f"offsets [0, {first}) of {place}, new here, are not in the log"
+            for place, first in earliest.items()
+            if first > 0 and place not in since.positions
+        ]
         positions = {}
-        for place in since.positions:
-            if place not in latest:
-                lost.append(f"{place} is gone")
         for place, end in latest.items():
             known = since.positions.get(place)
             old_id, new_id = since.topic_ids.get(place.topic), topic_ids.get(place.topic)
@@ -164,12 +165,28 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             elif known < earliest[place]:
                 lost.append(f"offsets [{known}, {earliest[place]}) of {place} are not in the log")
                 known = earliest[place]
-            elif known > end and self._target is None:
+            elif known > end and known > self._log_end(place):
                 lost.append(f"{place} ends at {end}, before offset {known} that was read")
+                known = end
             positions[place] = known
         if lost:
             self._report_loss(lost)
         return positions
+
+    def _log_end(self, place: TopicPartition) -> Offset:
+        """Return where a log ends: a transaction that is open hides what lies behind it."""
+        return self._connected().latest([place], read_committed=False)[place]
+
+    def _has_to_be_noted(
+        self, positions: Mapping[TopicPartition, Offset], since: StreamOffset
+    ) -> bool:
+        """Tell whether the checkpoint has to know of positions even if there is nothing to read:
+        those of new partitions, and those that are back where a log was cut or made anew.
+        """
+        known = since.positions
+        if any(positions[place] < known[place] for place in positions.keys() & known.keys()):
+            return True
+        return self._target is None and not positions.keys() <= known.keys()
 
     def _report_loss(self, lost: Sequence[str]) -> None:
         text = "; ".join(lost)

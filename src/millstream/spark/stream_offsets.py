@@ -15,10 +15,13 @@ initial offset again, and "latest" has moved on by then. The first batch therefo
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import index
 from typing import Any, Final, TypeGuard
 
+from millstream.model.errors import ConfigError, MillstreamError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicId, TopicPartition, topic_id_from_text, topic_id_to_text
 
@@ -50,14 +53,23 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StreamOffset:
-        """Read a value of Spark's; one of the stock connector's has the positions alone."""
-        positions = _flatten({k: v for k, v in value.items() if not k.startswith("#")})
-        return cls(
-            positions,
-            _flatten(value.get(_BEGIN, {})),
-            {name: topic_id_from_text(text) for name, text in value.get(_IDS, {}).items()},
-            bool(value.get(_INITIAL, False)),
-        )
+        """Read a value of Spark's; one of the stock connector's has the positions alone.
+
+        ConfigError for what another source left in the checkpoint.
+        """
+        try:
+            positions = _flatten({k: v for k, v in value.items() if not k.startswith("#")})
+            return cls(
+                positions,
+                _flatten(value.get(_BEGIN, {})),
+                {name: topic_id_from_text(text) for name, text in value.get(_IDS, {}).items()},
+                bool(value.get(_INITIAL, False)),
+            )
+        except (AttributeError, TypeError, ValueError, MillstreamError):
+            raise ConfigError(
+                f"the checkpoint has an offset of another source, {json.dumps(value)[:200]}: a "
+                "query over another source needs another checkpointLocation"
+            ) from None
 
 
 def is_ours(value: Mapping[str, Any] | None) -> TypeGuard[Mapping[str, Any]]:
@@ -74,7 +86,7 @@ def _nest(positions: Positions) -> dict[str, dict[str, int]]:
 
 def _flatten(topics: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, Offset]:
     return {
-        TopicPartition(topic, int(partition)): offset
+        TopicPartition(topic, int(partition)): index(offset)
         for topic, partitions in topics.items()
         for partition, offset in partitions.items()
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -162,3 +163,23 @@ def test_nothing_to_read_from() -> None:
         parse_options({"kafka.bootstrap.servers": "h:1", "subscribePattern": "("})
     with pytest.raises(ConfigError, match="assign"):
         parse_options({"kafka.bootstrap.servers": "h:1", "assign": json.dumps({"a": ["0"]})})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("maxOffsetsPerTrigger", "9" * 30),
+        ("maxTriggerDelay", "9" * 30),
+        ("startingTimestamp", "9" * 30),
+        ("startingOffsets", '{"t":{"0":' + "9" * 30 + "}}"),
+        ("startingOffsetsByTimestamp", '{"t":{"0":' + "9" * 30 + "}}"),
+        ("kafkaConsumer.pollTimeoutMs", "9" * 5000),
+        ("kafka.fetch.max.bytes", "9" * 12),
+        ("kafka.request.timeout.ms", "9" * 5000),
+    ],
+)
+def test_numbers_that_no_request_can_bear(name: str, text: str) -> None:
+    """They ended in an error of the encoder's, on an executor, which names nothing."""
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", name: text}
+    with pytest.raises(ConfigError, match=re.escape(f"option {name}")):
+        parse_options(given, streaming=True)
