@@ -20,8 +20,8 @@ from typing import Final
 
 import psutil
 
-START_TIMEOUT_S: Final = 60.0
-STOP_TIMEOUT_S: Final = 30.0
+START_TIMEOUT_S: Final = 90.0
+STOP_TIMEOUT_S: Final = 90.0
 
 _LISTENING = re.compile(r"listening on (\S+):(\d+)")
 

@@ -14,7 +14,7 @@ from millstream.client.cluster import Cluster
 from millstream.client.metadata import Partition
 from millstream.model.errors import MillstreamError
 
-TIMEOUT_S: Final = 40.0
+TIMEOUT_S: Final = 60.0
 
 SETTINGS: Final = {
     "zookeeper.session.timeout.ms": "4000",

@@ -27,7 +27,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "min.insync.replicas": "2",
     "replica.lag.time.max.ms": "3000",
 }
-TIMEOUT_S: Final = 30.0
+TIMEOUT_S: Final = 60.0
 
 
 class ClusterSite:

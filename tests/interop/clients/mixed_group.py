@@ -24,7 +24,7 @@ with warnings.catch_warnings():
     from kafka.errors import KafkaError as PythonKafkaError
 
 SESSION_MS = 6_000
-PATIENCE_S = 45.0
+PATIENCE_S = 60.0
 
 
 class Member(threading.Thread):

@@ -19,7 +19,7 @@ from millstream.client.core.admin.topics import NewTopic as OurNewTopic
 
 T = TypeVar("T")
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 pytestmark = pytest.mark.interop
 

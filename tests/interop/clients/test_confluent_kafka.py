@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 )
 from tests.broker_process import BrokerProcess
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 pytestmark = pytest.mark.interop
 

@@ -16,7 +16,7 @@ from millstream.client.core.admin.topics import NewTopic
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 pytestmark = pytest.mark.interop
 

@@ -20,7 +20,7 @@ with warnings.catch_warnings():
 from tests.broker_process import BrokerProcess
 from tests.interop.clients.patience import ASK_AGAIN_MS, JOIN_MS
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 pytestmark = [
     pytest.mark.interop,

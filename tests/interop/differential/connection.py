@@ -6,7 +6,7 @@ import socket
 import struct
 from typing import Final
 
-TIMEOUT_S: Final = 15.0
+TIMEOUT_S: Final = 60.0
 
 
 class ConnectionClosedError(Exception):

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
 ]
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60.0
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 Row = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 

@@ -18,7 +18,7 @@ from millstream.zookeeper.metadata_store import ZooKeeperMetadataStore
 
 T = TypeVar("T")
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 class StoreLoop:
