@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Coroutine, Mapping
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from millstream.client.closing import Closing
@@ -36,6 +36,11 @@ def _asks(
     return method
 
 
+def _end(core: AdminCore) -> Deferred[None]:
+    core.close()
+    return Deferred.of(None)
+
+
 class Admin(Closing):
     """One connection to each broker that is asked; every method may be called from any thread.
 
@@ -54,6 +59,7 @@ class Admin(Closing):
         )
         self._core = AdminCore(self._loop, read)
         self._is_closed = False
+        self._loop.belongs_to(self, partial(_end, self._core))
 
     def close(self) -> None:
         """Close every connection; calls under way fail. No thread and no socket is left."""

@@ -64,6 +64,9 @@ class Consumer(Closing, Generic[K, V]):
 
     Settings in ``_ms`` are milliseconds, timeouts of methods seconds. Without deserializers keys
     and values are bytes. ConfigError names a setting that is unknown or does not fit.
+
+    One that is collected without having been closed leaves its group and ends by itself, with a
+    ResourceWarning; it commits nothing then.
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
@@ -76,10 +79,14 @@ class Consumer(Closing, Generic[K, V]):
             receive_bytes=chosen.receive_buffer_bytes,
         )
         self._core: ConsumerCore = self._call(lambda: ConsumerCore(self._loop, chosen))
-        fetcher = self._core.fetcher
-        fetcher.buffer.on_taken = self._on_taken
+        # The thread of the loop must not keep a consumer alive that nobody has any more.
+        loop, core = self._loop, self._core
+        core.fetcher.buffer.on_taken = lambda fetched: loop.post(
+            partial(core.fetcher.taken, fetched)
+        )
+        loop.belongs_to(self, lambda: spawn(core.abandon()))
         reader: RecordReader[K, V] = RecordReader.of(chosen)
-        self._delivery: Delivery[K, V] = Delivery(fetcher.buffer, reader)
+        self._delivery: Delivery[K, V] = Delivery(core.fetcher.buffer, reader)
         self._iterating: Iterator[ConsumerRecord[K, V]] | None = None
         self._closed = False
 
@@ -388,9 +395,6 @@ class Consumer(Closing, Generic[K, V]):
             unread = deque(iterating)
             if unread:
                 self._delivery.give_back(len(unread))
-
-    def _on_taken(self, fetched: Fetched) -> None:
-        self._loop.post(partial(self._core.fetcher.taken, fetched))
 
     def _ends(
         self, partitions: Iterable[TopicPartition], which: int, timeout: float | None

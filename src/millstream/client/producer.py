@@ -6,9 +6,12 @@ taken for each record, for as long as it takes to append it.
 
 from __future__ import annotations
 
+import atexit
 import concurrent.futures
 import contextlib
+import logging
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic, time
 from typing import TYPE_CHECKING, Final, Unpack
@@ -47,6 +50,8 @@ from millstream.records.record import Header
 if TYPE_CHECKING:
     from millstream.client.core.producer.table import ColumnChoices
     from millstream.records.tables import Rows
+
+log = logging.getLogger("millstream.client.producer")
 
 _NO_HEADERS: Final[tuple[Header, ...]] = ()
 _FOREVER_MS: Final = 2.0**53
@@ -113,6 +118,9 @@ class Producer(Closing):
     Settings as in the Java client: ``Producer({"bootstrap.servers": "…", "linger.ms": 5})`` or
     ``Producer(bootstrap_servers="…", linger_ms=5)``; ConfigError for a wrong one. A context
     manager: leaving it sends what waits and closes. Every method may be called from any thread.
+
+    One that is collected without having been closed sends what waits and ends by itself, with a
+    ResourceWarning; at the end of the program what has no outcome is lost, and the log says so.
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
@@ -123,14 +131,18 @@ class Producer(Closing):
             receive_bytes=self._settings.receive_buffer_bytes,
         )
         self._lock = threading.Lock()
-        self._core = ProducerCore(self._loop, self._settings, self._lock)
-        self._accumulator = self._core.accumulator
+        self._core = core = ProducerCore(self._loop, self._settings, self._lock)
+        self._accumulator = core.accumulator
+        self._wake = _Waker(self._loop, core).wake
         self._accumulator.wake = self._wake
         self._topics: dict[str, TopicBuffer] = {}
-        self._is_woken = False
         self._close_lock = threading.Lock()
         self._is_closed = False
-        self._loop.after_fork = self._after_fork
+        # The thread of the loop must not keep a producer alive that nobody has any more.
+        after_fork = weakref.WeakMethod(self._after_fork)
+        self._loop.after_fork = lambda: None if (own := after_fork()) is None else own()
+        self._loop.belongs_to(self, lambda: spawn(core.close(_FOREVER_MS)))
+        _OPEN.add(self)
 
     # --- sending ---------------------------------------------------------------------------------
 
@@ -344,19 +356,48 @@ class Producer(Closing):
         except concurrent.futures.TimeoutError:
             raise TimedOutError(f"timed out waiting for {about} after {timeout} s") from None
 
-    def _wake(self) -> None:
-        """Let the sender take a turn; called with and without the lock, from any thread."""
-        if not self._is_woken:
-            self._is_woken = True
-            with contextlib.suppress(ClosedError):
-                self._loop.post(self._turn)
-
     def _after_fork(self) -> None:
         """In the child: what another thread held at the fork, nobody will ever release."""
         self._lock = threading.Lock()
         self._close_lock = threading.Lock()
         self._accumulator.is_closed = True
 
+
+class _Waker:
+    """Lets the sender take a turn."""
+
+    def __init__(self, loop: ThreadLoop, core: ProducerCore) -> None:
+        self._loop = loop
+        self._sender = core.sender
+        self._is_woken = False
+
+    def wake(self) -> None:
+        """Called with and without the producer's lock, from any thread."""
+        if not self._is_woken:
+            self._is_woken = True
+            with contextlib.suppress(ClosedError):
+                self._loop.post(self._turn)
+
     def _turn(self) -> None:
         self._is_woken = False
-        self._core.sender.wake()
+        self._sender.wake()
+
+
+_OPEN: Final[weakref.WeakSet[Producer]] = weakref.WeakSet()
+
+
+def _tell_of_unsent() -> None:
+    """Say what the end of the program takes along: the threads end with it, wherever they are."""
+    for producer in list(_OPEN):
+        with contextlib.suppress(ForkedError):
+            producer._loop.check_process()
+            unsent = sum(batch.count for batch in list(producer._accumulator.incomplete))
+            if unsent:
+                log.warning(
+                    "%d records have no outcome at the end of the program: call flush() or "
+                    "close() of their producer before",
+                    unsent,
+                )
+
+
+atexit.register(_tell_of_unsent)

@@ -4,6 +4,9 @@ Other threads hand work over with :meth:`ThreadLoop.submit` and :meth:`ThreadLoo
 through a pair of sockets wakes the thread. Host names are resolved on short-lived threads, so that
 a slow name server holds no heartbeat up. After :meth:`close` no thread and no socket is left, and
 nobody waits: what was submitted and has no result fails with ClosedError.
+
+The thread keeps a loop alive, so whoever owns one must not be kept alive by it: see
+:meth:`ThreadLoop.belongs_to`.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import selectors
 import socket
 import threading
 import time
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -178,11 +182,22 @@ class ThreadLoop:
         """Stop the thread after what has been posted so far; waits for it. Harmless twice."""
         if os.getpid() != self._process_id:
             return
+        self.release()
+        if not self.is_own_thread:
+            self._thread.join()
+
+    def belongs_to(self, owner: object, close: Callable[[], Deferred[None]]) -> None:
+        """When ``owner`` is collected and was not closed: warn, ``close`` for it, and end.
+
+        Nobody waits for that. Neither ``close`` nor anything on the loop may hold ``owner``.
+        """
+        weakref.finalize(owner, _dropped, self, type(owner).__name__, close).atexit = False
+
+    def release(self) -> None:
+        """Stop the thread after what has been posted so far; does not wait for it."""
         with self._lock:
             self._closing = True
         self._wake()
-        if not self.is_own_thread:
-            self._thread.join()
 
     # --- ClientLoop ------------------------------------------------------------------------------
 
@@ -342,3 +357,10 @@ def literal(address: Address) -> list[tuple[int, tuple[str, int]]] | None:
             continue
         return [(family, (address.host, address.port))]
     return None
+
+
+def _dropped(loop: ThreadLoop, name: str, close: Callable[[], Deferred[None]]) -> None:
+    """Do for an owner that is gone what it should have done; runs on whichever thread collects."""
+    with contextlib.suppress(ClosedError, ForkedError):
+        loop.submit(close).add_done_callback(lambda _: loop.release())
+        warnings.warn(f"a {name} was not closed", ResourceWarning, stacklevel=2)

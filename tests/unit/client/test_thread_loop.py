@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable
 
 import pytest
-from tests.unit.client.scripted_broker import ScriptedBroker, first_address_is_deaf
+from tests.unit.client.scripted_broker import TOPIC, ScriptedBroker, first_address_is_deaf
 
-from millstream.client import socket_transport
+from millstream.client import Admin, Consumer, Producer, socket_transport
 from millstream.client.core.network import Network
 from millstream.client.core.settings import ClientSettings, read_settings
 from millstream.client.core.waiting import sleep
@@ -159,6 +160,45 @@ def test_a_signal_handler_may_post_while_its_thread_does() -> None:
     assert done.wait(10)
     thread.join(10)
     loop.close()
+
+
+@pytest.mark.parametrize("kind", [Producer, Consumer, Admin])
+def test_a_client_that_is_dropped_warns_and_leaves_no_thread(
+    kind: type[Producer] | type[Consumer[bytes, bytes]] | type[Admin],
+) -> None:
+    threads = set(threading.enumerate())
+    with ScriptedBroker() as broker:
+        inside = set(threading.enumerate())
+        client = kind(bootstrap_servers=broker.bootstrap)
+        if isinstance(client, Producer):
+            client.send(TOPIC, b"still sent")
+        (thread,) = set(threading.enumerate()) - inside - set(broker._threads)
+        held = [client]
+        del client
+        with pytest.warns(ResourceWarning, match=f"a {kind.__name__} was not closed"):
+            held.clear()
+        thread.join(30)
+        assert not thread.is_alive()
+        assert broker.end_offset == (kind is Producer)
+    assert set(threading.enumerate()) <= threads
+
+
+def test_the_end_of_a_program_tells_of_records_that_were_not_sent() -> None:
+    lines = [
+        "from millstream.client import Producer",
+        "producer = Producer(bootstrap_servers=sys.argv[1], linger_ms=60_000)",
+        f"producer.send({TOPIC!r}, b'a')",
+        f"producer.send({TOPIC!r}, b'b')",
+    ]
+    with ScriptedBroker() as broker:
+        ended = subprocess.run(
+            [sys.executable, "-c", "import sys\n" + "\n".join(lines), broker.bootstrap],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+    assert "2 records have no outcome at the end of the program" in ended.stderr
 
 
 def test_a_forked_process_is_refused() -> None:

@@ -7,6 +7,7 @@ must come here, and ``note_poll`` may be called anywhere.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 from collections.abc import Coroutine, Iterable, Mapping
@@ -413,6 +414,16 @@ class ConsumerCore:
                 await attempt(self._group_commits.finish(commit_ms), commit_ms, "the last commit")
             if self.subscription.uses_group:
                 await attempt(self._leave(), left_ms(), "leaving the group")
+        finally:
+            self.end()
+
+    async def abandon(self) -> None:
+        """Leave the group and hang up: there is no user any more who could be told of anything."""
+        try:
+            if self._membership is not None and self.subscription.uses_group:
+                leaving = self._membership.leave("the consumer was dropped")
+                with contextlib.suppress(ClientError):
+                    await within(self.loop, spawn(leaving), _LEAVING_MS, "leaving the group")
         finally:
             self.end()
 
