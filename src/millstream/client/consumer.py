@@ -11,6 +11,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -371,11 +372,14 @@ class Consumer(Closing, Generic[K, V]):
             for cell in cells:
                 self._core.user.abandon(cell)
 
-        future = self._loop.submit(begin)
+        future: Future[UserCall | None] | None = None
         try:
+            future = self._loop.submit(begin)
             call = future.result()
+        except (ClosedError, ForkedError):
+            raise
         except BaseException as error:
-            if not (future.done() and future.exception() is error):
+            if future is None or not (future.done() and future.exception() is error):
                 # Interrupted (Ctrl-C): the poll goes on, and what it brings is for the next one.
                 self._loop.post(put_back)
             raise

@@ -307,7 +307,7 @@ class ThreadLoop:
             self.cancelled -= 1
         if not self._timers:
             return _LONG_WAIT_S
-        return max(self._timers[0].when_ms - self.now_ms(), 0) / 1000
+        return min(max(self._timers[0].when_ms - self.now_ms(), 0) / 1000, _LONG_WAIT_S)
 
     def _run_timers(self) -> None:
         now = self.now_ms()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from tests.unit.client.scripted_broker import TOPIC, ScriptedBroker
@@ -36,6 +36,27 @@ def test_records_that_are_there_are_not_waited_with(broker: ScriptedBroker) -> N
         assert fetched is not None
         assert fetched.fetch_offset == 10
         rescue.cancel()
+
+
+def test_a_poll_that_is_interrupted_while_it_begins_keeps_no_place(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Consumer[bytes, bytes](bootstrap_servers=broker.bootstrap) as consumer:
+        consumer.assign([TopicPartition(TOPIC, 0)])
+        consumer.seek_to_end()
+        consumer.poll(0)
+        loop = consumer._loop
+        post = loop.post
+
+        def interrupted(callback: Callable[[], None]) -> None:
+            post(callback)
+            monkeypatch.setattr(loop, "post", post)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(loop, "post", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(3_600)
+        assert consumer.poll(0) == []
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

@@ -71,6 +71,18 @@ def test_timers_run_in_order_and_may_be_cancelled() -> None:
     assert order == [1, 2]
 
 
+def test_a_timer_may_be_as_far_off_as_it_likes() -> None:
+    loop = ThreadLoop()
+    try:
+        waiting = loop.submit(lambda: sleep(loop, float("inf")))
+        # The thread waits for the timer by now, and takes work all the same.
+        for number in range(3):
+            assert loop.submit(lambda number=number: Deferred.of(number)).result(10) == number  # type: ignore[misc]
+        assert not waiting.done()
+    finally:
+        loop.close()
+
+
 def test_requests_over_a_socket_and_nothing_is_left() -> None:
     threads, before = threading.active_count(), descriptors()
     with ScriptedBroker() as broker:
