@@ -73,6 +73,7 @@ from millstream.storage.log import ReadAhead
 
 _FIRST_VERSION_WITH_SESSIONS: Final = 7
 _FIRST_VERSION_WITH_RACKS: Final = 11
+_FIRST_VERSION_WITH_DIVERGENCE: Final = 12
 _FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 _FIRST_VERSION_WITH_LEADERS: Final = 16
 _ISOLATION_LEVELS: Final = (READ_UNCOMMITTED, READ_COMMITTED)
@@ -83,8 +84,7 @@ short that they are gone again. Then it is answered whatever it costs."""
 
 _NOT_KNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _LEADER_CHANGED: Final = frozenset((6, 74))
-"""NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH. Not UNKNOWN_LEADER_EPOCH, as Kafka answers it:
-who asks knows a newer leader than this broker does."""
+"""NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH; who gets UNKNOWN_LEADER_EPOCH knows more than we."""
 
 _Read = tuple[PartitionFetch, PartitionData]
 
@@ -421,13 +421,14 @@ class _Fetch:
     def _before_reading(self, partition: Partition, fetch: PartitionFetch) -> PartitionData | None:
         """Look at what a reader has; return what it is told in place of records, if anything."""
         of_replica = self._replica_id >= 0
+        may_diverge = of_replica and self._version >= _FIRST_VERSION_WITH_DIVERGENCE
         if of_replica and shares_nothing(partition, fetch):
             return begins_later(partition, fetch)
         if fetch.last_fetched_epoch >= 0:
             diverging = divergence(partition, fetch)
             if diverging is not None:
                 return diverging
-        elif of_replica and fetch.fetch_offset > partition.log.log_end_offset:
+        elif may_diverge and fetch.fetch_offset > partition.log.log_end_offset:
             return ends_before(partition, fetch)
         if of_replica:
             self._record(partition, fetch)

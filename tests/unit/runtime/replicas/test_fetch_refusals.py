@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
+import pytest
+from tests.unit.handlers.admin_broker import AdminBroker
 from tests.unit.runtime.replica_site import TOPIC_ID, ClusterSite
 
 from millstream.model.errors import ErrorCode
@@ -58,6 +61,26 @@ def test_replicas_fetch_on_the_listener_of_brokers_alone() -> None:
     assert fetch(site).error_code == 0
     site[1].services = replace(services, cluster=cast(Any, Part("PLAINTEXT")))
     assert fetch(site, replica_id=2).error_code == 0
+
+
+@pytest.mark.parametrize("version", [4, 11, 12])
+def test_a_replica_of_old_is_told_nothing_that_its_version_has_no_room_for(
+    tmp_path: Path, version: int
+) -> None:
+    """Where logs part stands in the answer from version 12 on; the connection was closed."""
+    broker = AdminBroker(tmp_path)
+    broker.create("t")
+    partition = FetchPartition(partition=0, fetch_offset=7, partition_max_bytes=1)
+    request = FetchRequest(
+        replica_id=5,
+        max_wait_ms=0,
+        min_bytes=1,
+        topics=[FetchTopic(topic="t", partitions=[partition])],
+    )
+    (topic,) = broker.call(request, version, FetchResponse).responses
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER if version < 12 else ErrorCode.NONE
+    assert topic.partitions[0].error_code == code.code
+    broker.close()
 
 
 def test_a_follower_that_ends_where_the_log_begins_in_a_forgotten_epoch_begins_anew() -> None:
