@@ -27,6 +27,8 @@ class ConnectionLimits:
     """Addresses as text, each with a limit of its own."""
     max_creation_rate: int = _NO_LIMIT
     """New connections in a second."""
+    last_descriptor: int = _NO_LIMIT
+    """The highest file descriptor that a client may take: what follows is left to files."""
     idle_ms: int = 600_000
     """Negative: a peer may be silent for ever."""
     frame_deadline_ms: int = 30_000

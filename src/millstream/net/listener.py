@@ -203,6 +203,11 @@ class Listener:
                 self._pause_accepting()
                 return
             host = address[0]
+            if sock.fileno() > self._quotas.limits.last_descriptor and not self._for_brokers:
+                log.warning("refused a connection from %s: too few file descriptors", host)
+                sock.close()
+                self._pause_accepting()
+                return
             if not self._quotas.admit(host, is_client=not self._for_brokers):
                 log.warning("refused a connection from %s: too many connections", host)
                 sock.close()

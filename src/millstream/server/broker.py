@@ -25,6 +25,7 @@ from millstream.server.broker_core import BrokerCore
 from millstream.server.dispatch import Dispatcher
 from millstream.server.metadata_home import MetadataHome, open_home
 from millstream.storage.environment import LogEnvironment, broker_environment
+from millstream.storage.files import last_descriptor_of_clients
 
 log = logging.getLogger(__name__)
 
@@ -175,6 +176,7 @@ def _connection_limits(config: BrokerConfig) -> ConnectionLimits:
         max_creation_rate=config.max_connection_creation_rate,
         idle_ms=config.connections_max_idle_ms,
         frame_deadline_ms=config.socket_request_read_timeout_ms,
+        last_descriptor=last_descriptor_of_clients(),
         backlog=config.socket_listen_backlog_size,
         send_buffer_bytes=_if_given(config, "socket.send.buffer.bytes"),
         receive_buffer_bytes=_if_given(config, "socket.receive.buffer.bytes"),

@@ -49,10 +49,12 @@ class LogEnvironment:
 
 def broker_environment(*, producer_id_expiration_ms: int) -> LogEnvironment:
     """Return what a real broker uses: this process may open as many files as the system lets it,
-    and logs take half of that.
+    and logs take half of that, or what connections leave them.
     """
+    open_files = OpenFiles(raise_open_file_limit() // 2)
     return LogEnvironment(
-        open_files=OpenFiles(raise_open_file_limit() // 2),
+        file_system=LocalFileSystem(open_files.make_room),
+        open_files=open_files,
         roll_jitter_ms=random_jitter,
         producer_id_expiration_ms=producer_id_expiration_ms,
     )

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
 """Bytes to look at; a mapping pages them in from the file."""
 
+_T = TypeVar("_T")
+
 _READ_LIMIT: Final = 1 << 30
+_NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 _PROBE_STEP_BYTES: Final = 256 * 1024
 """How far apart :meth:`LocalFile.is_cached` looks: what a disk read brings in or memory pressure
@@ -300,27 +303,46 @@ def lock_holder(path: str) -> int | None:
 
 
 class LocalFileSystem:
-    """The machine's own file system."""
+    """The machine's own file system.
+
+    ``make_room`` closes files when the process has no descriptor left, and says whether it could:
+    a disk must not be taken for broken because there are many connections.
+    """
+
+    def __init__(self, make_room: Callable[[], bool] = lambda: False) -> None:
+        self._make_room = make_room
+
+    def _descriptor(self, path: str, flags: int) -> int:
+        return self._with_room(lambda: os.open(path, flags | os.O_CLOEXEC, 0o644))
+
+    def _with_room(self, take: Callable[[], _T]) -> _T:
+        while True:
+            try:
+                return take()
+            except OSError as error:
+                if error.errno not in _NO_DESCRIPTOR or not self._make_room():
+                    raise
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
         """Open a file to read, and to write unless told otherwise."""
-        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC
-        return LocalFile(os.open(path, flags | os.O_CREAT if create else flags, 0o644))
+        flags = os.O_RDWR if writable else os.O_RDONLY
+        return LocalFile(self._descriptor(path, flags | os.O_CREAT if create else flags))
 
     def map(self, path: str) -> Buffer:
         """Map the file's pages; an empty file is empty bytes, for nothing can be mapped."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = self._descriptor(path, os.O_RDONLY)
         try:
             if os.fstat(descriptor).st_size == 0:
                 return b""
-            return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+            # A mapping has a descriptor of its own.
+            return self._with_room(lambda: mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
         finally:
             os.close(descriptor)
 
     def scan(self, directory: str) -> list[DirectoryEntry]:
         """List with one system call a file for its size."""
         found = []
-        with os.scandir(directory) as entries:
+        with self._with_room(lambda: os.scandir(directory)) as entries:
             for entry in entries:
                 if entry.is_dir():
                     found.append(DirectoryEntry(entry.name, True, 0, 0))
@@ -360,7 +382,7 @@ class LocalFileSystem:
     def sync_directory(self, path: str) -> None:
         """Flush a directory; one that was renamed or removed since needs no flush."""
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            descriptor = self._descriptor(path, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
             return
         try:
@@ -381,7 +403,7 @@ class LocalFileSystem:
 
     def sync_all(self, directory: str) -> None:
         """Flush the volume in one call (``syncfs``), which beats many flushes of single files."""
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = self._descriptor(directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             if _syncfs()(descriptor):
                 raise OSError(errno.EIO, "the volume could not be flushed", directory)
@@ -399,6 +421,7 @@ class LocalFileSystem:
 
 
 _SYNC_THREADS: Final = 8
+_FOR_FILES: Final = 256
 
 
 _of_thread = threading.local()
@@ -432,3 +455,11 @@ def raise_open_file_limit() -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
     return soft if soft != resource.RLIM_INFINITY else 1 << 20
+
+
+def last_descriptor_of_clients() -> int:
+    """Return the highest descriptor that connections may take, lest none be left for files: an
+    eighth of what the process may open, 256 at most, is kept back.
+    """
+    limit = raise_open_file_limit()
+    return limit - 1 - min(limit // 8, _FOR_FILES)

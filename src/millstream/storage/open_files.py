@@ -6,9 +6,11 @@ The one thing that logs share while several threads load them, or copy one of th
 from __future__ import annotations
 
 import threading
+from itertools import islice
 from typing import Final, Protocol
 
 DEFAULT_LIMIT: Final = 512
+_LET_GO_AT_ONCE: Final = 16
 
 
 class FileOwner(Protocol):
@@ -38,6 +40,15 @@ class OpenFiles:
                 oldest = next(iter(self._owners))
                 del self._owners[oldest]
                 oldest.release()
+
+    def make_room(self) -> bool:
+        """Let go of some because the process has no descriptor left; False when there are none."""
+        with self._lock:
+            oldest = list(islice(self._owners, _LET_GO_AT_ONCE))
+            for owner in oldest:
+                del self._owners[owner]
+                owner.release()
+        return bool(oldest)
 
     def closed(self, owner: FileOwner) -> None:
         """Take note that ``owner`` has let go of its file by itself."""

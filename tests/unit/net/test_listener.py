@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import socket
 import struct
@@ -84,6 +85,12 @@ class Place:
         self._stack.callback(peer.close)
         self.loop.turn()
         return peer
+
+    def fill_a_hole(self) -> int:
+        """Take the lowest descriptor that is free and return it."""
+        descriptor = os.dup(0)
+        self._stack.callback(os.close, descriptor)
+        return descriptor
 
     def is_served(self, peer: socket.socket) -> bool:
         try:
@@ -301,6 +308,25 @@ def test_without_file_descriptors_the_loop_does_not_spin(
     place.loop.advance(1)
     assert place.is_served(peer)
     peer.close()
+
+
+def test_connections_leave_the_files_some_descriptors(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    while place.fill_a_hole() < highest:
+        pass
+    for_all = place.listen(last_descriptor=highest + 20)
+    for_brokers = place.listen(for_brokers=True)
+    peers = [place.connect(for_all) for _ in range(20)]
+    served = [peer for peer in peers if place.is_served(peer)]
+    assert 0 < len(served) < 11  # each takes two of them, in this process
+    assert place.is_served(place.connect(for_brokers))
+    assert "too few file descriptors" in caplog.text
+    for peer in served:
+        peer.close()
+    place.loop.advance(1)
+    assert place.is_served(place.connect(for_all))
 
 
 # How long
