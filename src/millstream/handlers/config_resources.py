@@ -40,6 +40,12 @@ class ResourceChange:
         """The kind of resource, UNKNOWN for a code that nobody knows."""
         return ResourceType.of(self.type_code)
 
+    @property
+    def key(self) -> tuple[int, str]:
+        """What tells the resource from others: a broker may be named as 1 and as 01."""
+        number = parse_integer(self.name, 32) if self.type is ResourceType.BROKER else None
+        return self.type_code, self.name if number is None else str(number)
+
 
 Ask = Callable[[Sequence[int]], Awaitable[Sequence[KafkaError | None]]]
 """Hands on the wishes with these indices; answers their outcomes in the same order."""
@@ -49,12 +55,12 @@ async def alter(
     services: Services, wishes: Sequence[ResourceChange], *, validate_only: bool
 ) -> list[KafkaError | None]:
     """Carry out what can be; the outcomes are in the order of the wishes."""
-    counts = Counter((wish.type_code, wish.name) for wish in wishes)
+    counts = Counter(wish.key for wish in wishes)
     outcomes: list[KafkaError | None] = [None] * len(wishes)
     changes: dict[int, ConfigChange] = {}
     for index, wish in enumerate(wishes):
         try:
-            if counts[wish.type_code, wish.name] > 1:
+            if counts[wish.key] > 1:
                 raise _refused("Each resource must appear at most once.")
             changes[index] = _checked(wish, _own_id(services))
         except KafkaError as error:
@@ -85,11 +91,11 @@ def _refusals_of_own(
     services: Services, wishes: Sequence[ResourceChange]
 ) -> list[KafkaError | None]:
     """Return what this broker says to changes of its own settings, None for all others."""
-    counts = Counter((wish.type_code, wish.name) for wish in wishes)
+    counts = Counter(wish.key for wish in wishes)
     outcomes: list[KafkaError | None] = []
     for wish in wishes:
         refusal = None
-        if wish.type is ResourceType.BROKER and wish.name and counts[wish.type_code, wish.name] < 2:
+        if wish.type is ResourceType.BROKER and wish.name and counts[wish.key] < 2:
             try:
                 change = _checked(wish, None)
                 if change.name == str(services.node.broker_id):

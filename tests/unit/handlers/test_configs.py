@@ -289,6 +289,21 @@ def test_a_resource_given_twice(broker: AdminBroker) -> None:
     assert [answer.error_code for answer in answers] == [INVALID, INVALID]
 
 
+def test_a_broker_named_in_two_ways_is_given_twice(broker: AdminBroker) -> None:
+    """Both changes would be made of what was there, and written to the same node."""
+    resources = [
+        new.AlterConfigsResource(
+            resource_type=BROKER,
+            resource_name=name,
+            configs=[new.AlterableConfig(name=key, config_operation=SET, value="7")],
+        )
+        for name, key in (("1", "log.retention.ms"), ("01", "message.max.bytes"), ("", "x"))
+    ]
+    request = new.IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
+    answers = broker.call(request, 1, new.IncrementalAlterConfigsResponse).responses
+    assert [answer.error_code for answer in answers] == [INVALID, INVALID, 0]
+
+
 def test_a_resource_given_twice_to_alter_configs_is_answered(broker: AdminBroker) -> None:
     """Apache Kafka 4.3 never answers this one."""
     broker.create("t")
