@@ -91,10 +91,13 @@ class TwinMember:
     def start(self) -> Deferred[None]:
         return spawn(self.drive())
 
-    async def close(self) -> None:
+    async def close(self, timeout_ms: float = 30_000, *, pause_ms: float = 0) -> None:
+        """Close; ``pause_ms`` is how long it takes the user to see what is there to run."""
         self.is_running = False
-        target = spawn(self.core.close(30_000))
+        target = spawn(self.core.close(timeout_ms))
         while True:
+            if pause_ms:
+                await sleep(self.loop, pause_ms)
             call = await self.core.user.serve(target)
             if call is None:
                 break

@@ -266,6 +266,35 @@ def test_a_listener_commits_and_seeks(
     assert sorted(seen) == [(p, o) for p in range(2) for o in range(10, 50)]
 
 
+def test_subscribing_to_nothing_tells_the_listener(broker: BrokerProcess, topic: str) -> None:
+    heard: list[str] = []
+
+    class Listener:
+        def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+            heard.append("assigned")
+
+        def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+            heard.append("revoked")
+
+    async def run() -> None:
+        async with aio.Consumer[bytes, bytes](
+            bootstrap_servers=broker.bootstrap, group_id=topic
+        ) as consumer:
+            await consumer.subscribe(iter([topic]), listener=Listener())  # type: ignore[arg-type]
+            while not consumer.assignment():
+                await consumer.poll(0.2)
+            await consumer.subscribe([])
+
+    with Consumer[bytes, bytes](bootstrap_servers=broker.bootstrap, group_id=topic) as consumer:
+        consumer.subscribe(iter([topic]), listener=Listener())  # type: ignore[arg-type]
+        while not consumer.assignment():
+            consumer.poll(0.2)
+        consumer.subscribe([])
+        assert heard == ["assigned", "revoked"]
+    asyncio.run(asyncio.wait_for(run(), 120))
+    assert heard == ["assigned", "revoked"] * 2
+
+
 def test_a_cancelled_poll_loses_nothing(broker: BrokerProcess, topic: str) -> None:
     heard: list[str] = []
 

@@ -106,8 +106,11 @@ class Consumer(Closing, Generic[K, V]):
         lost.
         """
         self._end_iteration()
-        wanted = [topics] if isinstance(topics, str) else topics
-        self._call(lambda: self._core.subscribe(wanted, listener))
+        wanted = topics if isinstance(topics, re.Pattern) else _names(topics)
+        if wanted:
+            self._call(lambda: self._core.subscribe(wanted, listener))
+        else:
+            self.unsubscribe()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions; no group assigns them."""
@@ -436,3 +439,7 @@ class Consumer(Closing, Generic[K, V]):
         self._call(target.result)
         if failure is not None:
             raise failure
+
+
+def _names(topics: Iterable[str] | str) -> list[str]:
+    return [topics] if isinstance(topics, str) else list(topics)

@@ -91,7 +91,11 @@ class Consumer(AsyncClosing, Generic[K, V]):
         Replaces an earlier subscription. No topics at all unsubscribe.
         """
         self._end_iteration()
-        self._core.subscribe([topics] if isinstance(topics, str) else topics, listener)
+        wanted = topics if isinstance(topics, re.Pattern) else _names(topics)
+        if wanted:
+            self._core.subscribe(wanted, listener)
+        else:
+            await self.unsubscribe()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions; no group assigns them."""
@@ -376,3 +380,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
         target.result()
         if failure is not None:
             raise failure
+
+
+def _names(topics: Iterable[str] | str) -> list[str]:
+    return [topics] if isinstance(topics, str) else list(topics)

@@ -145,9 +145,12 @@ class ConsumerCore:
         self._look_for_rejoin()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions, without the group's assignment."""
+        """Read these partitions, without the group's assignment; none is as after unsubscribe."""
         chosen = list(partitions)
         check_names(place.topic for place in chosen)
+        if not chosen and not self.subscription.uses_group:
+            self.unsubscribe_now()
+            return
         self.subscription.assign(chosen)
         self.metadata.want_only(self._topics())
         self._on_assigned()
@@ -412,8 +415,13 @@ class ConsumerCore:
                 # for what this member had until its session ends.
                 commit_ms = max(left_ms() - _LEAVING_MS, left_ms() / 2)
                 await attempt(self._group_commits.finish(commit_ms), commit_ms, "the last commit")
-            if self.subscription.uses_group:
-                await attempt(self._leave(), left_ms(), "leaving the group")
+            membership, assignment = self._membership, self._assignment
+            if self.subscription.uses_group and membership is not None and assignment is not None:
+                # The listener takes the time that it takes: who closes runs it.
+                await assignment.prepare_to_leave(lost=membership.stable_group is None)
+                if self.settings.internal_leave_group_on_close:
+                    leaving = membership.leave("the consumer is being closed")
+                    await attempt(leaving, left_ms(), "leaving the group")
         finally:
             self.end()
 
@@ -426,14 +434,6 @@ class ConsumerCore:
                     await within(self.loop, spawn(leaving), _LEAVING_MS, "leaving the group")
         finally:
             self.end()
-
-    async def _leave(self) -> None:
-        membership, assignment = self._membership, self._assignment
-        assert membership is not None
-        assert assignment is not None
-        await assignment.prepare_to_leave(lost=membership.stable_group is None)
-        if self.settings.internal_leave_group_on_close:
-            await membership.leave("the consumer is being closed")
 
     def end(self) -> None:
         """Hang up at once, without a word to the group. Harmless twice."""

@@ -95,10 +95,11 @@ class GroupAssignment:
         if lost:
             await self._let_go(owned, lost=True)
         elif self._protocol is _COOPERATIVE:
+            gone = [place for place in owned if not self._subscription.matches(place.topic)]
+            for place in gone:
+                self._subscription.partitions[place].revoking = True
             await self.commit(owned)
-            await self._let_go(
-                [place for place in owned if not self._subscription.matches(place.topic)]
-            )
+            await self._let_go(gone)
         else:
             for state in self._subscription.partitions.values():
                 state.revoking = True

@@ -575,3 +575,40 @@ def test_questions_about_offsets_end_in_time_though_nobody_answers(cluster: Read
     for each in asked:
         with pytest.raises(TimedOutError, match="1000 ms"):
             each.result()
+
+
+def test_closing_at_once_tells_the_listener_and_the_group(cluster: ReaderCluster) -> None:
+    member = TwinMember(cluster)
+    member.subscribe(["t"])
+    settle(member, for_ms=4_000)
+    member.loop.run(member.close(0, pause_ms=5))
+    member.loop.advance(100)
+    assert member.events[-1] == ("revoked", frozenset(T))
+    assert len(sent(cluster, LeaveGroupRequest)) == 1
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_nothing_comes_of_topics_that_are_subscribed_to_no_more(
+    cluster: ReaderCluster, strategy: str
+) -> None:
+    cluster.create_topic("other")
+    cluster.fill("other", 0, 3)
+    member = TwinMember(cluster, partition_assignment_strategy=strategy)
+    member.subscribe(["t"])
+    while not member.owned:
+        member.loop.run(member.poll(10, max_records=1))
+    member.loop.advance(1_000)
+    member.loop.run(member.poll(0, max_records=1))
+    before = len(member.seen)
+    member.subscribe(["other"])
+    settle(member, for_ms=5_000)
+    assert [place.topic for place, _ in member.seen[before:]] == ["other"] * 3
+
+
+def test_to_assign_nothing_is_to_unsubscribe(cluster: ReaderCluster) -> None:
+    member = TwinMember(cluster)
+    member.core.assign(T[:1])
+    member.core.assign([])
+    member.subscribe(["t"])
+    settle(member, for_ms=4_000)
+    assert member.owned == frozenset(T)
