@@ -17,7 +17,7 @@ from millstream.model.errors import MillstreamError
 TIMEOUT_S: Final = 60.0
 
 SETTINGS: Final = {
-    "zookeeper.session.timeout.ms": "4000",
+    "zookeeper.session.timeout.ms": "6000",
     "offsets.topic.replication.factor": "3",
     "offsets.topic.num.partitions": "3",
     "default.replication.factor": "3",

@@ -22,7 +22,7 @@ from millstream.model.errors import KafkaError
 T = TypeVar("T")
 
 SETTINGS: Final[Mapping[str, str]] = {
-    "zookeeper.session.timeout.ms": "3000",
+    "zookeeper.session.timeout.ms": "5000",
     "offsets.topic.num.partitions": "4",
     "min.insync.replicas": "2",
     "replica.lag.time.max.ms": "3000",
