@@ -54,7 +54,7 @@ class Broker:
         """True once no log directory is left to serve from."""
         self.bound: tuple[str, int] = ("", 0)
         """Host and port of the first listener, once started."""
-        self._quotas = ConnectionQuotas(_connection_limits(config))
+        self._quotas = ConnectionQuotas(_connection_limits(config, _limits_of_addresses(config)))
         self._listeners: list[Listener] = []
         self._core = BrokerCore(
             config,
@@ -132,7 +132,7 @@ class Broker:
                 for_brokers=listening.name == for_brokers,
             )
             self._listeners.append(listener)
-            port = listener.bind(listening.host, listening.port)
+            port = _bind(listener, listening)
             if not self.bound[0]:
                 self.bound = (listening.host or "0.0.0.0", port)
             host = told.host or listening.host or socket.getfqdn()
@@ -150,7 +150,10 @@ class Broker:
     def _on_settings(self, before: BrokerConfig, after: BrokerConfig) -> None:
         """Take over dynamic settings that are not read afresh at each use."""
         self._core.environment.producer_id_expiration_ms = after.producer_id_expiration_ms
-        self._quotas.set_limits(_connection_limits(after))
+        overrides = self._quotas.limits.max_connections_per_ip_overrides
+        if after.max_connections_per_ip_overrides != before.max_connections_per_ip_overrides:
+            overrides = _limits_of_addresses(after)
+        self._quotas.set_limits(_connection_limits(after, overrides))
         self._core.cordon(after)
 
     def _directory_failed(self, directory: str) -> None:
@@ -160,19 +163,24 @@ class Broker:
             self._on_fatal()
 
 
-def _connection_limits(config: BrokerConfig) -> ConnectionLimits:
-    overrides = (
-        pair.rpartition(":") for pair in config.max_connections_per_ip_overrides.split(",") if pair
-    )
+def _bind(listener: Listener, place: config_listeners.Listener) -> int:
+    """Listen there and return the port; the OSError says where it cannot be."""
+    try:
+        return listener.bind(place.host, place.port)
+    except OSError as error:
+        host = f"[{place.host}]" if ":" in place.host else place.host
+        where = f"{place.name}://{host}:{place.port}"
+        raise OSError(error.errno, error.strerror, where) from error
+
+
+def _connection_limits(
+    config: BrokerConfig, overrides: tuple[tuple[str, int], ...]
+) -> ConnectionLimits:
     return ConnectionLimits(
         max_frame_bytes=config.socket_request_max_bytes,
         max_connections=config.max_connections,
         max_connections_per_ip=config.max_connections_per_ip,
-        max_connections_per_ip_overrides=tuple(
-            (address, int(count))
-            for host, _, count in overrides
-            for address in _addresses(host.strip())
-        ),
+        max_connections_per_ip_overrides=overrides,
         max_creation_rate=config.max_connection_creation_rate,
         idle_ms=config.connections_max_idle_ms,
         frame_deadline_ms=config.socket_request_read_timeout_ms,
@@ -180,6 +188,18 @@ def _connection_limits(config: BrokerConfig) -> ConnectionLimits:
         backlog=config.socket_listen_backlog_size,
         send_buffer_bytes=_if_given(config, "socket.send.buffer.bytes"),
         receive_buffer_bytes=_if_given(config, "socket.receive.buffer.bytes"),
+    )
+
+
+def _limits_of_addresses(config: BrokerConfig) -> tuple[tuple[str, int], ...]:
+    """Return `max.connections.per.ip.overrides` by address. Names are looked up, which may take its
+    time: the loop stands still meanwhile.
+    """
+    pairs = config.max_connections_per_ip_overrides.split(",")
+    return tuple(
+        (address, int(count))
+        for host, _, count in (pair.rpartition(":") for pair in pairs if pair)
+        for address in _addresses(host.strip())
     )
 
 

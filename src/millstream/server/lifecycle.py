@@ -19,7 +19,8 @@ Announce = Callable[[str, int, list[str]], None]
 
 
 def run(config: BrokerConfig, announce: Announce) -> int:
-    """Serve until SIGTERM or SIGINT; return the exit code: 0, or 1 when every disk has failed.
+    """Serve until SIGTERM, SIGINT or SIGHUP; return the exit code: 0, or 1 when every disk has
+    failed. SIGHUP that is ignored, as under `nohup`, stays so.
 
     Raises ConfigError, StorageError or OSError when the broker cannot start.
     """
@@ -39,8 +40,9 @@ def run(config: BrokerConfig, announce: Announce) -> int:
             loop.call_soon_threadsafe(loop.stop)
 
     # Not by the loop: it would lose a signal that comes while it does not run, as during start-up.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, stop)
     try:
         broker = Broker(config, loop, on_fatal=stop)
         try:

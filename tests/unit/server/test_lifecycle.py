@@ -18,6 +18,12 @@ from millstream.config.broker import BrokerConfig
 from millstream.protocol.codec import decode_response, encode_request
 from millstream.protocol.message import Request, Response
 from millstream.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from millstream.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from millstream.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -31,7 +37,7 @@ from millstream.server.lifecycle import run
 @pytest.fixture(autouse=True)
 def process_as_it_was() -> Iterator[None]:
     """A broker owns its process: give back what it takes for itself."""
-    numbers = (signal.SIGTERM, signal.SIGINT)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     handlers = [signal.getsignal(number) for number in numbers]
     threshold = gc.get_threshold()
     yield
@@ -98,7 +104,7 @@ class Client:
         self._thread.join(20)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_the_broker_and_the_directory_is_closed(
     tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -106,6 +112,19 @@ def test_a_signal_stops_the_broker_and_the_directory_is_closed(
     assert run(settings(tmp_path), client.announce) == 0
     client.join()
     assert is_clean(tmp_path)
+
+
+def test_a_terminal_that_closes_ends_no_broker_that_was_told_so(tmp_path: Path) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
+    code: list[int] = []
+
+    def hang_up(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        stop_soon()
+
+    code.append(run(settings(tmp_path), hang_up))
+    assert code == [0]
 
 
 def test_a_signal_that_comes_before_the_loop_serves_is_not_lost(tmp_path: Path) -> None:
@@ -160,6 +179,48 @@ def test_a_port_that_is_taken_leaves_the_directory_as_it_was(tmp_path: Path) -> 
             run(settings(tmp_path, listeners=f"PLAINTEXT://127.0.0.1:{port}"), stop_soon)
     assert run(settings(tmp_path), stop_soon) == 0
     assert is_clean(tmp_path)
+
+
+def test_a_place_where_nobody_can_listen_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    names = "PLAINTEXT://no.such.host:9092"
+    with pytest.raises(OSError, match="not known") as caught:
+        run(settings(tmp_path, listeners=names), stop_soon)
+    assert caught.value.filename == names
+
+
+def test_a_setting_that_changes_asks_for_no_names_that_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    look_up = socket.getaddrinfo
+
+    def noted(host: object, *rest: object, **named: object) -> object:
+        asked.append(host)
+        return look_up(host, *rest, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "getaddrinfo", noted)
+
+    def talk(port: int) -> None:
+        config = AlterableConfig(name="max.connections", config_operation=0, value="9")
+        resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+        answer = call(port, request, 0)
+        assert isinstance(answer, IncrementalAlterConfigsResponse)
+        codes.extend(each.error_code for each in answer.responses)
+
+    codes: list[int] = []
+    client = Client(talk)
+    config = settings(tmp_path, max_connections_per_ip_overrides="localhost:7")
+    assert run(config, client.announce) == 0
+    client.join()
+    assert codes == [0]
+    assert asked.count("localhost") == 1
 
 
 def test_a_stop_acknowledges_nothing_that_is_not_on_disk(tmp_path: Path) -> None:
