@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test check bench interop sim clean
+.PHONY: help demo test check bench interop sim sanitize clean
 
 help:  ## print these targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -42,6 +42,9 @@ bench: $(STAMP)  ## the benchmark tables, beside Apache Kafka where it can be ha
 
 sim: $(STAMP)  ## a cluster under seeded faults (SEED=7, or SEEDS=1-500; SECONDS=60 of virtual time)
 	$(BIN)/python -m millstream.sim $(if $(SEEDS),--seeds $(SEEDS),--seed $(or $(SEED),1)) --seconds $(or $(SECONDS),60)
+
+sanitize: $(STAMP)  ## hostile input for the C kernel under gcc's sanitizers: half a minute
+	$(BIN)/python native/sanitize.py
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

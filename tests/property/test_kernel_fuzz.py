@@ -1,0 +1,294 @@
+"""The kernel and Python give the same answers and the same errors, whatever the bytes.
+
+The same input each time. ``python native/sanitize.py`` runs this with a kernel that watches every
+read and write, and with more rounds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.property.hostile_batches import (
+    LEAST,
+    MOST,
+    NOW_MS,
+    NUMBERS,
+    HostileWriter,
+    with_sound_crcs,
+)
+
+from millstream.model.errors import CorruptLogError, MillstreamError
+from millstream.records import kernel
+from millstream.records.arrow_decoder import decode_arrow
+from millstream.records.arrow_encoder import ArrowRows
+from millstream.records.arrow_encoder import encode_rows as encode_arrow
+from millstream.records.batch import iter_batches
+from millstream.records.builder import BatchOptions
+from millstream.records.columns import decode_columns
+from millstream.records.compaction import decompressed_records
+from millstream.records.compression import Codec
+from millstream.records.isolation import CommittedOnly
+from millstream.records.kernel import Library
+from millstream.records.kernel_decoder import Selection
+from millstream.records.record import read_records
+from millstream.records.rows import RecordShape, decode_batches, encode_rows
+from millstream.records.scan_kernel import new_batch_scanner
+from millstream.records.table_partitions import KeyPartitioner
+from millstream.records.tables import table_schema
+from millstream.storage.new_offset_map import new_offset_map
+
+ROUNDS = int(os.environ.get("MILLSTREAM_FUZZ_ROUNDS", "60"))
+COLUMNS = [*table_schema(), pa.field("timestampType", pa.int32())]
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+Work = Callable[[], object]
+Agree = Callable[[Work], None]
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    """The installed kernel, or the one that the environment names."""
+    path = os.environ.get("MILLSTREAM_FUZZ_KERNEL")
+    found = Library(Path(path)) if path else kernel.library()
+    if found is None:
+        pytest.skip(kernel.describe())
+    return found
+
+
+@pytest.fixture
+def agree(library: Library, monkeypatch: pytest.MonkeyPatch) -> Agree:
+    """Return what does a piece of work with the kernel and without, and compares."""
+
+    def outcome(work: Work) -> object:
+        try:
+            return work()
+        except (MillstreamError, ValueError) as error:
+            return type(error)
+
+    def compare(work: Work) -> None:
+        monkeypatch.setattr(kernel, "_loaded", library)
+        with_kernel = outcome(work)
+        monkeypatch.setattr(kernel, "_loaded", None)
+        assert with_kernel == outcome(work)
+
+    return compare
+
+
+seeds = pytest.mark.parametrize("seed", range(4))
+
+
+def decode_a_log(agree: Agree, writer: HostileWriter) -> None:
+    draw = writer.random.choice
+    log = writer.log()
+    cut = writer.random.randrange(len(log) + 1)
+    buffers = draw([[log], [bytearray(log)], [memoryview(log)], [log[:cut], log[cut:]]])
+    start, end = draw([0, 0, LEAST, 1, 3, MOST - 3]), draw([MOST, MOST, 5, 0, MOST - 2])
+    aborted, check_crcs = draw([None, None, (), ((5, 0),)]), draw([True, False])
+    most = draw([2**20, 2**20, 100])
+    schema = pa.schema(writer.random.sample(COLUMNS, writer.random.randrange(9)))
+
+    def select() -> Selection:
+        keep = None if aborted is None else CommittedOnly(aborted)
+        return Selection(start, end, keep, check_crcs=check_crcs, max_bytes=most)
+
+    def columns() -> object:
+        found = decode_columns(
+            buffers,
+            start_offset=start,
+            end_offset=end,
+            keep=select().keep,
+            check_crcs=check_crcs,
+            max_bytes=most,
+        )
+        kinds = found.timestamp_type.tolist()
+        return list(found.iter_records()), kinds, found.next_offset
+
+    def arrow() -> object:
+        found = decode_arrow(buffers, schema, topic="tö", partition=3, selection=select())
+        found.rows.validate(full=True)
+        numbers = [pa.int64() if pa.types.is_timestamp(f.type) else f.type for f in schema]
+        cells = [
+            column.cast(kind).to_pylist()
+            for column, kind in zip(found.rows.columns, numbers, strict=True)
+        ]
+        return cells, found.rows.num_rows, found.next_offset
+
+    def records() -> object:
+        shape = RecordShape(tuple, "t", 1)
+        return decode_batches(list(iter_batches(log)), shape, start_offset=start, max_bytes=most)
+
+    for work in (columns, arrow, records):
+        agree(work)
+
+
+@seeds
+def test_decoding(agree: Agree, seed: int) -> None:
+    writer = HostileWriter(seed)
+    for _ in range(ROUNDS):
+        decode_a_log(agree, writer)
+
+
+def scan_and_clean_a_log(agree: Agree, writer: HostileWriter) -> None:
+    draw = writer.random.choice
+    log = writer.log()
+    start, keys, retain = draw([0, 0, 3, MOST - 15]), draw([3, 20, 1000]), draw([True, False])
+    latest = draw([-1, 7, MOST])
+    base, most = draw([0, 0, 5, 2**31, MOST - 20]), draw([MOST, 2**31, 10])
+    interval, grow, room = draw([0, 100, 4096]), draw([True, False]), draw([1, 2, 5, 4096])
+
+    def scan() -> object:
+        scanner = new_batch_scanner(
+            base, max_offset=most, interval_bytes=interval, epochs_grow=grow, capacity=room
+        )
+        taken = scanner.scan(memoryview(log), 7)
+        places = [batch.base_offset for batch in scanner.producer_batches]
+        return (
+            taken,
+            (scanner.next_offset, scanner.unindexed_bytes, scanner.latest_epoch),
+            (scanner.largest_timestamp, scanner.offset_of_largest),
+            (scanner.index_entries, scanner.epochs),
+            places if room == 4096 else None,
+        )
+
+    def take_in() -> object:
+        found = new_offset_map(24 * keys, 0.9, bytes(16))
+        fits = [
+            found.put_records(decompressed_records(batch), batch.count, batch.base_offset, start)
+            for batch in iter_batches(log)
+        ]
+        return found.count, fits
+
+    def filter_each() -> object:
+        found = new_offset_map(24 * keys, 0.9, bytes(16))
+        found.latest_offset = latest
+        left: list[object] = []
+        for batch in iter_batches(log):
+            data, base_offset = decompressed_records(batch), batch.base_offset
+            with contextlib.suppress(CorruptLogError):
+                left.append(found.put_records(data, batch.count, base_offset, start))
+            left.append(
+                found.filter_records(data, batch.count, base_offset, retain_tombstones=retain)
+            )
+        return left
+
+    for work in (scan, take_in, filter_each):
+        agree(work)
+
+
+@seeds
+def test_scanning_and_cleaning(agree: Agree, seed: int) -> None:
+    writer = HostileWriter(100 + seed)
+    for _ in range(ROUNDS):
+        scan_and_clean_a_log(agree, writer)
+
+
+@seeds
+def test_cleaning_many_batches_at_once(library: Library, seed: int) -> None:
+    """What is left is sound, and the walk ends; that it is right is ``test_compaction``'s."""
+    writer = HostileWriter(200 + seed)
+    for _ in range(ROUNDS):
+        try:
+            log = memoryview(with_sound_crcs(writer.log()))
+        except MillstreamError:
+            continue
+        found = new_offset_map(24 * 20, 0.9, bytes(16))
+        stopped, _ = found.put_batches(log, 0, 0)
+        assert 0 <= stopped <= len(log)
+        found.latest_offset = MOST
+        stopped, left = found.filter_batches(log, 0, [3, 7])
+        assert 0 <= len(left) <= stopped <= len(log)
+        for batch in iter_batches(left):
+            batch.ensure_valid()
+
+
+def some_rows(
+    writer: HostileWriter,
+) -> tuple[list[int], list[bytes | None], list[bytes | None], list[list[tuple[str, bytes | None]]]]:
+    draw = writer.random.choice
+    count = draw([0, 1, 2, 5, 20])
+    times = [draw(NUMBERS) if writer.chance(0.3) else NOW_MS + n for n in range(count)]
+    headers = [
+        [(draw(["", "h", "é"]), writer.cell()) for _ in range(draw([0, 0, 1, 3]))]
+        for _ in range(count)
+    ]
+    cells = [writer.cell() for _ in range(2 * count)]
+    return times, cells[:count], cells[count:], headers
+
+
+def encode_some_rows(agree: Agree, writer: HostileWriter) -> None:
+    draw = writer.random.choice
+    columns = some_rows(writer)
+    options = BatchOptions(
+        base_offset=draw([0, 5]),
+        codec=draw([Codec.NONE, *Codec]),
+        log_append_time_ms=draw([None, None, 5, LEAST]),
+        producer_id=draw([-1, 7]),
+        base_sequence=draw([-1, 0, 2**31 - 1]),
+        has_crc=writer.chance(0.9),
+    )
+    agree(lambda: bytes(encode_rows(*columns, options=options)))
+
+
+@seeds
+def test_encoding_rows(agree: Agree, seed: int) -> None:
+    writer = HostileWriter(300 + seed)
+    for _ in range(ROUNDS):
+        encode_some_rows(agree, writer)
+
+
+def encode_some_columns(agree: Agree, writer: HostileWriter) -> None:
+    """Slices of columns of several layouts, in any order; where a batch ends is left open."""
+    draw = writer.random.choice
+    times, keys, values, headers = some_rows(writer)
+    kinds = [pa.binary(), pa.large_binary(), pa.binary_view()]
+    cut = slice(draw([0, 0, 1]), draw([None, -1]))
+    arrays = [
+        pa.array(keys, draw(kinds)),
+        pa.array(values, draw(kinds)),
+        pa.array([each or draw([None, []]) for each in headers], HEADERS),
+        pa.array(times, pa.int64()).cast(draw([pa.int64(), pa.timestamp("us")])),
+    ]
+    key, value, header, timestamp = (array[cut] for array in arrays)
+    rows = ArrowRows(len(value), draw([key, None]), value, header, draw([timestamp, None]), 5)
+    numbers = [n for n in range(len(value)) for _ in range(draw([0, 1, 2]))]
+    writer.random.shuffle(numbers)
+    order = draw([None, np.array(numbers, np.int64), np.array(numbers, np.int32)])
+    batch_bytes, options = draw([0, 100, 300, 2**40]), BatchOptions(codec=draw([*Codec]))
+
+    def encode() -> object:
+        found = []
+        for each in encode_arrow(rows, order=order, options=options, batch_bytes=batch_bytes):
+            (batch,) = iter_batches(each.data)
+            batch.ensure_valid()
+            assert (each.count, each.max_timestamp) == (batch.count, batch.max_timestamp)
+            found += [record[1:] for record in read_records(batch)]
+        return found
+
+    agree(encode)
+    agree(lambda: KeyPartitioner(3, first=1)(rows, batch_rows=2).tolist())
+
+
+@seeds
+def test_encoding_columns(agree: Agree, seed: int) -> None:
+    writer = HostileWriter(400 + seed)
+    for _ in range(ROUNDS):
+        encode_some_columns(agree, writer)
+
+
+def test_what_is_drawn_is_read_and_refused() -> None:
+    """Neither would say much alone."""
+    writer = HostileWriter(0)
+    outcomes = []
+    for _ in range(200):
+        try:
+            outcomes.append(len(decode_columns([writer.log()], check_crcs=False)))
+        except MillstreamError:
+            outcomes.append(-1)
+    assert 40 < outcomes.count(-1) < 120
+    assert sum(found > 0 for found in outcomes) > 40
