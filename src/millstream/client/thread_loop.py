@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import errno
 import heapq
 import logging
 import os
@@ -268,8 +269,8 @@ class ThreadLoop:
         try:
             infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
             found = [(info[0], info[4]) for info in infos]
-        except OSError as raised:
-            failure = raised
+        except (OSError, UnicodeError) as raised:
+            failure = no_address(raised)
             with contextlib.suppress(ClosedError):
                 self.post(lambda: transport.fail(failure))
         else:
@@ -357,6 +358,15 @@ def literal(address: Address) -> list[tuple[int, tuple[str, int]]] | None:
             continue
         return [(family, (address.host, address.port))]
     return None
+
+
+def no_address(error: OSError | UnicodeError) -> OSError:
+    """Return why a name has no address; one with a label that is empty or too long cannot be asked
+    for, and Python says so with a UnicodeError.
+    """
+    if isinstance(error, OSError):
+        return error
+    return OSError(errno.EINVAL, f"this is not the name of a host ({error.__cause__ or error})")
 
 
 def _dropped(loop: ThreadLoop, name: str, close: Callable[[], Deferred[None]]) -> None:

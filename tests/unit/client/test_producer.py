@@ -137,6 +137,8 @@ def test_what_cannot_be_sent_is_said_at_once() -> None:
                 producer.send(TOPIC, bytes(1000))
             with pytest.raises(SerializationError):
                 producer.send(TOPIC, 5)
+            with pytest.raises(SerializationError, match="UTF-8"):
+                producer.send(TOPIC, b"", key="\ud800")
             with pytest.raises(SerializationError):
                 producer.send(TOPIC, b"", headers=[(b"name", b"")])  # type: ignore[list-item]
             with pytest.raises(SerializationError, match="header"):

@@ -127,6 +127,17 @@ def test_a_refused_connection_is_an_error() -> None:
         loop.close()
 
 
+@pytest.mark.parametrize("host", ["broker..example", "a" * 64 + ".example"])
+def test_what_is_not_the_name_of_a_host_is_said(host: str) -> None:
+    loop = ThreadLoop()
+    try:
+        cluster = network(loop, f"{host}:1")
+        with pytest.raises(ConnectionFailedError, match="not the name of a host"):
+            loop.submit(lambda: cluster.send_any(MetadataRequest(topics=[]))).result(60)
+    finally:
+        loop.close()
+
+
 def test_an_error_in_a_callback_does_not_end_the_thread() -> None:
     loop = ThreadLoop()
     try:

@@ -15,7 +15,7 @@ from millstream.client.core.loop import TransportEvents
 from millstream.client.errors import ForkedError
 from millstream.client.settings import Address
 from millstream.client.socket_transport import ADDRESS_PATIENCE_MS
-from millstream.client.thread_loop import literal
+from millstream.client.thread_loop import literal, no_address
 from millstream.model.deferred import Deferred
 from millstream.records.crc32c import Buffer
 
@@ -85,9 +85,12 @@ class AsyncioLoop:
         """Connect to the first of a host's addresses that answers (``SocketTransport``)."""
         found: Sequence[tuple[int, Any]] | None = literal(address)
         if found is None:
-            infos = await self._loop.getaddrinfo(
-                address.host, address.port, type=socket.SOCK_STREAM
-            )
+            try:
+                infos = await self._loop.getaddrinfo(
+                    address.host, address.port, type=socket.SOCK_STREAM
+                )
+            except UnicodeError as error:
+                raise no_address(error) from error
             found = [(info[0], info[4]) for info in infos]
         failure = OSError(errno.EADDRNOTAVAIL, "the name has no address")
         for left, (family, place) in zip(range(len(found) - 1, -1, -1), found, strict=True):

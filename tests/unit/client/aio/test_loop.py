@@ -64,3 +64,15 @@ def test_a_refused_connection_is_an_error() -> None:
         await loop.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("host", ["broker..example", "a" * 64 + ".example"])
+def test_what_is_not_the_name_of_a_host_is_said(host: str) -> None:
+    async def run() -> None:
+        loop = AsyncioLoop()
+        cluster = network(loop, f"{host}:1")
+        with pytest.raises(ConnectionFailedError, match="not the name of a host"):
+            await loop.future(cluster.send_any(MetadataRequest(topics=[])))
+        await loop.close()
+
+    asyncio.run(run())

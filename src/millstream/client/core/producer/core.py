@@ -201,7 +201,10 @@ def _serialize(serializer: Serializer | None, topic: str, given: object, what: s
     if given is None or isinstance(given, bytes):
         return given
     if isinstance(given, str):
-        return given.encode()
+        try:
+            return given.encode()
+        except UnicodeEncodeError as error:
+            raise SerializationError(f"the {what} is no text that UTF-8 has: {error}") from error
     if isinstance(given, bytearray | memoryview):
         return bytes(given)
     raise SerializationError(
