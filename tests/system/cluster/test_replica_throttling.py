@@ -70,6 +70,11 @@ def rates(admin: Admin) -> dict[int, list[str | None]]:
     return {int(each.name): [one.value for one in settings] for each, settings in found.items()}
 
 
+def unlimited(cluster: ClusterProcesses, admin: Admin) -> None:
+    """Wait until no broker has a rate; they hear of settings one by one."""
+    cluster.until(lambda: set(map(tuple, rates(admin).values())) == {()}, "no rates")
+
+
 def unset(admin: Admin, resource: Resource, name: str) -> None:
     change = Change(name, operation=Operation.DELETE)
     admin.incremental_alter_configs({resource: [change]}).get_all()
@@ -107,15 +112,22 @@ def test_the_client_limits_both_sides_and_lifts_all(cluster: ClusterProcesses) -
         limits = plan_throttle({place: (1,)}, {place: (2, 3)})
         assert limits.brokers == (1, 2, 3)
         set_throttle(admin, limits, RATE)
-        assert set(map(tuple, rates(admin).values())) == {(str(RATE), str(RATE))}
+        # Brokers hear of settings one by one.
+        cluster.until(
+            lambda: set(map(tuple, rates(admin).values())) == {(str(RATE), str(RATE))}, "the rates"
+        )
         topic = Resource(ResourceType.TOPIC, place.topic)
-        listed = admin.describe_configs({topic: [LEADER_REPLICAS, FOLLOWER_REPLICAS]})[topic].get()
-        assert {each.name: each.value for each in listed} == {
-            LEADER_REPLICAS: "0:1",
-            FOLLOWER_REPLICAS: "0:2,0:3",
-        }
+
+        def listed() -> dict[str, str | None]:
+            found = admin.describe_configs({topic: [LEADER_REPLICAS, FOLLOWER_REPLICAS]})
+            return {each.name: each.value for each in found[topic].get()}
+
+        wanted = {LEADER_REPLICAS: "0:1", FOLLOWER_REPLICAS: "0:2,0:3"}
+        cluster.until(lambda: listed() == wanted, "the replicas")
         assert lift_throttle(admin, limits.brokers, [place.topic])
-        assert not lift_throttle(admin, limits.brokers, [place.topic])
+        cluster.until(
+            lambda: not lift_throttle(admin, limits.brokers, [place.topic]), "nothing to lift"
+        )
         assert set(map(tuple, rates(admin).values())) == {()}
 
 
@@ -175,7 +187,7 @@ def test_a_reassignment_by_command_is_limited_and_can_be_left_alone(
     assert code == 0
     assert "lifted" in said
     with Admin(bootstrap_servers=cluster.bootstrap) as admin:
-        assert set(map(tuple, rates(admin).values())) == {()}
+        unlimited(cluster, admin)
         assert copied(admin, place, 3) >= SIZE
 
 
@@ -187,7 +199,7 @@ def test_a_limit_ends_with_the_reassignment(cluster: ClusterProcesses) -> None:
     assert code == 0, errors
     assert "moved 1 partition" in output
     with Admin(bootstrap_servers=cluster.bootstrap) as admin:
-        assert set(map(tuple, rates(admin).values())) == {()}
+        unlimited(cluster, admin)
         assert copied(admin, place, 2) >= SIZE
 
 
@@ -202,6 +214,6 @@ def test_a_cancelled_move_leaves_no_limit(cluster: ClusterProcesses) -> None:
         assert "canceled the move of cancelled-0" in said
         process.communicate(timeout=60)
     with Admin(bootstrap_servers=cluster.bootstrap) as admin:
-        assert set(map(tuple, rates(admin).values())) == {()}
+        unlimited(cluster, admin)
         assert admin.list_partition_reassignments() == {}
     cluster.wait_for(place.topic, {1})
