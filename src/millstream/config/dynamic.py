@@ -129,6 +129,30 @@ class DynamicConfig:
         for listener in self._listeners:
             listener(before, self.current)
 
+    def update_as_far_as_can_be(
+        self,
+        *,
+        of_all_brokers: Mapping[str, str],
+        of_this_broker: Mapping[str, str],
+        on_refused: Callable[[ConfigError], None],
+    ) -> None:
+        """Put in what is stored, as :meth:`update` does, without what contradicts the file of this
+        broker or the rules of this version: ``on_refused`` is told, and the rest counts.
+        """
+        try:
+            self.update(of_all_brokers=of_all_brokers, of_this_broker=of_this_broker)
+        except ConfigError:
+            usable: tuple[dict[str, str], dict[str, str]] = ({}, {})
+            for texts, kept in zip((of_all_brokers, of_this_broker), usable, strict=True):
+                for name, text in texts.items():
+                    kept[name] = text
+                    try:
+                        self.combined(of_all_brokers=usable[0], of_this_broker=usable[1])
+                    except ConfigError as error:
+                        del kept[name]
+                        on_refused(error)
+            self.update(of_all_brokers=usable[0], of_this_broker=usable[1])
+
     def values_of(self, name: str, *, sensitive: bool = False) -> tuple[SourcedValue, ...]:
         """Return every value that a setting and its synonyms have, the one that counts first.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Final
 
@@ -351,6 +351,27 @@ def parse_overrides(overrides: Mapping[str, str]) -> dict[str, Value]:
         for name, key in TopicConfig.keys.items()
         if name in overrides
     }
+
+
+def stored_topic_config(
+    overrides: Mapping[str, str], defaults: TopicConfig, on_refused: Callable[[ConfigError], None]
+) -> TopicConfig:
+    """Return the settings of a topic that is there, whoever wrote them: another version may have
+    had other names and limits. What cannot be is told to ``on_refused`` and left out, and takes
+    nothing else with it: without its `cleanup.policy` a compacted topic would lose its records.
+    """
+    try:
+        return TopicConfig(overrides, defaults)
+    except ConfigError:
+        usable: dict[str, str] = {}
+        for name, text in overrides.items():
+            try:
+                parse_overrides({name: text})
+            except ConfigError as error:
+                on_refused(error)
+            else:
+                usable[name] = text
+        return TopicConfig(usable, defaults)
 
 
 @cache

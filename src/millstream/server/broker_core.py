@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.config.broker import BrokerConfig
 from millstream.config.dynamic import DynamicConfig
-from millstream.config.topic import TopicConfig
+from millstream.config.topic import TopicConfig, stored_topic_config
 from millstream.controller.adoption import Adoption, FoundLog, cautious_settings
 from millstream.model.broker import BrokerNode
 from millstream.model.clock import Clock
 from millstream.model.deferred import spawn
-from millstream.model.errors import ConfigError, StorageError
+from millstream.model.errors import StorageError
 from millstream.model.metadata_store import MetadataStore
 from millstream.model.offsets import NO_LEADER_EPOCH
 from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId, TopicPartition
@@ -274,10 +274,8 @@ class BrokerCore:
         topic = self._kafka_topics.find(topic_partition.topic, topic_id)
         # Of a log that nobody knows nothing is taken for a loss that may come of compaction.
         overrides = {"cleanup.policy": "compact,delete"} if topic is None else topic.configs
-        try:
-            return TopicConfig(overrides, defaults)
-        except ConfigError:
-            return defaults
+        # What is refused is told where the topic is taken over.
+        return stored_topic_config(overrides, defaults, lambda _: None)
 
     # --- what the controller says (runtime.broker_metadata.BrokerStateListener) -----------------
 

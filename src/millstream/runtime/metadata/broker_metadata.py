@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from millstream.config.dynamic import DynamicConfig
-from millstream.config.topic import TopicConfig
+from millstream.config.topic import TopicConfig, stored_topic_config
 from millstream.controller.context import NOT_STORED, TopicState
 from millstream.model.broker import BrokerId, BrokerNode
-from millstream.model.errors import ConfigError, ErrorCode, KafkaError
+from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import PartitionState
 from millstream.model.topic import TopicId
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
@@ -146,10 +146,13 @@ class BrokerMetadata:
         self._known.broker_configs = {name: dict(texts) for name, texts in configs.items()}
         before = self._config.current.topic_defaults
         mine = configs.get(str(self._broker_id), {})
-        try:
-            self._config.update(of_all_brokers=configs.get("", {}), of_this_broker=mine)
-        except ConfigError:
-            log.exception("the dynamic settings in the metadata store are not used")
+        self._config.update_as_far_as_can_be(
+            of_all_brokers=configs.get("", {}),
+            of_this_broker=mine,
+            on_refused=lambda error: log.error(
+                "a dynamic setting in the metadata store is not used: %s", error
+            ),
+        )
         if self._config.current.topic_defaults.same_values(before):
             return
         for image in tuple(self.cache.topics()):
@@ -274,11 +277,13 @@ class BrokerMetadata:
         defaults = self._config.current.topic_defaults
         if not overrides:
             return defaults
-        try:
-            return TopicConfig(overrides, defaults)
-        except ConfigError:
-            log.exception("topic %s: its settings in the metadata store are not used", name)
-            return defaults
+        return stored_topic_config(
+            overrides,
+            defaults,
+            lambda error: log.error(
+                "topic %s: a setting in the metadata store is not used: %s", name, error
+            ),
+        )
 
 
 def _newer(older: PartitionState | None, pushed: PartitionState | None) -> PartitionState:

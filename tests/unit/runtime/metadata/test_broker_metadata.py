@@ -217,3 +217,35 @@ def test_each_controller_counts_its_pushes_anew() -> None:
     ear.push(topic(FIRST), sequence=9)
     ear.push(topic(NEWER), controller_epoch=5, sequence=1)
     assert ear.state() == NEWER
+
+
+def test_a_setting_that_cannot_be_takes_no_other_with_it(caplog: pytest.LogCaptureFixture) -> None:
+    """A topic of an older Kafka that is compacted must not become one that is not."""
+    ear = Ear()
+    stored = {"message.format.version": "2.8", "cleanup.policy": "compact", "retention.ms": "x"}
+    ear.push(replace(topic(NEWER), overrides=stored))
+    image = ear.metadata.cache.topic("t")
+    assert image is not None
+    assert image.config.cleanup_policy == ("compact",)
+    assert image.config.overrides == {"cleanup.policy": "compact"}
+    assert image.config.retention_ms == 7 * 24 * 3_600_000
+    assert "message.format.version" in caplog.text
+    assert "Invalid value x for configuration retention.ms" in caplog.text
+
+
+def test_a_directory_that_is_gone_takes_no_dynamic_setting_with_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It was cordoned and emptied, and taken out of the broker's file."""
+    ear = Ear()
+    configs = {
+        "": {"log.retention.ms": "-1", "no.such": "1"},
+        "1": {"cordoned.log.dirs": "/gone", "log.cleaner.threads": "2"},
+    }
+    ear.push(broker_configs=configs)
+    image = ear.metadata.cache.topic("t")
+    assert image is not None
+    assert image.config.retention_ms == -1
+    assert "All entries in cordoned.log.dirs must be present" in caplog.text
+    ear.push(broker_configs={**configs, "1": {}})
+    assert len(caplog.records) == 1
