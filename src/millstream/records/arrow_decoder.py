@@ -213,8 +213,8 @@ class _Writing:
         make: dict[str, Callable[[pa.DataType], pa.Array]] = {
             "key": lambda _: self._binary("key", self._columns.key, rows),
             "value": lambda _: self._binary("value", self._columns.value, rows),
-            "topic": lambda kind: repeated(topic, kind, rows),
-            "partition": lambda kind: repeated(partition, kind, rows),
+            "topic": lambda _: repeated(topic, pa.string(), rows),
+            "partition": lambda _: repeated(partition, pa.int32(), rows),
             "offset": lambda _: self._numbers("offset", pa.int64()),
             "timestamp": lambda kind: self._numbers("timestamp", kind),
             "timestampType": lambda _: self._numbers("timestampType", pa.int32()),

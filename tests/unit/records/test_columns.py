@@ -274,6 +274,14 @@ def test_only_the_columns_of_the_schema() -> None:
         decode_columns([]).to_record_batch(pa.schema([("no", pa.int32())]), topic="t", partition=0)
 
 
+def test_columns_of_wider_types_are_cast() -> None:
+    wide = {"topic": pa.large_string(), "partition": pa.int64(), "key": pa.large_binary()}
+    log = encode_batch([Record(0, 5, b"k", b"v")], BatchOptions())
+    rows = decode_arrow([log], pa.schema(list(wide.items())), topic="t", partition=3).rows
+    assert rows.to_pylist() == [{"topic": "t", "partition": 3, "key": b"k"}]
+    assert rows.schema.types == list(wide.values())
+
+
 def test_header_keys_that_are_no_text() -> None:
     log = bytearray(encode_batch([Record(0, 0, None, None, (("h", None),))]))
     log[log.rindex(b"h")] = 0xFF
