@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from millstream.model.broker import BrokerNode
 from millstream.model.deferred import Deferred
-from millstream.model.errors import StorageError
+from millstream.model.errors import ConfigError, StorageError
 from millstream.runtime.controlling.controller_runtime import ControllerRuntime
 from millstream.server.broker_core import BrokerCore
 
@@ -58,7 +58,7 @@ class StandaloneHome:
 
         self._core = core
         self._wait = wait
-        self._store = SqliteMetadataStore(core.offload, Path(core.first_directory()))
+        self._store = SqliteMetadataStore(core.offload, _metadata_directory(core))
         self.controller = core.controller(self._store)
         self.member: ClusterMember | None = None
 
@@ -95,6 +95,23 @@ class StandaloneHome:
             self._wait(self._store.close())
         except StorageError:
             log.exception("the metadata store was not closed cleanly")
+
+
+def _metadata_directory(core: BrokerCore) -> Path:
+    """Return the first log directory. ConfigError where another one holds metadata and it does not:
+    made anew, it would know no topic's settings.
+    """
+    from millstream.sqlite.database import FILE_NAME
+
+    first = Path(core.first_directory())
+    if not (first / FILE_NAME).exists():
+        for directory in core.log_manager.directories:
+            if (Path(directory) / FILE_NAME).exists():
+                raise ConfigError(
+                    f"{directory} holds the metadata of this broker and has to be the first of "
+                    f"log.dirs, not {first}"
+                )
+    return first
 
 
 def open_home(core: BrokerCore, loop: AbstractEventLoop, wait: Wait) -> MetadataHome:

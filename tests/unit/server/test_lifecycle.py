@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from millstream.config.broker import BrokerConfig
+from millstream.model.errors import ConfigError
 from millstream.protocol.codec import decode_response, encode_request
 from millstream.protocol.message import Request, Response
 from millstream.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -179,6 +180,19 @@ def test_a_port_that_is_taken_leaves_the_directory_as_it_was(tmp_path: Path) -> 
             run(settings(tmp_path, listeners=f"PLAINTEXT://127.0.0.1:{port}"), stop_soon)
     assert run(settings(tmp_path), stop_soon) == 0
     assert is_clean(tmp_path)
+
+
+def test_metadata_in_a_directory_that_is_not_the_first_is_not_passed_over(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    both = settings(tmp_path, log_dirs=f"{first},{second}")
+    turned = settings(tmp_path, log_dirs=f"{second},{first}")
+    assert run(both, stop_soon) == 0
+    with pytest.raises(ConfigError, match=f"{first} holds the metadata.*first"):
+        run(turned, stop_soon)
+    assert is_clean(first)
+    assert is_clean(second)
+    assert [each.name for each in second.glob("*.sqlite")] == []
+    assert run(both, stop_soon) == 0
 
 
 def test_a_place_where_nobody_can_listen_is_named(
