@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from millstream.client.core.loop import ClientLoop
@@ -23,10 +23,17 @@ def sleep(loop: ClientLoop, delay_ms: float) -> Deferred[None]:
     return cell
 
 
-def within(loop: ClientLoop, waited: Deferred[T], timeout_ms: float, about: str) -> Deferred[T]:
+def within(
+    loop: ClientLoop,
+    waited: Deferred[T],
+    timeout_ms: float,
+    about: str,
+    failures: Sequence[Exception] = (),
+) -> Deferred[T]:
     """Return a cell that follows ``waited``, or fails with TimedOutError after ``timeout_ms``.
 
     What is waited for goes on; only the waiting ends. ``about`` completes "timed out waiting for".
+    Where attempts have failed by then, the last of ``failures`` says more and is raised instead.
     """
     if waited.done:
         return waited
@@ -34,7 +41,8 @@ def within(loop: ClientLoop, waited: Deferred[T], timeout_ms: float, about: str)
 
     def expire() -> None:
         if not cell.done:
-            cell.fail(TimedOutError(f"timed out waiting for {about} after {timeout_ms:.0f} ms"))
+            late = TimedOutError(f"timed out waiting for {about} after {timeout_ms:.0f} ms")
+            cell.fail(failures[-1] if failures else late)
 
     timer = loop.call_at(loop.now_ms() + timeout_ms, expire)
 
@@ -94,11 +102,13 @@ async def retrying(
     timeout_ms: float,
     first_ms: float,
     most_ms: float,
+    failures: list[Exception],
 ) -> T:
     """Run ``operation`` until it succeeds, fails for good, or ``timeout_ms`` have passed.
 
     Raises the last error. What may be tried again, :func:`is_retriable` says. The last attempt is
-    not cut short: who must not wait longer waits :func:`within` the time.
+    not cut short: who must not wait longer waits :func:`within` the time, and hands on what
+    attempts have failed with, which is put into ``failures``.
     """
     deadline = loop.now_ms() + timeout_ms
     attempts = 0
@@ -106,6 +116,7 @@ async def retrying(
         try:
             return await operation()
         except (ClientError, KafkaError) as error:
+            failures.append(error)
             pause = backoff_ms(loop, attempts, first_ms, most_ms)
             if not is_retriable(error) or loop.now_ms() + pause >= deadline:
                 raise

@@ -154,6 +154,7 @@ class Routing:
         pending = list(items)
         outcomes: Outcomes[K, T] = Outcomes()
         attempts = 0
+        reason: ConnectionFailedError | BrokerError | None = None
         while pending:
             failure: ConnectionFailedError | BrokerError | None = None
             left = deadline - self.loop.now_ms()
@@ -163,7 +164,9 @@ class Routing:
             except (ConnectionFailedError, BrokerError) as error:
                 if isinstance(error, BrokerError) and error.error not in TRANSIENT:
                     raise
-                failure = error
+                # That time is up says less than what went wrong before.
+                is_late = self.loop.now_ms() >= deadline
+                failure = reason = reason if reason is not None and is_late else error
             if failure is None:
                 pending = [item for item in pending if passes(outcomes[item].error)]
             pause = backoff_ms(

@@ -280,14 +280,16 @@ class ConsumerCore:
         commits = self._commits
         assert commits is not None
         wanted = list(places)
+        failures: list[Exception] = []
         asking = retrying(
             self.loop,
             lambda: commits.committed(wanted),
             timeout_ms=timeout_ms,
             first_ms=self.settings.retry_backoff_ms,
             most_ms=self.settings.retry_backoff_max_ms,
+            failures=failures,
         )
-        return await within(self.loop, spawn(asking), timeout_ms, "committed offsets")
+        return await within(self.loop, spawn(asking), timeout_ms, "committed offsets", failures)
 
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, timeout_ms: float

@@ -74,6 +74,7 @@ class GroupCommits:
         for it; one whose turn had not come by then is not sent.
         """
         deadline = self._loop.now_ms() + timeout_ms
+        failures: list[Exception] = []
 
         async def attempt() -> None:
             left = deadline - self._loop.now_ms()
@@ -84,9 +85,11 @@ class GroupCommits:
                     timeout_ms=left,
                     first_ms=self._settings.retry_backoff_ms,
                     most_ms=self._settings.retry_backoff_max_ms,
+                    failures=failures,
                 )
 
-        await within(self._loop, spawn(self._in_turn(attempt)), timeout_ms, "the commit")
+        turn = spawn(self._in_turn(attempt))
+        await within(self._loop, turn, timeout_ms, "the commit", failures)
 
     def commit_async(self, offsets: Offsets, callback: CommitCallback | None) -> None:
         """Commit once; the callback hears how it went, in a later call of the user."""

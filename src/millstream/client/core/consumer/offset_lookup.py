@@ -68,14 +68,16 @@ class OffsetLookup:
                     await self._metadata.topic(place.topic, timeout_ms)
             await self.find_once(missing, found)
 
+        failures: list[Exception] = []
         asking = retrying(
             network.loop,
             ask,
             timeout_ms=timeout_ms,
             first_ms=settings.retry_backoff_ms,
             most_ms=settings.retry_backoff_max_ms,
+            failures=failures,
         )
-        await within(network.loop, spawn(asking), timeout_ms, "offsets")
+        await within(network.loop, spawn(asking), timeout_ms, "offsets", failures)
         return found
 
     async def find_once(

@@ -158,6 +158,14 @@ def test_a_call_takes_no_longer_than_its_timeout() -> None:
         creating.result()
 
 
+@pytest.mark.parametrize("timeout_ms", range(1_000, 3_000, 250))
+def test_the_end_of_a_call_says_what_went_wrong(timeout_ms: int) -> None:
+    loop, cluster, admin = world(default_api_timeout_ms=timeout_ms)
+    cluster.brokers[1].stop()
+    with pytest.raises(ConnectionFailedError, match="could not reach"):
+        loop.run(admin.list_topics())
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_one_of_the_bootstrap_servers_is_enough(seed: int) -> None:
     loop, cluster, admin = world(1, 2, seed=seed)

@@ -17,7 +17,7 @@ from millstream.client.core.consumer.errors import (
     RetriableCommitError,
 )
 from millstream.client.core.consumer.record import OffsetAndMetadata
-from millstream.client.errors import BrokerError, ClosedError, TimedOutError
+from millstream.client.errors import BrokerError, ClosedError, ConnectionFailedError, TimedOutError
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ConfigError, ErrorCode
 from millstream.model.topic import TopicPartition
@@ -612,3 +612,21 @@ def test_to_assign_nothing_is_to_unsubscribe(cluster: ReaderCluster) -> None:
     member.subscribe(["t"])
     settle(member, for_ms=4_000)
     assert member.owned == frozenset(T)
+
+
+@pytest.mark.parametrize("timeout_ms", range(1_000, 3_000, 250))
+def test_what_does_not_succeed_in_time_says_why(cluster: ReaderCluster, timeout_ms: int) -> None:
+    member = TwinMember(cluster, enable_auto_commit=False)
+    member.subscribe(["t"])
+    settle(member, for_ms=4_000)
+    for broker in cluster.brokers.values():
+        broker.stop()
+    asked: list[Deferred[object]] = [
+        spawn(member.core.commit({T[0]: OffsetAndMetadata(1)}, timeout_ms)),
+        spawn(member.core.committed(T, timeout_ms)),
+        spawn(member.core.find_offsets({T[0]: -1}, timeout_ms)),
+    ]
+    member.loop.advance(timeout_ms + 1)
+    for each in asked:
+        with pytest.raises(ConnectionFailedError, match="the broker at"):
+            each.result()
