@@ -32,7 +32,7 @@ CONDITIONS = (
     "three brokers, RF 3, min.insync.replicas=2, acks=all; Millstream with one ZooKeeper, Apache "
     "Kafka as three combined KRaft nodes with heaps of 512 MB; default settings",
     "partitions: led and in sync as Metadata tells; written to: one acknowledged write to each; "
-    "killed: a broker that leads a third of them and is not the controller; C client",
+    "killed: a broker that leads 1,000 others and is not the controller; C client",
     "failures: one write every 5 ms to one partition, one in five to another, or one commit after "
     "the other, by the C client with its defaults; until the first answer to what was asked after "
     "the failure, and the longest time between two answers, of the one partition; median, and the "
@@ -79,8 +79,8 @@ class Many:
 
         self._created = figure("created until led and in sync", bound)
         self._written = figure("created until all are written to", bound)
-        self._elected = figure("a broker killed until all are led again", bound)
-        self._moved = figure("a broker killed until all are written to", bound)
+        self._elected = figure("the broker that leads all killed until they are led again", bound)
+        self._moved = figure("the broker that leads all killed until they are written to", bound)
         self._back = figure("that broker back until all are in sync")
         self._restarted = figure("all brokers stopped and started until all are in sync")
         self._deleted = figure("deleted")
@@ -119,18 +119,23 @@ class Many:
     def _lose_one(self, subject: str, view: ClusterView) -> None:
         controller = view.controller()
         victim = next(each for each in view.nodes if each != controller)
+        view.create("led", self.count, led_by=victim)
+        view.wait_until(lambda: view.is_whole("led"), "all partitions are in sync")
+        write_to_all(addresses(view.nodes), "led", self.count)
         begun = time.perf_counter()
         view.nodes[victim].kill()
         view.wait_until(
-            lambda: not {-1, victim} & set(view.leaders("many").values()), "all are led again"
+            lambda: not {-1, victim} & set(view.leaders("led").values()), "all are led again"
         )
         self._elected.add(subject, time.perf_counter() - begun)
-        write_to_all(addresses(view.nodes), "many", self.count)
+        write_to_all(addresses(view.nodes), "led", self.count)
         self._moved.add(subject, time.perf_counter() - begun)
         begun = time.perf_counter()
         bring_back(view.nodes[victim])
-        view.wait_until(lambda: view.is_whole("many"), "all partitions are in sync again")
+        view.wait_until(lambda: view.is_whole("led"), "all partitions are in sync again")
         self._back.add(subject, time.perf_counter() - begun)
+        view.wait_until(lambda: view.is_whole("many"), "the others are in sync again")
+        view.delete("led")
 
     def _restart(self, subject: str, view: ClusterView) -> None:
         begun = time.perf_counter()

@@ -19,6 +19,7 @@ from millstream.client.conversation import Conversation
 from millstream.model.topic import ZERO_TOPIC_ID
 from millstream.protocol.message import Request, Response
 from millstream.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
@@ -72,15 +73,27 @@ class ClusterView:
 
     # --- what is done --------------------------------------------------------------------------
 
-    def create(self, topic: str, partitions: int) -> None:
-        """Create a topic; a cluster that has only now started may refuse for a while."""
+    def create(self, topic: str, partitions: int, *, led_by: int | None = None) -> None:
+        """Create a topic, all of it ``led_by`` one broker if that is said; a cluster that has only
+        now started may refuse for a while.
+        """
+        assignments = []
+        if led_by is not None:
+            others = [each for each in IDS if each != led_by]
+            assignments = [
+                CreatableReplicaAssignment(
+                    partition_index=index,
+                    broker_ids=[led_by, *(others if index % 2 else reversed(others))],
+                )
+                for index in range(partitions)
+            ]
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
                     name=topic,
-                    num_partitions=partitions,
-                    replication_factor=len(IDS),
-                    assignments=[],
+                    num_partitions=-1 if assignments else partitions,
+                    replication_factor=-1 if assignments else len(IDS),
+                    assignments=assignments,
                     configs=[CreatableTopicConfig(name="min.insync.replicas", value="2")],
                 )
             ]
