@@ -143,15 +143,21 @@ class GroupRequests:
             )
         return bytes(answer.assignment)
 
-    async def heartbeat(self, group: GroupMetadata) -> None:
-        """Say that the member lives."""
+    async def heartbeat(self, group: GroupMetadata, *, is_stable: bool) -> None:
+        """Say that the member lives.
+
+        A coordinator that says nothing for a session is given up: another one may be there by now.
+        Unless ``is_stable`` the answer may have to wait behind that of SyncGroup.
+        """
         request = HeartbeatRequest(
             group_id=group.group_id,
             generation_id=group.generation_id,
             member_id=group.member_id,
             group_instance_id=group.group_instance_id,
         )
-        answer = await self._ask(request, HeartbeatResponse, None)
+        settings = self._settings
+        session_ms = min(settings.request_timeout_ms, settings.session_timeout_ms)
+        answer = await self._ask(request, HeartbeatResponse, session_ms if is_stable else None)
         self._check(answer.error_code, "Heartbeat")
 
     async def leave(self, group: GroupMetadata, reason: str, *, is_joining: bool) -> None:

@@ -377,7 +377,8 @@ class Membership:
         asked_at = self._loop.now_ms()
         delay_ms: float = self._settings.heartbeat_interval_ms
         try:
-            await self._requests.heartbeat(group)
+            stable = self.state is MemberState.STABLE
+            await self._requests.heartbeat(group, is_stable=stable)
             self._metrics.heartbeats.add(self._loop.now_ms() - asked_at)
             self._metrics.last_heartbeat_ms = self._loop.now_ms()
         except BrokerError as error:

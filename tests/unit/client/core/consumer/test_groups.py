@@ -630,3 +630,15 @@ def test_what_does_not_succeed_in_time_says_why(cluster: ReaderCluster, timeout_
     for each in asked:
         with pytest.raises(ConnectionFailedError, match="the broker at"):
             each.result()
+
+
+def test_a_coordinator_that_is_silent_for_a_session_is_given_up(cluster: ReaderCluster) -> None:
+    member = TwinMember(cluster, session_timeout_ms=10_000, heartbeat_interval_ms=1_000)
+    member.subscribe(["t"])
+    settle(member, for_ms=4_000)
+    cluster.after = lambda *asked: (
+        None if isinstance(asked[2], HeartbeatRequest) and asked[0].node_id == 1 else 0.0
+    )
+    cluster.move_coordinator(2)
+    settle(member, for_ms=12_000)
+    assert any(isinstance(each, HeartbeatRequest) for each in cluster.brokers[2].requests)
