@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Final
 
@@ -125,10 +126,26 @@ class BrokerConfig(
                     "Use a routable IP address."
                 )
         told = {listener.name: listener for listener in advertised}
-        return tuple(told.get(listener.name, listener) for listener in listening)
+        return tuple(
+            told.get(listener.name) or _of_this_machine(listener) for listener in listening
+        )
 
     def inter_broker_listener(self) -> str:
-        """Return the name of the listener that brokers use among themselves."""
+        """Return the name of the listener that brokers use among themselves; ConfigError when there
+        is none that other brokers are told of.
+        """
+        name = self._inter_broker_name()
+        told = self.advertised_listeners
+        advertised = None if told is None else self._parse("advertised.listeners", told)
+        if advertised is not None and all(each.name != name for each in advertised):
+            raise ConfigError(
+                "inter.broker.listener.name must be a listener name defined in "
+                "advertised.listeners. The valid options based on currently configured listeners "
+                f"are {','.join(each.name for each in advertised)}"
+            )
+        return name
+
+    def _inter_broker_name(self) -> str:
         listening = self.listening()
         name = self.inter_broker_listener_name
         if name is not None:
@@ -149,6 +166,13 @@ class BrokerConfig(
         return parse_listeners(
             setting, served, parse_protocol_map(self.listener_security_protocol_map)
         )
+
+
+def _of_this_machine(listener: Listener) -> Listener:
+    """Return what is told of a listener that `advertised.listeners` leaves out: "every address" is
+    none to connect to, so it becomes the machine's name.
+    """
+    return replace(listener, host="") if listener.host == "0.0.0.0" else listener
 
 
 def _with_both_ids(settings: Mapping[str, str]) -> dict[str, str]:

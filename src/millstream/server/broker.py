@@ -135,7 +135,7 @@ class Broker:
             port = _bind(listener, listening)
             if not self.bound[0]:
                 self.bound = (listening.host or "0.0.0.0", port)
-            host = told.host or listening.host or socket.getfqdn()
+            host = told.host or _own_name(listening.host)
             endpoints.append(Endpoint(told.name, host, told.port or port))
         return BrokerNode(config.broker, tuple(endpoints), config.broker_rack)
 
@@ -161,6 +161,11 @@ class Broker:
             log.critical("no log directory is left: stopping")
             self.failed = True
             self._on_fatal()
+
+
+def _own_name(host: str) -> str:
+    """Return what clients are told to connect to where nobody chose a name."""
+    return host if host not in ("", "0.0.0.0") else socket.getfqdn()
 
 
 def _bind(listener: Listener, place: config_listeners.Listener) -> int:

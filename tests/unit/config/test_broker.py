@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 
 from millstream.config.accepted import accepted_keys
@@ -196,6 +198,30 @@ def test_listeners_have_names_and_addresses_of_their_own() -> None:
         Listener("PLAINTEXT", "PLAINTEXT", "::1", 0),
         Listener("INTERNAL", "PLAINTEXT", "example.org", 19093),
     )
+
+
+TWO: Final = {
+    "listeners": "PLAINTEXT://0.0.0.0:9092,INTERNAL://0.0.0.0:9093",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT",
+}
+
+
+def test_brokers_use_a_listener_that_others_are_told_of() -> None:
+    one = {**TWO, "advertised.listeners": "PLAINTEXT://example.org:9092"}
+    config = BrokerConfig(one)
+    assert config.inter_broker_listener() == "PLAINTEXT"
+    # Nobody is told to connect to 0.0.0.0; an empty host is the machine's name.
+    assert config.advertised()[1] == Listener("INTERNAL", "PLAINTEXT", "", 9093)
+    for settings, message in (
+        ({**one, "inter.broker.listener.name": "INTERNAL"}, "defined in advertised.listeners"),
+        ({**one, "inter.broker.listener.name": "OTHER"}, "there is no listener OTHER"),
+        ({**one, "security.inter.broker.protocol": "SSL"}, "no listener speaks SSL"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            BrokerConfig(settings).inter_broker_listener()
+    both = "PLAINTEXT://example.org:9092,INTERNAL://10.0.0.1:9093"
+    settings = {**TWO, "advertised.listeners": both, "inter.broker.listener.name": "internal"}
+    assert BrokerConfig(settings).inter_broker_listener() == "INTERNAL"
 
 
 def test_the_table_of_accepted_settings_is_read_whole() -> None:
