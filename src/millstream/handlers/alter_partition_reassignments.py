@@ -66,7 +66,9 @@ def _factor_refusal(
     services: Services, place: TopicPartition, partition: ReassignablePartition
 ) -> KafkaError | None:
     topic = services.controller.desk.context.topics.get(place.topic)
-    if partition.replicas is None or topic is None or place.partition >= len(topic.partitions):
+    if partition.replicas is None or topic is None:
+        return None
+    if not 0 <= place.partition < len(topic.partitions):
         return None
     present = len(origin_of(topic.partitions[place.partition]))
     if len(partition.replicas) == present:

@@ -94,6 +94,12 @@ def test_the_number_of_replicas_is_kept_where_the_client_says_so(broker: AdminBr
     assert move(broker, 0, [1], **kept) is ErrorCode.NONE
 
 
+def test_a_partition_below_zero_is_none(broker: AdminBroker) -> None:
+    kept = {"allow_replication_factor_change": False}
+    broker.create("t")
+    assert move(broker, -1, [1, 2], version=1, **kept) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def test_nothing_is_on_its_way(broker: AdminBroker) -> None:
     broker.create("t")
     some = [ListPartitionReassignmentsTopics(name="t", partition_indexes=[0, 5])]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from millstream.config.dynamic import DynamicConfig
+from millstream.config.value import parse_integer
 from millstream.controller import paths
 from millstream.controller.context import ControllerContext, TopicState
 from millstream.model.broker import BrokerId
@@ -221,8 +222,9 @@ class ControllerDesk:
     def min_insync_replicas(self, topic: TopicState) -> int:
         """Return the setting that counts for a topic."""
         text = topic.overrides.get("min.insync.replicas")
-        if text is not None and text.strip().isdecimal():
-            return int(text)
+        number = None if text is None else parse_integer(text.strip(), 32)
+        if number is not None:
+            return number
         return self.config.current.topic_defaults.min_insync_replicas
 
     def allows_unclean_election(self, topic: TopicState) -> bool:

@@ -165,6 +165,15 @@ def test_a_deleted_topic_is_forgotten_once_everybody_has_let_go() -> None:
     assert note not in site.tree.nodes
 
 
+@pytest.mark.parametrize("text", ["+3", " 3 ", "0003"])
+def test_a_number_counts_however_it_is_written(text: str) -> None:
+    """Brokers read the setting as Kafka does; the controller must not fall back to the default."""
+    site = three()
+    site.create("t", (1, 2, 3), **{"min.insync.replicas": text})
+    topic = site.controller.runtime.desk.context.topics["t"]
+    assert site.controller.runtime.desk.min_insync_replicas(topic) == 3
+
+
 def test_what_no_store_could_take_is_refused_before_it_is_tried() -> None:
     """ZooKeeper hangs up on a request of that size, and a write that lost its connection is made
     again: the controller would do nothing else any more.
