@@ -246,6 +246,8 @@ def test_lag(site: TopicSite) -> None:
     (behind,) = table_lag(options, site.table, site.settings.load_id)
     assert (behind.position, behind.offsets, behind.rows) == (2, 3, 3)
     assert behind.seconds > 0
+    with pytest.raises(ConfigError, match="no load of the name else"):
+        table_lag(options, site.table, "else")
 
 
 def letters_in_topic(site: TopicSite, topic: str) -> list[tuple[bytes | None, dict[str, bytes]]]:

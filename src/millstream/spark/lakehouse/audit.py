@@ -265,7 +265,7 @@ def sentences(found: Audit) -> list[str]:
     lines = [f"{path} is referenced more than once" for path in found.double_references]
     lines += [f"{path} is referenced and is not there" for path in found.missing_files]
     if found.unknown_load is not None:
-        lines.append(f"no load of the name {found.unknown_load} has written to this table")
+        lines.append(ledgers.unknown_load(found.unknown_load))
     lines += [f"{path} is referenced and cannot be read" for path in found.damaged_files]
     for each in found.partitions:
         place = each.topic_partition

@@ -8,6 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from millstream.model.errors import ConfigError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse import ledger as ledgers
@@ -43,10 +44,12 @@ class PartitionLag:
 
 
 def table_lag(options: SourceOptions, table: Table, app_id: str) -> list[PartitionLag]:
-    """Return the lag of every partition."""
+    """Return the lag of every partition; ConfigError when no load of that name wrote the table."""
     with open_topics(options) as topics:
         places = topics.places(options.subscription)
         ledger = Ledger(table.ledger(app_id, ledgers.keys(places)))
+        if not ledger.batch:
+            raise ConfigError(f"{table.name}: {ledgers.unknown_load(app_id)}")
         starts = topics.earliest(places)
         committed = options.kafka.read_committed
         ends = topics.latest(places, read_committed=committed)

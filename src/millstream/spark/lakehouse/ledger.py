@@ -31,6 +31,14 @@ class RecreatedTopicError(MillstreamError):
     """The topic that a table was loaded from is gone; another one bears its name."""
 
 
+def unknown_load(app_id: str) -> str:
+    """Return what to say where a table knows no load of that name."""
+    return (
+        f"no load of the name {app_id} has written to this table; --app-id tells another: the name "
+        "of the load in a pipeline.toml, or load:TOPICS as they were given to it"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """The numbers of one load in one table, as they were read."""
