@@ -21,10 +21,11 @@ def parse_properties(text: str) -> dict[str, str]:
 
     As ``java.util.Properties.load``: comments begin with ``#`` or ``!``, a backslash at the end
     continues a line, ``=``, ``:`` or white space ends the name, ``\uXXXX`` and the usual escapes
-    are read.
+    are read. A byte order mark at the beginning, which some editors put there, is no part of a
+    name.
     """
     settings: dict[str, str] = {}
-    for line in _logical_lines(text):
+    for line in _logical_lines(text.removeprefix("\ufeff")):
         match = _KEY_END.match(line)
         assert match is not None
         rest = line[match.end() :].lstrip(_SPACE)

@@ -26,6 +26,7 @@ from millstream.model.errors import ConfigError
         ("a\\ b\\=c=1", {"a b=c": "1"}),
         ("a=\\u00e4\\u4E2D", {"a": "ä中"}),
         ("a=\\q\\:", {"a": "q:"}),
+        ("\ufeffa=1", {"a": "1"}),  # not Java: it would take the mark for part of the name
         ("a=x\\", {"a": "x"}),
         ("a=x\\\\", {"a": "x\\"}),
     ],
