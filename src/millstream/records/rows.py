@@ -108,6 +108,33 @@ def decode_batches(
     library = kernel.library()
     if library is None:
         return [each for batch in batches for each in _read(batch, shape, start_offset, max_bytes)]
+    if _hashes_hold(library):
+        return _make(library, batches, shape, start_offset, max_bytes)
+    plain = RecordShape(tuple, shape.topic, shape.partition)
+    made = _make(library, batches, plain, start_offset, max_bytes)
+    return list(map(partial(tuple.__new__, shape.kind), made))
+
+
+@cache
+def _hashes_hold(library: Library) -> bool:
+    """Tell whether a tuple that the kernel makes has the hash of its equals.
+
+    From Python 3.14 on a tuple keeps its hash, and memory that is all zeros, as the kernel gets
+    it, means that the hash is known to be 0. Such tuples have to be copied.
+    """
+    batch = Batch(memoryview(encode_rows([1], None, [b"x"], options=BatchOptions())))
+    (made,) = _make(library, [batch], RecordShape(tuple, "t", 0), FIRST_OFFSET, DEFAULT_MAX_BYTES)
+    return hash(made) == hash((*made,))
+
+
+def _make(
+    library: Library,
+    batches: Sequence[Batch],
+    shape: RecordShape[R],
+    start_offset: Offset,
+    max_bytes: int,
+) -> list[R]:
+    """Let the kernel make the records."""
     parts = [decompress(each.codec, each.records_view, max_bytes) for each in batches]
     entries = (BatchEntry * len(batches))()
     epochs = array("i", [each.partition_leader_epoch for each in batches])

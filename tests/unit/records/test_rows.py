@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.model.errors import CorruptLogError
+from millstream.records import kernel, rows
 from millstream.records.batch import HEADER_SIZE, Batch
 from millstream.records.builder import BatchOptions, encode_batch
 from millstream.records.compression import Codec
@@ -100,6 +101,21 @@ def test_a_header_whose_name_is_no_utf_8() -> None:
     data = encode_rows([1], None, [b"a"], [[("name", b"x")]], options=OPTIONS)
     damaged = bytes(data).replace(b"name", b"n\xffme")
     assert decode(damaged)[0].headers == (("n\ufffdme", b"x"),)
+
+
+@pytest.mark.parametrize("hashes_hold", [True, False])
+def test_records_are_found_in_sets(hashes_hold: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = kernel.library()
+    if library is not None and not hashes_hold:
+        # As on Python 3.14.
+        monkeypatch.setattr(rows, "_hashes_hold", lambda library: False)
+    data = encode_rows([1, 2], [b"k", None], [b"a", None], [[("h", b"x")], []], options=OPTIONS)
+    found = decode(data)
+    assert {type(row) for row in found} == {Row}
+    assert found == [tuple(row) for row in found]
+    assert [hash(row) for row in found] == [hash((*row,)) for row in found]
+    assert set(found) == {tuple(row) for row in found}
+    assert decode(data, 6) == found[1:]
 
 
 def test_nothing_is_kept_alive() -> None:
