@@ -40,12 +40,19 @@ from millstream.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from millstream.runtime.logger_levels import logger_levels
+from millstream.runtime.metadata.metadata_cache import TopicImage
 from millstream.runtime.services import Services
 
 _MALFORMED: Final = (
     "This most likely occurs because of a request being malformed by the client library or the "
     "message was sent to an incompatible broker."
 )
+
+_OfTopics = dict[
+    tuple[frozenset[tuple[str, str]], frozenset[str]], list[DescribeConfigsResourceResult]
+]
+"""What was told already in this answer of topics with the same settings of their own and the same
+keys asked for: tools ask for all topics at once, and everybody else waits for the answer."""
 
 
 def handle(
@@ -56,11 +63,10 @@ def handle(
         if ResourceType.of(resource.resource_type) is ResourceType.UNKNOWN:
             raise KafkaError(ErrorCode.INVALID_REQUEST, _MALFORMED)
     results = []
+    of_topics: _OfTopics = {}
     for resource in request.resources:
         try:
-            configs = [_entry(entry, request) for entry in _chosen(services, resource)]
-            if ResourceType.of(resource.resource_type) is ResourceType.BROKER_LOGGER:
-                configs = list(_levels(resource))
+            configs = _configs(services, resource, request, of_topics)
         except KafkaError as error:
             results.append(_failure(resource, error))
         else:
@@ -77,6 +83,28 @@ def failed(
     )
 
 
+def _configs(
+    services: Services,
+    resource: DescribeConfigsResource,
+    request: DescribeConfigsRequest,
+    of_topics: _OfTopics,
+) -> list[DescribeConfigsResourceResult]:
+    match ResourceType.of(resource.resource_type):
+        case ResourceType.TOPIC:
+            overrides = _topic(services, resource.resource_name).config.overrides
+            key = frozenset(overrides.items()), frozenset(resource.configuration_keys or ())
+            if key not in of_topics:
+                of_topics[key] = [_entry(entry, request) for entry in _chosen(services, resource)]
+            return of_topics[key]
+        case ResourceType.BROKER_LOGGER:
+            if not resource.resource_name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+            _check_broker(services, resource.resource_name, "")
+            return list(_levels(resource))
+        case _:
+            return [_entry(entry, request) for entry in _chosen(services, resource)]
+
+
 def _chosen(services: Services, resource: DescribeConfigsResource) -> Iterator[ConfigEntry]:
     """Yield the settings that a resource has and the request names; no names mean all."""
     names = set(resource.configuration_keys or ())
@@ -89,23 +117,22 @@ def _settings(services: Services, resource: DescribeConfigsResource) -> Iterable
     name = resource.resource_name
     match ResourceType.of(resource.resource_type):
         case ResourceType.TOPIC:
-            validate_topic_name(name)
-            image = services.metadata.topic(name)
-            if image is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return describe_topic(image.config, services.config)
+            return describe_topic(_topic(services, name).config, services.config)
         case ResourceType.BROKER:
             if not name:
                 return describe_all_brokers(services.config)
             _check_broker(services, name, "or empty string, ")
             return describe_broker(services.config)
-        case ResourceType.BROKER_LOGGER:
-            if not name:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
-            _check_broker(services, name, "")
-            return ()
         case other:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{other.name} has no settings here")
+
+
+def _topic(services: Services, name: str) -> TopicImage:
+    validate_topic_name(name)
+    image = services.metadata.topic(name)
+    if image is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return image
 
 
 def _check_broker(services: Services, name: str, alternative: str) -> None:

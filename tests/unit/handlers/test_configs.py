@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from tests.unit.handlers.admin_broker import AdminBroker
 
+from millstream.handlers import describe_configs as handler
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode
 from millstream.protocol.message import Request, Response
@@ -119,6 +120,36 @@ def test_synonyms_and_documentation_are_told_when_asked_for(broker: AdminBroker)
     ]
     assert config.documentation is not None
     assert "batch" in config.documentation
+
+
+def test_topics_with_the_same_settings_cost_one(
+    broker: AdminBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tools ask for thousands at once, and the loop does nothing else meanwhile."""
+    wanted = {**{f"plain-{number}": None for number in range(9)}, "a": "7", "b": "7", "c": "8"}
+    for name, retention in wanted.items():
+        broker.create(name, **({} if retention is None else {"retention_ms": retention}))
+    looks = []
+    describe_topic = handler.describe_topic
+
+    def counted(*arguments: Any) -> Any:
+        looks.append(arguments)
+        return describe_topic(*arguments)
+
+    monkeypatch.setattr(handler, "describe_topic", counted)
+    resources = [
+        DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=keys)
+        for name in wanted
+        for keys in (None, ["retention.ms"])
+    ]
+    request = DescribeConfigsRequest(resources=resources)
+    results = broker.call(request, 4, DescribeConfigsResponse).results
+    assert len(looks) == 3 * 2
+    told = {result.resource_name: result.configs for result in results if len(result.configs) == 1}
+    assert {name: one.value for name, (one,) in told.items()} == {
+        name: retention or "604800000" for name, retention in wanted.items()
+    }
+    assert sum(len(result.configs) > 1 for result in results) == len(wanted)
 
 
 def test_chosen_keys(broker: AdminBroker) -> None:
