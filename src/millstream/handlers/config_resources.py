@@ -81,7 +81,7 @@ async def alter_through_controller(
     """
     outcomes = _refusals_of_own(services, wishes)
     left = [index for index, refusal in enumerate(outcomes) if refusal is None]
-    if left or not wishes:
+    if left:
         for index, outcome in zip(left, await ask(left), strict=True):
             outcomes[index] = outcome
     return outcomes

@@ -12,7 +12,7 @@ from tests.unit.handlers.admin_broker import AdminBroker
 
 from millstream.handlers import describe_configs as handler
 from millstream.model.deferred import Deferred
-from millstream.model.errors import ErrorCode
+from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.message import Request, Response
 from millstream.protocol.messages import alter_configs as old
 from millstream.protocol.messages import incremental_alter_configs as new
@@ -423,11 +423,15 @@ class Elsewhere:
 
     listener_name = "PLAINTEXT"
 
-    def __init__(self, controller: AdminBroker) -> None:
+    def __init__(self, controller: AdminBroker | None) -> None:
         self._controller = controller
 
     def forward(self, request: Request, version: int) -> Deferred[Response]:
-        return self._controller.start(request, version)
+        if self._controller is not None:
+            return self._controller.start(request, version)
+        nobody: Deferred[Response] = Deferred()
+        nobody.fail(KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is known"))
+        return nobody
 
 
 @pytest.fixture
@@ -462,6 +466,16 @@ def test_a_broker_judges_its_own_settings_itself(
     assert alter(one, BROKER, "1", ("log.retention.ms", *operation, "x"))[0] == INVALID
     assert alter(two, BROKER, "1", ("log.retention.ms", *operation, "x"))[0] == INVALID
     assert alter(one, TOPIC, "none", ("retention.ms", *operation, "1"))[0] == 3
+
+
+def test_levels_of_loggers_need_no_controller(
+    pair: tuple[AdminBroker, AdminBroker], logger: logging.Logger
+) -> None:
+    one, _ = pair
+    one.services.cluster = cast("Any", Elsewhere(None))
+    assert change(one, LOGGER, "1", (logger.name, SET, "DEBUG")) == (0, None)
+    assert logger.level == logging.DEBUG
+    assert change(one, TOPIC, "t", ("retention.ms", SET, "1"))[0] == 41
 
 
 def test_what_is_refused_at_once_does_not_hold_up_the_rest(
