@@ -295,6 +295,40 @@ def test_subscribing_to_nothing_tells_the_listener(broker: BrokerProcess, topic:
     assert heard == ["assigned", "revoked"] * 2
 
 
+def test_an_interrupted_unsubscribe_goes_on_in_the_next_poll(
+    broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+
+    class Listener:
+        def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+            heard.append("assigned")
+
+        def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+            heard.append("revoked")
+
+    with Consumer[bytes, bytes](bootstrap_servers=broker.bootstrap, group_id=topic) as consumer:
+        consumer.subscribe([topic], listener=Listener())  # type: ignore[arg-type]
+        while not consumer.assignment():
+            consumer.poll(0.2)
+        loop = consumer._loop
+        post, posted = loop.post, threading.Semaphore(1)
+
+        def interrupted(callback: Callable[[], None]) -> None:
+            post(callback)
+            if not posted.acquire(blocking=False):
+                monkeypatch.setattr(loop, "post", post)
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(loop, "post", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.unsubscribe()
+        deadline = time.monotonic() + 60
+        while consumer.assignment() and time.monotonic() < deadline:
+            consumer.poll(0.2)
+        assert heard == ["assigned", "revoked"]
+
+
 def test_a_cancelled_poll_loses_nothing(broker: BrokerProcess, topic: str) -> None:
     heard: list[str] = []
 

@@ -365,10 +365,16 @@ class Consumer(Closing, Generic[K, V]):
         """Poll the core once, and run what it has for this thread."""
         if self._closed:
             raise ClosedError("the consumer is closed")
+        call = self._next_call(lambda: self._core.poll(timeout_ms))
+        if call is not None:
+            self._serve(call)
+
+    def _next_call(self, begin: Callable[[], Deferred[UserCall | None]]) -> UserCall | None:
+        """Wait for what the core has for this thread."""
         cells: list[Deferred[UserCall | None]] = []
 
-        def begin() -> Deferred[UserCall | None]:
-            cells.append(self._core.poll(timeout_ms))
+        def start() -> Deferred[UserCall | None]:
+            cells.append(begin())
             return cells[0]
 
         def put_back() -> None:
@@ -377,17 +383,15 @@ class Consumer(Closing, Generic[K, V]):
 
         future: Future[UserCall | None] | None = None
         try:
-            future = self._loop.submit(begin)
-            call = future.result()
+            future = self._loop.submit(start)
+            return future.result()
         except (ClosedError, ForkedError):
             raise
         except BaseException as error:
             if future is None or not (future.done() and future.exception() is error):
-                # Interrupted (Ctrl-C): the poll goes on, and what it brings is for the next one.
+                # Interrupted (Ctrl-C): what it brings all the same is for the next poll.
                 self._loop.post(put_back)
             raise
-        if call is not None:
-            self._serve(call)
 
     def _serve(self, call: UserCall) -> None:
         try:
@@ -428,7 +432,7 @@ class Consumer(Closing, Generic[K, V]):
         target: Deferred[None] = self._call(lambda: spawn(begin()))
         failure: Exception | None = None
         while True:
-            call = self._loop.submit(lambda: self._core.user.serve(target)).result()
+            call = self._next_call(lambda: self._core.user.serve(target))
             if call is None:
                 break
             try:

@@ -325,14 +325,18 @@ class Consumer(AsyncClosing, Generic[K, V]):
         if self._closed:
             raise ClosedError("the consumer is closed")
         self._loop.check_process()
-        cell = self._core.poll(timeout_ms)
-        try:
-            call = await self._loop.future(cell)
-        except asyncio.CancelledError:
-            self._core.user.abandon(cell)
-            raise
+        call = await self._next_call(self._core.poll(timeout_ms))
         if call is not None:
             await self._serve(call)
+
+    async def _next_call(self, cell: Deferred[UserCall | None]) -> UserCall | None:
+        """Wait for what the core has for this task."""
+        try:
+            return await self._loop.future(cell)
+        except asyncio.CancelledError:
+            # What it brings all the same is for the next poll.
+            self._core.user.abandon(cell)
+            raise
 
     async def _serve(self, call: UserCall) -> None:
         try:
@@ -369,7 +373,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
         target = spawn(coroutine)
         failure: Exception | None = None
         while True:
-            call = await self._loop.future(self._core.user.serve(target))
+            call = await self._next_call(self._core.user.serve(target))
             if call is None:
                 break
             try:

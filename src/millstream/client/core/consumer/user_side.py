@@ -66,9 +66,14 @@ class UserSide:
         return cell
 
     def abandon(self, cell: Deferred[UserCall | None]) -> None:
-        """Nobody waits for this poll any more: what it was given for the user is kept."""
+        """Nobody waits for this cell of :meth:`wait` or :meth:`serve` any more.
+
+        What it was given for the user is kept for the next poll.
+        """
         if self._waiter is cell:
             self._waiter = None
+        if self._server is cell:
+            self._server = None
         if not cell.done:
             cell.complete(None)
             return
