@@ -71,7 +71,7 @@ class Broker:
         """Read the data directories, listen, take over every partition, accept.
 
         Clients that connect early wait in the backlog. Raises StorageError, ConfigError, KafkaError
-        or OSError when it cannot be.
+        or OSError when it cannot be, LoadingStoppedError after ``interrupt``.
         """
         core = self._core
         advertised = self._config.advertised()
@@ -87,6 +87,10 @@ class Broker:
         dispatcher = Dispatcher(core.services(node, home.controller, home.member))
         for listener in self._listeners:
             listener.start(dispatcher.open_session)
+
+    def interrupt(self) -> None:
+        """Give up a start that takes long, see ``BrokerCore``. A signal handler may call it."""
+        self._core.interrupt()
 
     def until_known(self) -> Deferred[None]:
         """Return what is filled once its cluster may give partitions to a broker that serves."""

@@ -80,6 +80,8 @@ class BrokerCore:
             metadata=self.metadata,
             on_directory_failed=on_directory_failed,
         )
+        self._loading: LogLoading | None = None
+        self._is_interrupted = False
         self._groups: GroupCoordinatorRuntime | None = None
         self._begun = False
         self._cleaner = LogCleaner(
@@ -185,10 +187,20 @@ class BrokerCore:
         self.cordon(self.dynamic.current)
         self.log_manager.topic_id_of = self._topic_id_of
         threads = self.dynamic.current.num_recovery_threads_per_data_dir
-        loading = LogLoading(
+        loading = self._loading = LogLoading(
             self.clock, self.offload, self.log_manager, threads_per_directory=threads
         )
+        if self._is_interrupted:
+            loading.stop()
         await spawn(loading.run(self._config_of))
+
+    def interrupt(self) -> None:
+        """Let a start fail with LoadingStoppedError that has logs to open still. A signal handler
+        may call it.
+        """
+        self._is_interrupted = True
+        if self._loading is not None:
+            self._loading.stop()
 
     def begin(self) -> None:
         """Look after the logs from now on, and run the groups that are there already."""

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 
 from millstream.config.broker import BrokerConfig, without_effect
+from millstream.runtime.logs.log_loading import LoadingStoppedError
 from millstream.server.broker import Broker
 
 log = logging.getLogger(__name__)
@@ -32,10 +33,13 @@ def run(config: BrokerConfig, announce: Announce) -> int:
         log.warning("settings without effect here: %s", ", ".join(ignored))
     loop = _new_event_loop()
     stopped = False
+    broker: Broker | None = None
 
     def stop(*_: object) -> None:
         nonlocal stopped
         stopped = True
+        if broker is not None:
+            broker.interrupt()
         if not loop.is_closed():  # the second signal of somebody who is impatient
             loop.call_soon_threadsafe(loop.stop)
 
@@ -45,6 +49,8 @@ def run(config: BrokerConfig, announce: Announce) -> int:
             signal.signal(number, stop)
     try:
         broker = Broker(config, loop, on_fatal=stop)
+        if stopped:
+            broker.interrupt()
         try:
             broker.start()
             broker.until_known().on_done(
@@ -53,6 +59,8 @@ def run(config: BrokerConfig, announce: Announce) -> int:
             _settle_memory()
             while not stopped:
                 loop.run_forever()
+        except LoadingStoppedError:
+            log.info("the start was given up")
         finally:
             broker.stop()
     finally:

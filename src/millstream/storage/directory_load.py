@@ -61,6 +61,8 @@ class DirectoryLoad:
         """Paths of logs that are not ours to understand: they are left alone."""
         self.failure: Exception | None = None
         """What stopped the load, if anything."""
+        self.is_stopped = False
+        """Set from outside: no further log is opened."""
         self.total = RecoveryCounter()
         """All that recovery has to read; logs alone after a clean shutdown."""
 
@@ -113,10 +115,10 @@ class DirectoryLoad:
         return parse_partition_metadata(data.decode("utf-8", "replace"))
 
     def run(self, counter: RecoveryCounter) -> None:
-        """Open logs until none waits or one has failed. Any thread, several at a time; raises
-        nothing, see :attr:`failure`.
+        """Open logs until none waits, one has failed, or somebody stops it. Any thread, several at
+        a time; raises nothing, see :attr:`failure`.
         """
-        while self.failure is None:
+        while self.failure is None and not self.is_stopped:
             try:
                 found = self.waiting.pop()
             except IndexError:

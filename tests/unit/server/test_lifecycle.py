@@ -149,6 +149,26 @@ def test_a_signal_during_start_up_is_not_lost(tmp_path: Path) -> None:
     assert is_clean(tmp_path)
 
 
+def test_a_signal_ends_a_start_that_has_logs_to_open(tmp_path: Path) -> None:
+    """A recovery may take long: nobody has to wait for its end."""
+    client = Client(create_topic)
+    assert run(settings(tmp_path), client.announce) == 0
+    client.join()
+    (tmp_path / "orders-0.00112233445566778899aabbccddeeff-stray").mkdir()
+    announced: list[int] = []
+    handler = logging.Handler()
+    handler.emit = stop_soon  # type: ignore[method-assign]
+    logging.getLogger("millstream.storage.log_manager").addHandler(handler)
+    try:
+        code = run(settings(tmp_path), lambda host, port, _: announced.append(port))
+    finally:
+        logging.getLogger("millstream.storage.log_manager").removeHandler(handler)
+    assert (code, announced) == (0, [])
+    assert is_clean(tmp_path)
+    assert run(settings(tmp_path), stop_soon) == 0
+    assert (tmp_path / "t-0").is_dir()
+
+
 def test_a_second_signal_does_no_harm(tmp_path: Path) -> None:
     def impatient(*_: object) -> None:
         stop_soon()

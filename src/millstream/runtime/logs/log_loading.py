@@ -14,6 +14,7 @@ from typing import Final
 
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred
+from millstream.model.errors import MillstreamError
 from millstream.runtime.offload import Offload
 from millstream.storage.directory_load import ConfigOf, DirectoryLoad
 from millstream.storage.log_manager import LogManager
@@ -23,6 +24,10 @@ log = logging.getLogger(__name__)
 
 PROGRESS_MS: Final = 3_000
 """Time between two lines about the progress of a recovery."""
+
+
+class LoadingStoppedError(MillstreamError):
+    """Not all logs were opened, because somebody wants the broker to end."""
 
 
 @dataclass(slots=True)
@@ -66,11 +71,20 @@ class LogLoading:
         self._began_ms = clock.monotonic_ms()
         self._directories: list[_Directory] = []
         self._timer: TimerHandle | None = None
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Open no further log; ``run`` then fails. A signal handler may call it."""
+        self._stopped = True
+        for each in self._directories:
+            each.load.is_stopped = True
 
     async def run(self, config_of: ConfigOf) -> None:
-        """Open every log. Failures as in ``LogManager.lock``."""
+        """Open every log. Failures as in ``LogManager.lock``, and LoadingStoppedError."""
         loads = self._log_manager.begin_load(config_of, now_ms=self._clock.now_ms())
         self._directories = [_Directory(load) for load in loads]
+        if self._stopped:
+            self.stop()
         self._began_ms = self._clock.monotonic_ms()
         running = [work for each in self._directories for work in self._start(each)]
         self._wait_to_tell()
@@ -80,6 +94,8 @@ class LogLoading:
         finally:
             if self._timer is not None:
                 self._timer.cancel()
+        if self._stopped and any(each.load.waiting for each in self._directories):
+            raise LoadingStoppedError("stopped before all logs were open")
         for each in self._directories:
             self._log_manager.finish_load(each.load)
             if each.needs_recovery:
