@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -125,7 +126,8 @@ class RecordReader(Generic[K, V]):
                 except RecordError as error:
                     return ReadRecords(records, error)
                 except (MillstreamError, ValueError) as error:
-                    damaged = _damaged(place, max(batch.base_offset, reached), error, batch)
+                    end = _end_of(batch, fetched)
+                    damaged = _damaged(place, max(batch.base_offset, reached), error, end)
                     return ReadRecords(records, damaged)
                 reached = max(reached, batch.next_offset)
         except (CorruptLogError, KafkaError) as error:
@@ -182,10 +184,22 @@ def _holds_records(fetched: Fetched) -> Callable[[Batch], bool]:
     return holds_records
 
 
+def _end_of(damaged: Batch, fetched: Fetched) -> Offset | None:
+    """Return the offset after a damaged batch, None where nothing tells it: what its own header
+    says may be the damage.
+    """
+    if damaged.is_valid:
+        return damaged.next_offset
+    with contextlib.suppress(MillstreamError):
+        for batch in iter_batches(fetched.data):
+            if batch.base_offset > damaged.base_offset:
+                return batch.base_offset
+    return damaged.next_offset if damaged.next_offset <= fetched.state.high_watermark else None
+
+
 def _damaged(
-    place: TopicPartition, offset: Offset, cause: Exception, batch: Batch | None
+    place: TopicPartition, offset: Offset, cause: Exception, next_offset: Offset | None
 ) -> CorruptRecordError:
-    next_offset = batch.next_offset if batch is not None else None
     failure = CorruptRecordError(place, offset, str(cause), next_offset=next_offset)
     failure.__cause__ = cause
     return failure

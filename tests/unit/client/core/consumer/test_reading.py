@@ -309,6 +309,23 @@ def test_damage_that_would_hide_records_is_told(
     assert error.offset == 5
 
 
+@pytest.mark.parametrize(("index", "next_offset"), [(1, 10), (3, 16)])
+def test_where_damage_ends_is_not_taken_from_it(
+    cluster: ReaderCluster, index: int, next_offset: int
+) -> None:
+    """The last offset of the batch is damaged: it lies millions of records ahead."""
+    batches = cluster.topics["t"].partitions[0].batches
+    data = bytearray(batches[index])
+    data[24] ^= 0x40
+    batches[index] = bytes(data)
+    reader = member(cluster)
+    reader.core.assign([T0])
+    assert offsets(read(reader, 5 * index)) == list(range(5 * index))
+    error = failure(reader)
+    assert isinstance(error, CorruptRecordError)
+    assert (error.offset, error.next_offset) == (5 * index, next_offset)
+
+
 def test_a_record_that_its_deserializer_refuses(cluster: ReaderCluster) -> None:
     def strict(topic: str, data: bytes) -> int:
         number = int(data)
