@@ -93,9 +93,9 @@ class BrokerSite:
         return self._process.stdout
 
     def last_words(self) -> str:
-        """Return the last line of its log."""
+        """Return the last line of its log, without the name of the command that it is."""
         lines = self.log_path.read_text(errors="replace").splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1].removeprefix("millstream: serve: ") if lines else "it said nothing"
 
 
 class ClusterSite:

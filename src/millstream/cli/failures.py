@@ -42,6 +42,7 @@ _EXPLANATIONS: Final = {
     ErrorCode.OFFSET_OUT_OF_RANGE: "out of range",
     ErrorCode.MESSAGE_TOO_LARGE: "too large for the topic (max.message.bytes)",
     ErrorCode.RECORD_LIST_TOO_LARGE: "too large for the topic (segment.bytes)",
+    ErrorCode.LOG_DIR_NOT_FOUND: "the broker has no such log directory",
     ErrorCode.BROKER_NOT_AVAILABLE: "no such broker",
     ErrorCode.NOT_CONTROLLER: "no broker acts as controller; look whether ZooKeeper answers",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "not allowed on this topic",

@@ -65,9 +65,9 @@ _FormatOptions: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=VALUE",
-        help="Of the format: pattern (text; access_log for web servers), delimiter, header "
-        "(csv), definition (avro, protobuf: a file), message (protobuf), framing (avro), "
-        "evolve (json); may be repeated.",
+        help="Of the format: pattern (text; access_log for web servers), delimiter, quote, null, "
+        "header (csv), definition (avro, protobuf: a file), message (protobuf), framing (avro), "
+        "evolve (json, avro, protobuf); may be repeated.",
     ),
 ]
 _Schema: TypeAlias = Annotated[

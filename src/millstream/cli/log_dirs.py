@@ -15,10 +15,9 @@ from millstream.cli.arguments import (
     DEFAULT_BOOTSTRAP,
     AsJson,
     Bootstrap,
-    UsageError,
     open_admin,
 )
-from millstream.cli.failures import FAILED, complain
+from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
 from millstream.cli.output import Row, human_bytes, print_json, print_rows
 from millstream.client import Admin
 from millstream.client.core.admin.replicas import LogDirectory, ReplicaOnDisk
@@ -91,11 +90,11 @@ def move(
         ]
         wanted = own if partitions is None else [TopicPartition(topic, p) for p in partitions]
         if not wanted:
-            raise UsageError(f"broker {broker} has no replica of {topic}")
+            raise CommandFailedError(f"broker {broker} has no replica of {topic}")
         moves = {(place, broker): directory for place in wanted}
         refused = admin.alter_replica_log_dirs(moves).errors
         for (place, _), error in refused.items():
-            complain(f"{place} is not moved: {error.error.name}")
+            complain(f"{place} is not moved: {sentence(error)}")
         begun = {place for place in wanted if (place, broker) not in refused}
         if wait:
             _wait(admin, broker, directory, begun)

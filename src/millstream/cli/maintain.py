@@ -8,12 +8,14 @@ import typer
 
 from millstream.cli.arguments import AsJson, duration_ms, size_bytes
 from millstream.cli.output import counted, print_json
-from millstream.cli.table_arguments import AppId, TableArgument, existing_table
+from millstream.cli.table_arguments import TableArgument, existing_table
 
 
 def maintain(
     table: TableArgument,
-    app_id: AppId = "",
+    app_id: Annotated[
+        str, typer.Option("--app-id", help="Remove what this load left behind, too.")
+    ] = "",
     file_size: Annotated[str, typer.Option(help="Files below half of it are joined.")] = "128MB",
     keep: Annotated[
         str, typer.Option(help="States of the table that readers may still use.")
@@ -22,7 +24,7 @@ def maintain(
 ) -> None:
     """Join small files, forget states older than --keep, and remove what no state names.
 
-    Loads may go on meanwhile. With --app-id the orphans of that load are removed too.
+    Loads may go on meanwhile.
     """
     from millstream.spark.lakehouse.maintain import maintain as run_maintenance
 

@@ -11,6 +11,7 @@ import signal
 import threading
 from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -77,8 +78,16 @@ def java_program() -> JavaProgram:
 
 
 def stop_on_signal() -> threading.Event:
-    """Return what is set by SIGTERM and Ctrl-C."""
+    """Return what is set by SIGTERM and Ctrl-C; the second of them raises KeyboardInterrupt, for
+    who does not want to wait until all has started and stopped in order.
+    """
     stopped = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if stopped.is_set():
+            raise KeyboardInterrupt
+        stopped.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
+        signal.signal(number, stop)
     return stopped

@@ -80,7 +80,7 @@ class LogDirectory:
         except BlockingIOError as error:
             raise StorageError(self.path, "another process is using this directory") from error
         except OSError as error:
-            raise StorageError(self.path, str(error)) from error
+            raise StorageError(self.path, error.strerror or str(error)) from error
 
     def _take_marker(self) -> None:
         marker = self._file(CLEAN_SHUTDOWN_MARKER)

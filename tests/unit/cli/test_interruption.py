@@ -10,6 +10,17 @@ from collections.abc import Iterator
 import pytest
 
 from millstream.cli.interruption import StoppableInput
+from millstream.cli.load import StopRequest
+from millstream.cli.zookeeper import stop_on_signal
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """What the process does on signals is put back afterwards."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
@@ -68,3 +79,24 @@ def test_a_signal_that_is_switched_off_stays_so(pipe: tuple[int, int]) -> None:
         assert source.exit_code == 0
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_the_second_signal_does_not_wait(signals: None) -> None:
+    stopped = stop_on_signal()
+    signal.raise_signal(signal.SIGTERM)
+    assert stopped.is_set()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_a_load_knows_by_which_signal_it_was_stopped(
+    signals: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    should_stop = StopRequest()
+    assert not should_stop()
+    signal.raise_signal(signal.SIGTERM)
+    assert should_stop()
+    assert should_stop.exit_code == 143
+    assert "again to stop now" in capsys.readouterr().err
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)

@@ -8,6 +8,8 @@ import pytest
 import typer
 
 from millstream.cli.app import build
+from millstream.cli.cluster_site import BrokerSite
+from millstream.cli.main import main
 from millstream.cli.serve import broker_config
 from millstream.cli.serve_arguments import (
     OPTION_HELP,
@@ -87,3 +89,16 @@ def test_a_properties_file_in_utf_8_or_in_latin_1(tmp_path: Path, encoding: str)
     file.write_bytes("# Größe\nlog.dirs=/daten/größe\n".encode(encoding))
     config = broker_config(ServeArguments(str(file)), {})
     assert config.log_dirs == ("/daten/größe",)
+
+
+def test_a_place_for_data_that_is_none(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    assert main(["serve", "--port", "0", "--data-dir", str(file)]) == 1
+    assert capfd.readouterr().err.endswith(f"millstream: serve: {file}: Not a directory\n")
+
+
+def test_the_last_words_of_a_broker_of_a_cluster(tmp_path: Path) -> None:
+    site = BrokerSite(1, tmp_path, {})
+    site.log_path.write_bytes(b"INFO\nmillstream: serve: cannot listen on x\n")
+    assert site.last_words() == "cannot listen on x"
