@@ -35,7 +35,7 @@ slow = float(sys.argv[4])
 def before(number):
     print(number, flush=True)
     time.sleep(slow)
-attempt(sys.argv[1], sys.argv[2], Path(sys.argv[3]), before)
+attempt(sys.argv[1], sys.argv[2], Path(sys.argv[3]), before, int(sys.argv[5]))
 """
 
 
@@ -83,10 +83,13 @@ EVERYTHING = [b"%d" % number for number in range(ROWS * EACH)]
 
 
 @pytest.fixture
-def zombie(broker: BrokerProcess, topic: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A task that is in the middle of its rows."""
+def zombie(
+    broker: BrokerProcess, topic: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[subprocess.Popen[str]]:
+    """A task that is in the middle of its rows; the parameter is its patience."""
+    words = [broker.bootstrap, topic, str(tmp_path), "0.2", str(getattr(request, "param", 60_000))]
     process = subprocess.Popen(
-        [sys.executable, "-c", ATTEMPT, broker.bootstrap, topic, str(tmp_path), "0.2"],
+        [sys.executable, "-c", ATTEMPT, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -126,14 +129,18 @@ def test_an_executor_that_was_frozen_meanwhile(
     assert values_of(broker.bootstrap, topic) == EVERYTHING
 
 
+@pytest.mark.parametrize("zombie", [4000], indirect=True)
 def test_a_frozen_executor_wakes_up_when_all_is_done(
     broker: BrokerProcess, topic: str, tmp_path: Path, zombie: subprocess.Popen[str]
 ) -> None:
-    """Nobody waits for ever: after the patience it has lost, and finds that out."""
+    """Nobody waits for ever: after the patience it has lost, and finds that out. What it had handed
+    over before it froze has expired by then, because both have the same patience.
+    """
     zombie.send_signal(signal.SIGSTOP)
     attempt(broker.bootstrap, topic, tmp_path, patience_ms=4000)
     zombie.send_signal(signal.SIGCONT)
-    assert zombie.wait(60) != 0
+    zombie.communicate(timeout=60)
+    assert zombie.returncode != 0
     assert values_of(broker.bootstrap, topic) == EVERYTHING
 
 

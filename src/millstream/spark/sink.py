@@ -8,7 +8,6 @@ attempt at a time writes a task of it, see `sink_claims`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,7 +29,7 @@ from millstream.model.errors import ConfigError, MillstreamError
 from millstream.spark.kafka_settings import KafkaSettings, parse_kafka_settings
 from millstream.spark.lakehouse.formats.raw import HEADERS
 from millstream.spark.sink_claims import Claim
-from millstream.spark.sink_journal import MARK, Journal, digest, mark_of, written_since
+from millstream.spark.sink_journal import MARK, Journal, WrittenRows, digest, mark_of, written_since
 from millstream.spark.sink_options import SinkOptions
 
 _LINGER_MS: Final = "20"
@@ -84,6 +83,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
             query=query,
             batch=int(batch),
             task=context.partitionId(),
+            run=context.getLocalProperty("spark.jobGroup.id") or "",
         )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -108,15 +108,16 @@ def write_once(
     query: str,
     batch: int,
     task: int,
+    run: str = "",
 ) -> Written:
     """Write the rows of one task of a micro-batch, but for those that an earlier attempt wrote.
 
-    Raises SupersededError when a later attempt takes over, as happens to an executor that outlives
-    its driver.
+    ``run`` tells starts of the query apart, see `sink_claims`. Raises SupersededError when a later
+    attempt takes over, as happens to an executor that outlives its driver.
     """
     directory = options.state_directory
     assert directory is not None
-    claim = Claim.take(directory / str(batch), task)
+    claim = Claim.take(directory / str(batch), task, run)
     try:
         claim.wait_for_others(_patience_s(options))
         once = _Once(Journal(directory, batch, task), mark_of(query, batch, task), claim)
@@ -133,6 +134,8 @@ def _patience_s(options: SinkOptions) -> float:
 
 def _write(iterator: Iterator[pa.RecordBatch], options: SinkOptions, once: _Once | None) -> Written:
     settings = {"linger.ms": _LINGER_MS, "batch.size": _BATCH_BYTES, "acks": "all"}
+    if once is not None:
+        settings["enable.idempotence"] = "true"
     with Producer({**settings, **options.producer}) as producer:
         sender = _Sender(producer, options, once)
         for batch in iterator:
@@ -152,7 +155,7 @@ class _Sender:
         self._options = options
         self._once = once
         self._futures: list[Any] = []
-        self._written: dict[str, Counter[bytes]] = {}
+        self._written: dict[str, WrittenRows] = {}
         self._rows = 0
         self._replayed = 0
 
@@ -203,28 +206,29 @@ class _Sender:
         if not written:
             return rows
         names = set(rows.schema.names)
-        keys = rows.column("key").to_pylist() if "key" in names else [None] * rows.num_rows
-        headers = rows.column("headers").to_pylist() if "headers" in names else [None] * len(keys)
+        none = [None] * rows.num_rows
+        keys = rows.column("key").to_pylist() if "key" in names else none
+        headers = rows.column("headers").to_pylist() if "headers" in names else none
+        partitions = rows.column("partition").to_pylist() if "partition" in names else none
+        values = rows.column("value").to_pylist()
         kept = []
-        for key, value, pairs in zip(keys, rows.column("value").to_pylist(), headers, strict=True):
+        for key, value, pairs, partition in zip(keys, values, headers, partitions, strict=True):
             content = digest(
                 _bytes(key), _bytes(value), [(each["key"], each["value"]) for each in pairs or ()]
             )
-            is_there = written[content] > 0
-            if is_there:
-                written[content] -= 1
-                self._replayed += 1
+            is_there = written.take(content, partition)
+            self._replayed += is_there
             kept.append(not is_there)
         return rows.filter(pa.array(kept, pa.bool_()))
 
-    def _read_back(self, topic: str, once: _Once) -> Counter[bytes]:
+    def _read_back(self, topic: str, once: _Once) -> WrittenRows:
         settings = _reader_settings(self._options)
         addresses = parse_bootstrap_servers(settings.bootstrap_servers)
         with Cluster(ClientSettings(bootstrap_servers=addresses)) as cluster:
             cluster.topic(topic, create_missing=True)
             noted = once.journal.begin(cluster, topic)
             if noted is None:
-                return Counter()
+                return WrittenRows()
             return written_since(cluster, settings, noted, once.mark)
 
 

@@ -12,6 +12,10 @@ settled, and releases. The new attempt waits for that before it reads back what 
 attempt whose process is known to be dead, because it was on this machine, has released; of one
 that says nothing it is taken that after the patience no request of its is under way any more,
 because a producer gives up after ``delivery.timeout.ms``.
+
+Within one run of a query nobody is taken over from who lives: there a second attempt is Spark's
+speculation, and a task that loses to it has failed; after four times the query has. The copy waits.
+An attempt lives as long as it touches its claim, which it does every few seconds.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import contextlib
 import json
 import os
 import platform
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +33,9 @@ from typing import Final
 from millstream.model.errors import MillstreamError
 
 _POLL_S: Final = 0.1
+_BEAT_S: Final = 3.0
+_SILENT_S: Final = 30.0
+"""After so long without a beat an attempt counts as dead; some file systems tell of it late."""
 
 
 class SupersededError(MillstreamError):
@@ -41,20 +49,80 @@ class Claim:
         self._directory = directory
         self._task = task
         self._number = number
+        self._is_over_now = threading.Event()
 
     @classmethod
-    def take(cls, directory: Path, task: int) -> Claim:
-        """Take over from whoever has the task. ``directory`` is that of the micro-batch."""
+    def take(
+        cls,
+        directory: Path,
+        task: int,
+        run: str = "",
+        *,
+        silent_s: float = _SILENT_S,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> Claim:
+        """Take over from whoever has the task; first wait for one of the same ``run`` that lives.
+
+        ``directory`` is that of the micro-batch; ``run`` names one start of the query ("": none).
+        """
         directory.mkdir(parents=True, exist_ok=True)
         number = 0
         while True:
             claim = cls(directory, task, number)
+            before = cls(directory, task, number - 1)
+            if run and number and not claim._is_taken():
+                before._wait_while_alive(run, silent_s, sleep)
             try:
-                claim._write()
+                claim._write(run)
             except FileExistsError:
                 number += 1
             else:
+                threading.Thread(target=claim._beat, daemon=True).start()
                 return claim
+
+    def _wait_while_alive(self, run: str, silent_s: float, sleep: Callable[[float], None]) -> None:
+        """Wait until this claim's attempt is over, is silent, or has lost to a later one.
+
+        SupersededError where that is one of another run: then this run is over.
+        """
+        beat, heard = 0, time.monotonic()
+        while self._owner().get("run") == run and not self._is_over(self._number):
+            later = Claim(self._directory, self._task, self._number + 1)
+            if later._is_taken():
+                if later._owner().get("run") == run:
+                    return
+                raise SupersededError(
+                    f"task {self._task} of micro-batch {self._directory.name} is another run's: "
+                    "the query was started anew"
+                )
+            now = self._last_beat()
+            if now != beat:
+                beat, heard = now, time.monotonic()
+            elif time.monotonic() - heard > silent_s:
+                return
+            sleep(_POLL_S)
+
+    def _beat(self) -> None:
+        """Show that this attempt lives."""
+        while not self._is_over_now.wait(_BEAT_S):
+            with contextlib.suppress(OSError):  # forgotten, or not to be reached: it looks dead
+                os.utime(self._path(self._number, "claim"))
+
+    def _last_beat(self) -> int:
+        try:
+            return self._path(self._number, "claim").stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
+    def _is_taken(self) -> bool:
+        return self._path(self._number, "claim").exists()
+
+    def _owner(self) -> dict[str, str]:
+        try:
+            owner: dict[str, str] = json.loads(self._path(self._number, "claim").read_text())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return owner
 
     def check(self) -> None:
         """Raise SupersededError when another attempt has taken over, or the micro-batch is done."""
@@ -67,6 +135,7 @@ class Claim:
 
     def release(self) -> None:
         """Say that nothing of this attempt is under way any more."""
+        self._is_over_now.set()
         with contextlib.suppress(FileNotFoundError):  # the micro-batch is done and forgotten
             self._path(self._number, "released").touch()
 
@@ -86,24 +155,23 @@ class Claim:
     def _is_over(self, number: int) -> bool:
         if self._path(number, "released").exists():
             return True
-        try:
-            owner: dict[str, str] = json.loads(self._path(number, "claim").read_text())
-        except (FileNotFoundError, ValueError):
+        owner = Claim(self._directory, self._task, number)._owner()
+        if not owner:
             return False
         if owner["host"] != _host():
             return False
         return _started(int(owner["process"])) != owner["started"]
 
-    def _write(self) -> None:
+    def _write(self, run: str) -> None:
         """Make the claim's file, whole from the start; FileExistsError when the number is taken."""
         target = self._path(self._number, "claim")
-        if target.exists():
+        if self._is_taken():
             raise FileExistsError(target)
         temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
         with temporary.open("w") as file:
             process = os.getpid()
             owner = {"host": _host(), "process": str(process), "started": _started(process)}
-            json.dump(owner, file)
+            json.dump({**owner, "run": run}, file)
             file.flush()
             os.fsync(file.fileno())
         try:

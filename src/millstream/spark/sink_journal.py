@@ -72,6 +72,33 @@ def digest(
     return content.digest()
 
 
+class WrittenRows:
+    """The records that earlier attempts wrote, by content and partition."""
+
+    def __init__(self) -> None:
+        self._found: dict[bytes, Counter[int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def add(self, content: bytes, partition: int) -> None:
+        """Take note of a record."""
+        self._found.setdefault(content, Counter())[partition] += 1
+
+    def take(self, content: bytes, partition: int | None) -> bool:
+        """Tell whether a row is there, each record once. A row that names no partition may be in
+        any; one that does is in that one.
+        """
+        left = self._found.get(content, Counter())
+        place = next(iter(left), None) if partition is None else partition
+        if place is None or left[place] <= 0:
+            return False
+        left[place] -= 1
+        if not left[place]:
+            del left[place]
+        return True
+
+
 class Journal:
     """The notes of one task."""
 
@@ -110,9 +137,9 @@ def written_since(
     settings: KafkaSettings,
     noted: dict[TopicPartition, Offset],
     mark: bytes,
-) -> Counter[bytes]:
-    """Return the content of the records behind ``noted`` that bear ``mark``, with their numbers."""
-    found: Counter[bytes] = Counter()
+) -> WrittenRows:
+    """Return the records behind ``noted`` that bear ``mark``."""
+    found = WrittenRows()
     topic = next(iter(noted)).topic
     cluster.forget()
     places = [each.topic_partition for each in cluster.topic(topic).partitions]
@@ -126,7 +153,7 @@ def written_since(
             for row in batch.to_pylist():
                 headers = [(each["key"], each["value"]) for each in row["headers"] or ()]
                 if (MARK, mark) in headers:
-                    found[digest(row["key"], row["value"], headers)] += 1
+                    found.add(digest(row["key"], row["value"], headers), row["partition"])
     return found
 
 

@@ -8,13 +8,15 @@ Columns, as those of the stock connector: ``value`` (string or binary) has to be
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from pyspark.sql.types import StructType
 
+from millstream.client.core.producer.core import read_producer_settings
+from millstream.client.core.settings import ProducerSettings
 from millstream.model.errors import ConfigError
 from millstream.spark.options import check_known
 from millstream.spark.schema import COLUMN_TYPES, HEADERS
@@ -32,7 +34,12 @@ _FIXED: Final[Mapping[str, str]] = {
     "key.serializer": "keys are binary or text",
     "value.serializer": "values are binary or text",
     "enable.idempotence": "the sink is idempotent always",
+    "interceptor.classes": "the sink runs no interceptors",
+    "partitioner.class": "the column partition says where a row goes",
+    "transactional.id": "the sink writes without transactions",
 }
+_SECURITY: Final = ("sasl.", "ssl.")
+_KNOWN: Final = frozenset(each.name.replace("_", ".") for each in fields(ProducerSettings))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,15 +62,7 @@ def parse_sink_options(
     """Read the options; ConfigError names the option or the column that is wrong."""
     given = {name.lower(): text for name, text in options.items()}
     check_known(options, {"exactlyonce": "exactlyOnce"})
-    producer: dict[str, str] = {}
-    for name, text in options.items():
-        if name.lower().startswith(_KAFKA_PREFIX):
-            setting = name.lower().removeprefix(_KAFKA_PREFIX)
-            if setting in _FIXED:
-                raise ConfigError(f"option {name} is not supported: {_FIXED[setting]}")
-            producer[setting] = text
-    if not producer.get("bootstrap.servers", "").strip():
-        raise ConfigError("option kafka.bootstrap.servers is missing")
+    producer = _producer_settings(options)
     topic = given.get("topic", "").strip() or None
     exactly_once = given.get("exactlyonce", "true").strip().lower()
     if exactly_once not in ("true", "false"):
@@ -74,6 +73,7 @@ def parse_sink_options(
             f"option kafka.acks={producer['acks']} cannot be exactly once: it takes all "
             "(option exactlyOnce=false does without)"
         )
+    _check_producer(producer, once=once)
     return SinkOptions(
         producer=producer,
         topic=topic,
@@ -81,6 +81,33 @@ def parse_sink_options(
         state_directory=_state_directory(given) if once else None,
         columns=_check_columns(schema, topic),
     )
+
+
+def _producer_settings(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of the producer; those that only the Java client has are passed over."""
+    found: dict[str, str] = {}
+    for name, text in options.items():
+        if not name.lower().startswith(_KAFKA_PREFIX):
+            continue
+        setting = name.lower().removeprefix(_KAFKA_PREFIX)
+        if setting in _FIXED:
+            raise ConfigError(f"option {name} is not supported: {_FIXED[setting]}")
+        if setting.startswith(_SECURITY):
+            raise ConfigError(f"option {name} is not supported: TLS and SASL are not supported")
+        if setting in _KNOWN:
+            found[setting] = text.strip()
+    if not found.get("bootstrap.servers"):
+        raise ConfigError("option kafka.bootstrap.servers is missing")
+    return found
+
+
+def _check_producer(producer: Mapping[str, str], *, once: bool) -> None:
+    """Raise ConfigError here, on the driver, for what each task's producer would not take."""
+    idempotent = {"enable.idempotence": "true"} if once else {}
+    try:
+        read_producer_settings({**producer, **idempotent}, {})
+    except ConfigError as error:
+        raise ConfigError(f"option kafka.{error}") from None
 
 
 def _check_columns(schema: StructType, topic: str | None) -> frozenset[str]:
@@ -110,4 +137,5 @@ def _state_directory(given: Mapping[str, str]) -> Path:
             f"option checkpointLocation: {checkpoint} is no directory that tasks can write to; "
             "exactly once needs a local or mounted one (option exactlyOnce=false does without)"
         )
-    return Path(unquote(parts.path) if parts.scheme else checkpoint) / "millstream-sink"
+    path = Path(unquote(parts.path) if parts.scheme else checkpoint)
+    return path.absolute() / "millstream-sink"  # an executor's working directory is another one
