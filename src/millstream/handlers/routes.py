@@ -87,6 +87,9 @@ _ADVERTISED_FROM: Final = {ApiKey.PRODUCE: 0}
 PIPELINED: Final = frozenset({int(ApiKey.PRODUCE)})
 """APIs whose requests are handled while earlier ones of them still wait for their commit."""
 
+QUESTIONS: Final = frozenset({int(ApiKey.FETCH)})
+"""APIs that change nothing and may wait long: nothing is done for them once the client has gone."""
+
 ROUTES: Final[dict[int, Route]] = {
     int(key): Route(
         key,

@@ -7,7 +7,7 @@ the buffer, and the kernel's window holds the peer back; so does an answer the p
 
 While an answer is owed that nothing may overtake, the connection reads ahead a little, for two
 reasons: the next request is there when its turn comes, and a peer that goes away is noticed, so
-that nothing waits on its behalf.
+that nothing waits on its behalf. What such a peer had sent is handled all the same.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class ConnectionPolicy:
     """Requests that wait for their commit; with so many, nothing more is handled until one has."""
     max_owed_request_bytes: int = 16 * 1024 * 1024
     """The same, in bytes of the requests: what has to be recompressed is kept until then."""
+    questions: frozenset[int] = frozenset()
+    """APIs that change nothing and may wait long: nobody asks for a peer that has gone."""
 
 
 _SEND_AT_BYTES: Final = 1 << 20
@@ -180,10 +182,9 @@ class Connection:
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
-            self.close()
-            return
+            count = 0
         if count == 0:
-            self.close()
+            self._hear_out()
             return
         self.touched = True
         self._frames.received(count)
@@ -204,6 +205,25 @@ class Connection:
         if not has:
             self._pause_reading()
         return has
+
+    def _hear_out(self) -> None:
+        """Hang up on a peer that has gone, and handle what it said behind a request that waits: a
+        member that leaves its group does not always wait for the answers (Kafka: ``Selector``
+        reads a closing channel to its end).
+        """
+        waits, frame = self._stalled, self._held
+        self.close()
+        if not waits:
+            return
+        try:
+            while (frame := frame or self._frames.next_frame()) is not None:
+                if _key_of(frame) not in self._policy.questions:
+                    self._serve(frame)
+                frame = None
+        except (ProtocolError, ConnectionClosedError) as error:
+            log.info("the rest of what a peer said is dropped: %s", error)
+        except Exception:
+            log.exception("a request of a peer that has gone could not be served")
 
     def _serve_frames(self) -> None:
         """Handle every whole frame in the buffer, then send what can be answered at once."""
@@ -268,8 +288,7 @@ class Connection:
         self._stalled = self._frames.frame_pending > 0 or self._held is not None
 
     def _is_pipelined(self, frame: memoryview) -> bool:
-        key = frame[0] << 8 | frame[1] if len(frame) > 1 else -1
-        return key in self._policy.pipelined_keys
+        return _key_of(frame) in self._policy.pipelined_keys
 
     def _queue(
         self, answer: Outgoing | Deferred[Outgoing | None], frame: memoryview, *, pipelined: bool
@@ -382,3 +401,8 @@ class Connection:
         if self._reading:
             self._reading = False
             self._loop.remove_reader(self._fd)
+
+
+def _key_of(frame: memoryview) -> int:
+    """Return the API of a request, -1 for a frame that is too short to be one."""
+    return frame[0] << 8 | frame[1] if len(frame) > 1 else -1

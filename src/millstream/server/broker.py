@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from millstream.config import listeners as config_listeners
 from millstream.config.broker import BrokerConfig
-from millstream.handlers.routes import PIPELINED
+from millstream.handlers.routes import PIPELINED, QUESTIONS
 from millstream.model.broker import BrokerNode, Endpoint
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import StorageError
@@ -123,7 +123,9 @@ class Broker:
         """Listen, and return what clients are told about this broker."""
         config = self._config
         budget = ReceiveBudget(config.queued_max_request_bytes)
-        policy = ConnectionPolicy(PIPELINED, config.socket_unsent_max_bytes)
+        policy = ConnectionPolicy(
+            PIPELINED, max_unsent_bytes=config.socket_unsent_max_bytes, questions=QUESTIONS
+        )
         endpoints = []
         for_brokers = config.inter_broker_listener() if len(advertised) > 1 else None
         for listening, told in zip(config.listening(), advertised, strict=True):

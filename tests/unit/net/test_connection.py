@@ -21,6 +21,7 @@ from millstream.protocol.outgoing import Outgoing
 
 PRODUCE = 0
 FETCH = 1
+JOIN = 11
 
 
 def frame(key: int, body: bytes) -> bytes:
@@ -52,7 +53,9 @@ class FileRange:
         return self._file.read()
 
 
-POLICY = ConnectionPolicy(frozenset({PRODUCE}), max_unsent_bytes=16 << 20)
+POLICY = ConnectionPolicy(
+    frozenset({PRODUCE}), max_unsent_bytes=16 << 20, questions=frozenset({FETCH})
+)
 
 
 @contextmanager
@@ -512,3 +515,43 @@ def test_a_buffer_that_rests_is_given_back() -> None:
         peer.sendall(frame(FETCH, b"y"))
         turn(loop)
         assert received(peer) == b"ok"
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_what_a_peer_said_before_it_went_is_handled(reset: bool) -> None:
+    """As the LeaveGroup of a consumer that closes while its JoinGroup waits for the others."""
+    served: list[bytes] = []
+
+    def serve(view: memoryview) -> Served:
+        served.append(bytes(view[2:]))
+        if view[2:] == b"bad":
+            raise ProtocolError("nonsense")
+        return Deferred() if view[2:] == b"slow" else outgoing(bytes(1 << 20))
+
+    with connected(serve) as (loop, peer, _, closed):
+        peer.sendall(frame(JOIN, b"slow") + frame(JOIN, b"leave") + frame(FETCH, b"more"))
+        turn(loop)
+        peer.sendall(frame(JOIN, b"commit") + frame(JOIN, b"bad") + frame(JOIN, b"after"))
+        assert served == [b"slow"]
+        if reset:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+        turn(loop)
+        assert served == [b"slow", b"leave", b"commit", b"bad"]
+        assert len(closed) == 1
+
+
+def test_a_peer_that_goes_in_the_middle_of_a_request_said_nothing() -> None:
+    served: list[bytes] = []
+
+    def serve(view: memoryview) -> Served:
+        served.append(bytes(view[2:]))
+        return Deferred()
+
+    with connected(serve) as (loop, peer, _, closed):
+        peer.sendall(frame(PRODUCE, b"one") + frame(PRODUCE, b"two") + frame(JOIN, b"three")[:-1])
+        turn(loop)
+        peer.close()
+        turn(loop)
+        assert served == [b"one", b"two"]
+        assert len(closed) == 1
