@@ -335,6 +335,8 @@ def commit_rows(
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for place, given in offsets.items():
         committed = given if isinstance(given, Committed) else Committed(given)
+        if committed.offset < 0:
+            raise ValueError(f"the offset {committed.offset} of {place} cannot be committed")
         topics.setdefault(place.topic, []).append(
             OffsetCommitRequestPartition(
                 partition_index=place.partition,

@@ -148,6 +148,9 @@ class Routing:
         Raises what concerns them all: UnsupportedVersionError, and ConnectionFailedError when time
         is up and nothing is known of any.
         """
+        if isinstance(items, str | bytes):
+            # As a collection it would be its characters: other topics or groups perhaps.
+            raise TypeError(f"several names are asked for, not one text: [{items!r}]")
         settings = self.settings
         wait = settings.default_api_timeout_ms
         deadline = self.loop.now_ms() + wait

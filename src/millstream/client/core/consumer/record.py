@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch, Offset
 from millstream.model.topic import TopicPartition
 from millstream.records.record import Header
+
+_INT64_END: Final = 1 << 63
+_INT32_END: Final = 1 << 31
+_LONGEST_METADATA: Final = 32_767
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -60,13 +65,36 @@ Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata | Offset]
 
 
 def read_offset(given: OffsetAndMetadata | Offset) -> OffsetAndMetadata:
-    """Return what a user means by an offset."""
-    return OffsetAndMetadata(given) if isinstance(given, int) else given
+    """Return what a user means by an offset; ValueError or TypeError for what can be none.
+
+    Offsets and epochs are what the protocol has room for: later there is nobody to tell.
+    """
+    if isinstance(given, OffsetAndMetadata):
+        where = given
+    else:
+        try:
+            where = OffsetAndMetadata(operator.index(given))
+        except TypeError:
+            raise TypeError(
+                f"an offset is a whole number or an OffsetAndMetadata, not {given!r}"
+            ) from None
+    if not 0 <= where.offset < _INT64_END:
+        raise ValueError(f"an offset is a number from 0 to 2^63 - 1, not {where.offset}")
+    if not NO_LEADER_EPOCH <= where.leader_epoch < _INT32_END:
+        raise ValueError(f"a leader epoch is a number up to 2^31 - 1, not {where.leader_epoch}")
+    if len((where.metadata or "").encode()) > _LONGEST_METADATA:
+        raise ValueError(f"the metadata of an offset takes at most {_LONGEST_METADATA} bytes")
+    return where
 
 
 def read_offsets(given: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
-    """Return what a user means by offsets; None stays None."""
-    return None if given is None else {place: read_offset(each) for place, each in given.items()}
+    """Return what a user means by offsets; None stays None. Errors as for :func:`read_offset`."""
+    if given is None:
+        return None
+    for place in given:
+        if not isinstance(place, TopicPartition):
+            raise TypeError(f"offsets are given by TopicPartition, not by {place!r}")
+    return {place: read_offset(each) for place, each in given.items()}
 
 
 class OffsetAndTimestamp(NamedTuple):

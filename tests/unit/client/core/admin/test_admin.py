@@ -283,3 +283,21 @@ def test_what_concerns_all_items_is_raised() -> None:
     cluster.brokers[1].stop()
     with pytest.raises(ConnectionFailedError):
         loop.run(admin.list_topics())
+
+
+def test_one_name_is_not_taken_for_its_letters() -> None:
+    loop, cluster, admin = world()
+    cluster.create_topic("a")
+    cluster.create_topic("ab")
+    asked = len(cluster.brokers[1].requests)
+    with pytest.raises(TypeError, match=r"\['ab'\]"):
+        loop.run(admin.delete_topics("ab"))
+    with pytest.raises(TypeError):
+        loop.run(admin.delete_groups("ab"))
+    assert len(cluster.brokers[1].requests) == asked
+
+
+def test_an_offset_below_zero_is_not_committed() -> None:
+    loop, _, admin = world()
+    with pytest.raises(ValueError, match="-5"):
+        loop.run(admin.alter_group_offsets("g", {TopicPartition("t", 0): -5}))
