@@ -67,20 +67,21 @@ class TwinMember:
     ) -> list[ConsumerRecord[bytes, bytes]]:
         """What both faces do."""
         deadline = self.loop.now_ms() + timeout_ms
-        while True:
-            records = [] if self.core.user.attention else self.delivery.take(max_records)
-            if not records:
-                left = max(deadline - self.loop.now_ms(), 0)
-                call = await self.core.poll(left)
-                if call is not None:
-                    call.function()
-                    call.done.complete(None)
-                records = self.delivery.take(max_records)
-            else:
-                self.core.note_poll()
-            if records or self.loop.now_ms() >= deadline:
-                self.seen += [(each.topic_partition, each.offset) for each in records]
-                return records
+        records = [] if self.core.user.attention else self.delivery.take(max_records)
+        if records:
+            self.core.note_poll()
+        wait_ms = 0 if self.core.user.attention else timeout_ms
+        while not records:
+            call = await self.core.poll(wait_ms)
+            if call is not None:
+                call.function()
+                call.done.complete(None)
+            records = self.delivery.take(max_records)
+            wait_ms = deadline - self.loop.now_ms()
+            if wait_ms <= 0:
+                break
+        self.seen += [(each.topic_partition, each.offset) for each in records]
+        return records
 
     async def drive(self) -> None:
         """Poll, think a little, poll."""
