@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from millstream.client.cluster import Cluster
-from millstream.client.errors import OffsetOutOfRangeError
+from millstream.client.errors import ConnectionFailedError, OffsetOutOfRangeError
 from millstream.client.fetch import Fetched, Fetcher, FetchSettings
 from millstream.client.offsets import EARLIEST, end_offsets
 from millstream.model.offsets import Offset
@@ -32,6 +32,7 @@ ARROW_BATCH_BYTES: Final = 1 << 20
 """Decoded bytes in one record batch. Smaller ones cost more per row in the JVM, larger ones more
 memory on both sides."""
 
+_RECONNECT_S: Final = 1.0
 _SMALL_RANGE_OFFSETS: Final = 2_000
 _SMALL_ANSWER_BYTES: Final = 1 << 20
 """What is asked for at once of a small range: a broker sends what lies behind its end too."""
@@ -46,12 +47,21 @@ class ReadRules:
     poll_timeout_ms: int
     log_dirs: tuple[str, ...] = ()
     """Where segment files may lie; a partition that is not there is fetched."""
+    waits_for_brokers: bool = False
+    """True: brokers that are away are waited for as long as for data. A load asks again itself."""
 
     @classmethod
-    def of(cls, options: SourceOptions, *, fail_on_data_loss: bool | None = None) -> ReadRules:
+    def of(
+        cls,
+        options: SourceOptions,
+        *,
+        fail_on_data_loss: bool | None = None,
+        waits_for_brokers: bool = False,
+    ) -> ReadRules:
         """Return what the options say; loss may be decided otherwise."""
         fail = options.fail_on_data_loss if fail_on_data_loss is None else fail_on_data_loss
-        return cls(options.kafka, fail, options.poll_timeout_ms, options.log_dirs)
+        timeout_ms = options.poll_timeout_ms
+        return cls(options.kafka, fail, timeout_ms, options.log_dirs, waits_for_brokers)
 
 
 def read_range(each: OffsetRange, rules: ReadRules, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -168,7 +178,7 @@ def _fetch(
     """
     place = each.topic_partition
     progress = time.monotonic()
-    fetcher.request()
+    _request(fetcher, rules, progress)
     while True:
         try:
             received = fetcher.receive()
@@ -177,7 +187,7 @@ def _fetch(
             received = []
         position = fetcher.positions[place]
         if position < each.end:
-            fetcher.request()
+            _request(fetcher, rules, progress)
         if received and len(received[0].data):
             progress = time.monotonic()
             yield received[0]
@@ -187,6 +197,21 @@ def _fetch(
                 "(option kafkaConsumer.pollTimeoutMs)"
             )
         if position >= each.end:
+            return
+
+
+def _request(fetcher: Fetcher, rules: ReadRules, progress: float) -> None:
+    """Ask for more, where that is wanted again and again until nothing has come for too long."""
+    while True:
+        try:
+            fetcher.request()
+        except ConnectionFailedError as error:
+            waited_ms = (time.monotonic() - progress) * 1000
+            if not rules.waits_for_brokers or waited_ms > rules.poll_timeout_ms:
+                raise
+            log.warning("waiting for a broker: %s", error)
+            time.sleep(_RECONNECT_S)
+        else:
             return
 
 

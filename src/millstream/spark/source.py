@@ -125,7 +125,7 @@ def read_partition(
 
     from millstream.spark.reader import ReadRules, read_ranges
 
-    rules = ReadRules.of(options)
+    rules = ReadRules.of(options, waits_for_brokers=True)
     batches = read_ranges(partition.ranges, rules, to_arrow_schema(schema, timezone="UTC"))
     return _then_spare_garbage_collection(batches)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 from tests.unit.client.scripted_broker import TOPIC, ScriptedBroker
 
+from millstream.client.errors import ConnectionFailedError
 from millstream.client.fetch import Fetched
 from millstream.model.errors import CorruptLogError
 from millstream.model.topic import TopicPartition
@@ -120,6 +123,33 @@ def test_a_range_that_does_not_fill_is_not_waited_for_for_ever(broker: ScriptedB
     broker.append(batch(0, 10))
     with pytest.raises(TimeoutError, match=r"offset 10 of t-0 .*pollTimeoutMs"):
         list(read_range(OffsetRange(PLACE, 0, 11), rules(broker.bootstrap), SCHEMA))
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_broker_that_restarts_after_the_ranges_were_planned(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    broker.append(batch(0, 10))
+    with socket.socket() as gate:
+        gate.bind(("127.0.0.1", 0))
+
+        def start(_: float) -> None:
+            gate.listen()
+            monkeypatch.undo()
+            broker._start(lambda: broker._serve(gate.accept()[0]))
+
+        monkeypatch.setattr(reader.time, "sleep", start)
+        away = rules(f"127.0.0.1:{gate.getsockname()[1]}")
+        found = read_range(
+            OffsetRange(PLACE, 0, 10),
+            replace(away, poll_timeout_ms=60_000, waits_for_brokers=waits),
+            SCHEMA,
+        )
+        if waits:
+            assert offsets(found) == list(range(10))
+        else:
+            with pytest.raises(ConnectionFailedError):
+                offsets(found)
 
 
 def test_a_damaged_batch_is_an_error_unless_checks_are_off(broker: ScriptedBroker) -> None:
