@@ -21,7 +21,8 @@ Reader = Callable[[object], object]
 
 S = TypeVar("S", bound="ClientSettings")
 
-_INT_MAX: Final = 2**31 - 1
+INT_MAX: Final = 2**31 - 1
+"""Most that a request has room for where it says how long."""
 _LONG_MAX: Final = 2**63 - 1
 _YES: Final = {"true": True, "false": False}
 
@@ -31,7 +32,7 @@ def setting(reader: Reader, default: Any = MISSING) -> Any:
     return field(default=default, metadata={"reader": reader})
 
 
-def integer(least: int = 0, most: int = _INT_MAX) -> Reader:
+def integer(least: int = 0, most: int = INT_MAX) -> Reader:
     """Read a whole number within bounds."""
 
     def read(value: object) -> int:
@@ -139,7 +140,7 @@ class ClientSettings:
     bootstrap_servers: tuple[Address, ...] = setting(_addresses)
     client_id: str = setting(text, "millstream")
     client_rack: str = setting(text, "")
-    request_timeout_ms: float = setting(milliseconds(), 30_000)
+    request_timeout_ms: float = setting(milliseconds(most=INT_MAX), 30_000)
     retry_backoff_ms: float = setting(milliseconds(), 100)
     retry_backoff_max_ms: float = setting(milliseconds(), 1_000)
     reconnect_backoff_ms: float = setting(milliseconds(), 50)
@@ -166,8 +167,8 @@ class ProducerSettings(ClientSettings):
     max_block_ms: float = setting(milliseconds(), 60_000)
     max_request_size: int = setting(integer(), 1_048_576)
     max_in_flight_requests_per_connection: int = setting(integer(1), 5)
-    retries: int = setting(integer(), _INT_MAX)
-    delivery_timeout_ms: float = setting(milliseconds(), 120_000)
+    retries: int = setting(integer(), INT_MAX)
+    delivery_timeout_ms: float = setting(milliseconds(most=INT_MAX), 120_000)
     enable_idempotence: bool = setting(boolean, True)
     compression_type: Codec = field(default=Codec.NONE, metadata={"reader": _codec})
     compression_gzip_level: int = setting(integer(-1, 9), -1)
@@ -198,8 +199,8 @@ class ProducerSettings(ClientSettings):
 class AdminSettings(ClientSettings):
     """Settings of an admin client (Kafka: ``AdminClientConfig``)."""
 
-    default_api_timeout_ms: float = setting(milliseconds(), 60_000)
-    retries: int = setting(integer(), _INT_MAX)
+    default_api_timeout_ms: float = setting(milliseconds(most=INT_MAX), 60_000)
+    retries: int = setting(integer(), INT_MAX)
 
 
 def read_settings(

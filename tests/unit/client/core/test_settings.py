@@ -31,6 +31,7 @@ def test_dots_and_underscores_are_the_same() -> None:
         ({"batch.size": 1.5}, r"batch.size = 1.5: it takes a whole number"),
         ({"batch.size": True}, r"batch.size = True: it takes a whole number"),
         ({"enable.idempotence": "maybe"}, r"enable.idempotence = 'maybe': it takes true or false"),
+        ({"request.timeout.ms": 2**31}, r"request.timeout.ms = 2147483648: it takes 0 to 214748"),
         ({"acks": 2}, r"acks = 2: it takes 0, 1 or all"),
         ({"compression.type": "rar"}, r"compression.type = 'rar'"),
         ({"security.protocol": "SSL"}, r"PLAINTEXT only"),

@@ -15,6 +15,7 @@ from millstream.client.core.consumer.assignors.sticky import (
 )
 from millstream.client.core.consumer.reset import LATEST, ResetStrategy, parse_reset
 from millstream.client.core.settings import (
+    INT_MAX,
     ClientSettings,
     boolean,
     choice,
@@ -103,7 +104,7 @@ class ConsumerSettings(ClientSettings):
     max_partition_fetch_bytes: int = setting(integer(), 1_048_576)
     fetch_buffer_bytes: int = setting(integer(1, 2**62), 67_108_864)
     check_crcs: bool = setting(boolean, True)
-    default_api_timeout_ms: float = setting(milliseconds(), 60_000)
+    default_api_timeout_ms: float = setting(milliseconds(most=INT_MAX), 60_000)
     exclude_internal_topics: bool = setting(boolean, True)
     allow_auto_create_topics: bool = setting(boolean, True)
     internal_leave_group_on_close: bool = setting(boolean, True)
