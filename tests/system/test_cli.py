@@ -166,6 +166,11 @@ def test_where_to_start_and_stop(cli: Cli, piped: Cli, new_topic: Topics) -> Non
     missing = cli("consume", topic, "-e", "-p", "7")
     assert (missing.code, "no partition 7" in missing.err) == (1, True)
     assert cli("consume", "no-such-topic", "-e").code == 1
+    assert cli("consume", topic, "-e", "-o", "5").out == ""
+    for beyond in (["-o", "6", "-e"], ["-o", "6"]):
+        refused = cli("consume", topic, *beyond)
+        assert refused.code == 1
+        assert f"offset 6 is not in {topic}-0: it begins at 0" in refused.err
 
 
 def test_an_access_log_byte_for_byte(

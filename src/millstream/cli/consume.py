@@ -120,10 +120,16 @@ def _starts(
         raise typer.BadParameter(
             f"{offset!r} is none of beginning, end, N and -N", param_hint="--offset"
         ) from None
-    if number >= 0:
-        return dict.fromkeys(places, number)
     earliest = consumer.beginning_offsets(places)
     latest = consumer.end_offsets(places)
+    if number >= 0:
+        for place in places:
+            if not earliest[place] <= number <= latest[place]:
+                raise CommandFailedError(
+                    f"offset {number} is not in {place}: it begins at {earliest[place]}, and the "
+                    f"next record gets {latest[place]} (-p chooses partitions)"
+                )
+        return dict.fromkeys(places, number)
     return {place: max(earliest[place], latest[place] + number) for place in places}
 
 
