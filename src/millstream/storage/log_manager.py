@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
+from itertools import chain
 
 from millstream.config.topic import TopicConfig
 from millstream.model.errors import ConfigError, ErrorCode, KafkaError, StorageError
@@ -56,7 +57,8 @@ class LogManager:
         """Called when a log is gone whose place in the checkpoints a later one could inherit: what
         it says of the log start would have records dropped that were written since.
         """
-        self._unreadable: set[str] = set()
+        self._unreadable: dict[str, list[str]] = {}
+        """Logs that are left alone: their directories' names, and where they lie."""
         self._logs: dict[TopicPartition, Log] = {}
         self.future_logs = FutureLogs(environment)
         """Logs that move to another directory."""
@@ -111,7 +113,8 @@ class LogManager:
             for log, _ in load.opened:
                 log.abandon()
             raise load.failure
-        self._unreadable.update(load.unreadable)
+        for path in load.unreadable:
+            self._unreadable.setdefault(os.path.basename(path), []).append(path)
         for log, kind in load.opened:
             self._add(log, kind)
         if not load.directory.had_clean_shutdown:
@@ -274,13 +277,12 @@ class LogManager:
             return log
         if self._offline and not is_new:
             raise StorageError(self._offline[0], f"{topic_partition} may lie there")
-        place = PartitionDirectory(
-            self._place_for(topic_partition),
-            directory_name(topic_partition, DirectoryKind.CURRENT),
-            topic_partition,
-        )
-        if place.path in self._unreadable:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{place.path} cannot be read")
+        name = directory_name(topic_partition, DirectoryKind.CURRENT)
+        if name in self._unreadable:
+            # Made anew elsewhere, it would stand beside this one once that is repaired.
+            left_alone = ", ".join(self._unreadable[name])
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{left_alone} cannot be read")
+        place = PartitionDirectory(self._place_for(topic_partition), name, topic_partition)
         log = Log.create(self._environment, place, config, topic_id=topic_id, now_ms=now_ms)
         self._logs[topic_partition] = log
         return log
@@ -470,7 +472,8 @@ class LogManager:
         for log, plan in plans:
             log.flushed(plan)
         directory.write_checkpoints(*checkpoints_of(self._logs_in(directory.path)))
-        if not any(path.startswith(directory.path) for path in self._unreadable):
+        left_alone = chain.from_iterable(self._unreadable.values())
+        if all(os.path.dirname(path) != directory.path for path in left_alone):
             directory.write_clean_marker()
 
     def give_back(self) -> None:

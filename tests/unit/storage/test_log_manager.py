@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -341,17 +343,19 @@ def test_retention_over_all_logs(tmp_path: Path) -> None:
     assert not [name for name in files_of(tmp_path) if name.endswith(".deleted")]
 
 
-def test_a_log_that_cannot_be_read_keeps_its_files_and_the_marker_away(tmp_path: Path) -> None:
-    import struct
-    import zlib
+def write_old_format(directory: Path) -> None:
+    """Write a log in message format 0."""
+    directory.mkdir()
+    content = struct.pack(">bb", 0, 0) + struct.pack(">ii", -1, 40) + b"v" * 40
+    message = struct.pack(">qi", 0, len(content) + 4) + struct.pack(">I", zlib.crc32(content))
+    (directory / f"{0:020d}.log").write_bytes(message + content)
 
+
+def test_a_log_that_cannot_be_read_keeps_its_files_and_the_marker_away(tmp_path: Path) -> None:
     manager = start(tmp_path)
     create(manager, TopicPartition("good", 0))
     manager._release()
-    (tmp_path / "orders-0").mkdir()
-    content = struct.pack(">bb", 0, 0) + struct.pack(">ii", -1, 40) + b"v" * 40
-    message = struct.pack(">qi", 0, len(content) + 4) + struct.pack(">I", zlib.crc32(content))
-    (tmp_path / "orders-0" / f"{0:020d}.log").write_bytes(message + content)
+    write_old_format(tmp_path / "orders-0")
     manager = start(tmp_path)
     assert [log.topic_partition.topic for log in manager.logs()] == ["good"]
     with pytest.raises(KafkaError) as refused:
@@ -359,6 +363,20 @@ def test_a_log_that_cannot_be_read_keeps_its_files_and_the_marker_away(tmp_path:
     assert refused.value.error is ErrorCode.KAFKA_STORAGE_ERROR
     manager.close()
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_log_that_cannot_be_read_is_not_made_anew_in_another_directory(tmp_path: Path) -> None:
+    first, second = tmp_path / "disk", tmp_path / "disk-2"
+    second.mkdir()
+    write_old_format(second / "orders-0")
+    manager = start(first, second)
+    with pytest.raises(KafkaError, match="disk-2/orders-0 cannot be read") as refused:
+        create(manager)
+    assert refused.value.error is ErrorCode.KAFKA_STORAGE_ERROR
+    create(manager, TopicPartition("orders", 1))
+    manager.close()
+    assert (first / ".kafka_cleanshutdown").exists()
+    assert not (second / ".kafka_cleanshutdown").exists()
 
 
 def test_a_real_broker_may_open_many_files() -> None:
