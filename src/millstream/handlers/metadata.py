@@ -19,7 +19,8 @@ version  what it brings
 
 A topic that is created on the way is there, with its leaders, when the answer leaves, and an error
 of the creation is in the answer; Apache Kafka answers UNKNOWN_TOPIC_OR_PARTITION at once and lets
-the client ask again. Topics of one request are created in parallel to nothing: one by one.
+the client ask again. Topics of one request are created in parallel to nothing: one by one. What is
+not there after some seconds, as while nobody is the controller, is answered as Kafka answers it.
 """
 
 from __future__ import annotations
@@ -45,10 +46,13 @@ from millstream.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
+from millstream.runtime.pauses import at_most
 from millstream.runtime.services import Services
 
 _FIRST_VERSION_WITH_MISSING_LISTENERS: Final = 6
 _FIRST_VERSION_WITH_IDS: Final = 12
+_CREATION_LIMIT_MS: Final = 5_000
+"""How long an answer waits for topics to be made: those that are there are waited for, too."""
 
 
 def handle(services: Services, context: RequestContext, request: MetadataRequest) -> Reply:
@@ -113,9 +117,10 @@ async def _create_and_answer(
     services: Services, context: RequestContext, request: MetadataRequest, names: Iterable[str]
 ) -> MetadataResponse:
     topics = []
+    deadline_ms = services.clock.monotonic_ms() + _CREATION_LIMIT_MS
     for name in names:
         try:
-            image = services.metadata.topic(name) or await _create(services, name)
+            image = services.metadata.topic(name) or await _create(services, name, deadline_ms)
         except KafkaError as error:
             topics.append(_no_topic(name, error.error))
         else:
@@ -123,9 +128,15 @@ async def _create_and_answer(
     return _response(services, context, request, topics)
 
 
-async def _create(services: Services, name: str) -> TopicImage:
+async def _create(services: Services, name: str, deadline_ms: float) -> TopicImage:
     validate_topic_name(name)
-    return await services.controller.ensure_topic(name)
+    left_ms = deadline_ms - services.clock.monotonic_ms()
+    image = None
+    if left_ms > 0:
+        image = await at_most(services.clock, services.controller.ensure_topic(name), left_ms)
+    if image is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return image
 
 
 def _response(

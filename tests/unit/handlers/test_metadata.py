@@ -9,6 +9,7 @@ import pytest
 from tests.unit.handlers.admin_broker import AdminBroker
 
 from millstream.model.broker import BrokerId, BrokerNode, Endpoint
+from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode
 from millstream.model.topic import TopicId
 from millstream.protocol.messages.metadata import (
@@ -17,6 +18,7 @@ from millstream.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
+from millstream.runtime.metadata.metadata_cache import TopicImage
 
 NONE = ErrorCode.NONE.code
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.code
@@ -122,6 +124,35 @@ def test_good_and_bad_names_together(broker: AdminBroker) -> None:
     broker.create("a_b")
     answers = {t.name: t.error_code for t in ask(broker, "new", "a.b", "..", create=True).topics}
     assert answers == {"new": NONE, "a.b": ILLEGAL, "..": ILLEGAL}
+
+
+def test_topics_that_are_there_do_not_wait_long_for_those_that_cannot_be_made(
+    broker: AdminBroker,
+) -> None:
+    """As while nobody is the controller: a client gives up on an answer after half a minute."""
+    broker.create("t")
+    asked: list[str] = []
+
+    def nobody_answers(name: str) -> Deferred[TopicImage]:
+        asked.append(name)
+        return Deferred()
+
+    broker.controller.desk.leave_seat()
+    broker.controller.forward_topic = nobody_answers
+    topics = [MetadataRequestTopic(name=name) for name in ("x", "t", "y", "z")]
+    request = MetadataRequest(topics=topics, allow_auto_topic_creation=True)
+    answer = broker.start(request, 12)
+    assert not answer.done
+    broker.clock.advance(5_000)
+    response = answer.result()
+    assert isinstance(response, MetadataResponse)
+    assert {topic.name: topic.error_code for topic in response.topics} == {
+        "x": UNKNOWN,
+        "t": NONE,
+        "y": UNKNOWN,
+        "z": UNKNOWN,
+    }
+    assert asked == ["x"]
 
 
 def test_a_broker_may_refuse_to_create(tmp_path: Path) -> None:
