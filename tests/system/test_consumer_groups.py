@@ -236,9 +236,15 @@ class PythonClient:
         )
 
     def poll(self) -> list[Arrival]:
+        try:
+            polled = self._consumer.poll(JOIN_MS, max_records=2_000)
+        except PythonKafkaError as error:
+            if not error.retriable:
+                raise
+            return []
         return [
             Arrival(record.partition, record.offset, int(record.value))
-            for records in self._consumer.poll(JOIN_MS, max_records=2_000).values()
+            for records in polled.values()
             for record in records
         ]
 

@@ -52,7 +52,12 @@ def main(bootstrap: str, topic: str, group: str) -> None:
     )
     consumer.subscribe([topic], listener=Listener())
     while not select.select([sys.stdin], [], [], 0)[0]:
-        batches = consumer.poll(3_000)
+        try:
+            batches = consumer.poll(3_000)
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            continue
         for records in batches.values():
             for each in records:
                 say("saw", each.partition, each.offset, each.value.decode())

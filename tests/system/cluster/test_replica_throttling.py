@@ -99,7 +99,9 @@ def test_one_under_a_limit_stays_behind_one_that_is_not(
         cluster.wait_for(free.topic, {1, 2})
         assert copied(admin, free, 2) >= SIZE
         assert copied(admin, held, 2) < SIZE // 2
-        assert list(admin.list_partition_reassignments()) == [held]
+        cluster.until(
+            lambda: list(admin.list_partition_reassignments()) == [held], "the end of one move"
+        )
         unset(admin, resource, rate)
         cluster.wait_for(held.topic, {1, 2})
         assert copied(admin, held, 2) == copied(admin, held, 1)
