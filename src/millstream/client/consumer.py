@@ -7,6 +7,7 @@ by one thread at a time; only :meth:`Consumer.wakeup` may be called from any.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections import deque
@@ -232,8 +233,12 @@ class Consumer(Closing, Generic[K, V]):
             yield from records
 
     def wakeup(self) -> None:
-        """Make the poll that waits, or the next one, raise WakeupError; for any thread."""
-        self._loop.post(self._core.user.wakeup)
+        """Make the poll that waits, or the next one, raise WakeupError.
+
+        For any thread, and for signal handlers; without effect after close.
+        """
+        with contextlib.suppress(ClosedError):
+            self._loop.post(self._core.user.wakeup)
 
     # --- positions -------------------------------------------------------------------------------
 

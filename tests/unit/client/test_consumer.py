@@ -59,6 +59,12 @@ def test_a_poll_that_is_interrupted_while_it_begins_keeps_no_place(
         assert consumer.poll(0) == []
 
 
+def test_a_wakeup_after_the_end_does_no_harm(broker: ScriptedBroker) -> None:
+    consumer = Consumer[bytes, bytes](bootstrap_servers=broker.bootstrap)
+    consumer.close()
+    consumer.wakeup()
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_closes_quietly(broker: ScriptedBroker) -> None:
     with (

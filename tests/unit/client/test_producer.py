@@ -280,6 +280,20 @@ def test_an_interrupted_send_leaves_nothing_behind() -> None:
             gate.opened.set()
 
 
+def test_each_failure_of_rows_tells_of_its_own_rows() -> None:
+    with ScriptedBroker() as broker:
+        gate = Gate()
+        broker.intercept.append(gate)
+        producer = Producer(bootstrap_servers=broker.bootstrap)
+        futures = [producer.send_values([b""] * count, TOPIC) for count in (2, 3)]
+        producer.close(0)
+        gate.opened.set()
+        for count, future in [(2, futures[0]), (3, futures[1]), (2, futures[0])]:
+            with pytest.raises(ClosedError, match="before these were delivered") as caught:
+                future.result(10)
+            assert caught.value.__notes__ == [f"{count} rows were not delivered, 0 were"]
+
+
 def test_an_exit_in_a_callback_ends_nothing() -> None:
     with ScriptedBroker() as broker:
         producer = Producer(bootstrap_servers=broker.bootstrap)

@@ -104,8 +104,9 @@ class RowsOutcome:
     def metadata(self) -> RowsMetadata:
         """Return where the rows lie; raises the first error when some were not delivered."""
         if self.error is not None:
-            self.error.add_note(f"{self.failed_rows} rows were not delivered, {self._rows} were")
-            raise self.error
+            error = _copied(self.error)
+            error.add_note(f"{self.failed_rows} rows were not delivered, {self._rows} were")
+            raise error
         ranges = (each for _, places in sorted(self._ranges.items()) for each in places)
         return RowsMetadata(self._rows, tuple(ranges))
 
@@ -133,6 +134,15 @@ class RowsOutcome:
             ranges[-1] = replace(last, count=last.count + count)
         else:
             ranges.append(OffsetRange(partition, base_offset, count))
+
+
+def _copied(error: Exception) -> Exception:
+    """Return the same error once more: that of a batch may be that of many, and asked for often."""
+    kind = type(error)
+    copy = kind.__new__(kind, *error.args)
+    copy.__dict__.update({**error.__dict__, "__notes__": list(getattr(error, "__notes__", ()))})
+    copy.__cause__ = error.__cause__
+    return copy
 
 
 def values_batches(
