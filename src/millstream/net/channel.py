@@ -115,6 +115,10 @@ class Channel:
             self._resolving = None
             self._fail(_reason(error))
             return
+        except ValueError:  # no part of a name may be empty, or longer than 63 letters
+            self._resolving = None
+            self._fail(f"{host!r} is no name of a host")
+            return
         self._resolving = None
         # The same address may be found twice, as by two lines of /etc/hosts.
         self._addresses = list(dict.fromkeys((family, each) for family, *_, each in found))
@@ -222,7 +226,7 @@ def _numeric_address(host: str, port: int) -> tuple[int, _Address] | None:
         found = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
         )
-    except OSError:
+    except (OSError, ValueError):
         return None
     return found[0][0], found[0][4]
 

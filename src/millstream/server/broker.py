@@ -14,7 +14,7 @@ from millstream.config.broker import BrokerConfig
 from millstream.handlers.routes import PIPELINED, QUESTIONS
 from millstream.model.broker import BrokerNode, Endpoint
 from millstream.model.deferred import Deferred, spawn
-from millstream.model.errors import StorageError
+from millstream.model.errors import ConfigError, StorageError
 from millstream.net.connection import ConnectionPolicy
 from millstream.net.connection_quotas import ConnectionLimits, ConnectionQuotas
 from millstream.net.listener import Listener
@@ -176,12 +176,14 @@ def _own_name(host: str) -> str:
 
 def _bind(listener: Listener, place: config_listeners.Listener) -> int:
     """Listen there and return the port; the OSError says where it cannot be."""
+    host = f"[{place.host}]" if ":" in place.host else place.host
+    where = f"{place.name}://{host}:{place.port}"
     try:
         return listener.bind(place.host, place.port)
     except OSError as error:
-        host = f"[{place.host}]" if ":" in place.host else place.host
-        where = f"{place.name}://{host}:{place.port}"
         raise OSError(error.errno, error.strerror, where) from error
+    except ValueError as error:  # no part of a name may be empty, or longer than 63 letters
+        raise ConfigError(f"listeners: {where} has no name of a host") from error
 
 
 def _connection_limits(
@@ -223,6 +225,6 @@ def _addresses(host: str) -> set[str]:
     """Return the addresses of a host as peers show them."""
     try:
         return {str(found[4][0]) for found in socket.getaddrinfo(host.strip("[]"), None)}
-    except OSError as error:
+    except (OSError, ValueError) as error:
         log.warning("max.connections.per.ip.overrides: %s has no address: %s", host, error)
         return set()

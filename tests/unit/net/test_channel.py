@@ -98,9 +98,11 @@ def test_a_refused_connection_is_told_after_the_call(
     assert owner.events == ["closed: connection refused"]
 
 
-def test_a_name_without_an_address_is_told(loop: asyncio.AbstractEventLoop) -> None:
+@pytest.mark.parametrize("host", ["nowhere.invalid", "no..name", "x" * 64])
+def test_a_name_without_an_address_is_told(loop: asyncio.AbstractEventLoop, host: str) -> None:
     owner = Owner()
-    LoopNetwork(loop).open("nowhere.invalid", 9, owner)
+    LoopNetwork(loop).open(host, 9, owner)
+    assert owner.events == []
     until(loop, lambda: bool(owner.events))
     assert owner.events[0].startswith("closed: ")
 

@@ -228,6 +228,13 @@ def test_a_place_where_nobody_can_listen_is_named(
     assert caught.value.filename == names
 
 
+def test_a_name_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"PLAINTEXT://no\.\.name:0 has no name of a host"):
+        run(settings(tmp_path, listeners="PLAINTEXT://no..name:0"), stop_soon)
+    config = settings(tmp_path, max_connections_per_ip_overrides="no..name:7")
+    assert run(config, stop_soon) == 0
+
+
 def test_a_setting_that_changes_asks_for_no_names_that_are_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
