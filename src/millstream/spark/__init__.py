@@ -37,9 +37,15 @@ def session(
 
 
 def session_settings(*, master: str = "local[*]") -> dict[str, str]:
-    """Return the settings that :func:`session` gives to Spark, for a session that you make."""
-    from millstream.spark.sessions import default_settings
+    """Return the settings that :func:`session` gives to Spark, for a session that you make.
 
+    Call it before that: it also tells the processes that Spark starts which Java and which Python
+    to run (JAVA_HOME, PYSPARK_PYTHON), which no setting can. Without it Spark looks for data
+    sources with the ``python3`` of the PATH, and finds ours only if that is this one.
+    """
+    from millstream.spark.sessions import default_settings, prepare_environment
+
+    prepare_environment()
     return default_settings(master)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from millstream.spark import java
+from millstream.spark import java, session_settings
 
 ECHO = '#!/bin/sh\nfor each do printf "[%s]" "$each"; done\n'
 
@@ -75,3 +76,14 @@ def test_the_shim_keeps_every_other_argument(tmp_path: Path) -> None:
     arguments = ["-Xmx1g", "", "a b", "--add-modules=jdk.incubator.vector", "$HOME", "--x=*"]
     done = subprocess.run([shim, *arguments], capture_output=True, text=True, check=True)
     assert done.stdout == "[-Xmx1g][][a b][$HOME][--x=*]"
+
+
+def test_settings_for_a_session_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without PYSPARK_PYTHON Spark asks the python3 of the PATH, which does not know our source."""
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    assert session_settings(master="local[1]")["spark.driver.host"] == "localhost"
+    assert os.environ["PYSPARK_PYTHON"] == os.environ["PYSPARK_DRIVER_PYTHON"]
+    assert Path(os.environ["PYSPARK_PYTHON"]).exists()
+    assert (Path(os.environ["JAVA_HOME"]) / "bin" / "java").exists()
