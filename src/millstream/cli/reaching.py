@@ -47,6 +47,8 @@ def _refusal(address: Address) -> str | None:
         return "connection refused"
     except socket.gaierror as error:
         return (error.strerror or str(error)).lower()
+    except UnicodeError:  # no part of a name may be empty, or longer than 63 letters
+        return "not the name of a host"
     except OSError:
         return None
     return None

@@ -30,6 +30,8 @@ def test_all_refuse() -> None:
 def test_a_name_that_nobody_has() -> None:
     with pytest.raises(CommandFailedError, match=r"no-such-host\.invalid:9092: "):
         wait_for_a_broker([Address("no-such-host.invalid", 9092)], patience_ms=0)
+    with pytest.raises(CommandFailedError, match=r"no\.\.name:9092: not the name of a host"):
+        wait_for_a_broker([Address("no..name", 9092)], patience_ms=0)
 
 
 def test_one_of_several_is_enough() -> None:
