@@ -212,8 +212,10 @@ class Membership:
         except ClosedError:
             pass
         except Exception as error:
-            # An assignor of the user may raise anything; the user must hear it, not the loop.
+            # An assignor of the user may raise anything; the user must hear it, not the loop. What
+            # was agreed on so far is worth nothing: the next poll begins anew.
             self._metrics.failed_rebalances += 1
+            self._rejoin_reason = self._rejoin_reason or f"a rebalance failed: {error}"
             self.fail(error) if _ends_membership(error) else self.on_failure(error)
         finally:
             self.is_rebalancing = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
 import pytest
 from tests.client_twin.cluster import TwinBroker
@@ -10,6 +11,12 @@ from tests.client_twin.loop import TwinLoop
 from tests.client_twin.member import TwinMember
 from tests.client_twin.readers import ReaderCluster
 
+from millstream.client.core.consumer.assignors.assignor import (
+    Assignments,
+    GroupMember,
+    TopicRacks,
+)
+from millstream.client.core.consumer.assignors.range import RangeAssignor
 from millstream.client.core.consumer.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -642,3 +649,39 @@ def test_a_coordinator_that_is_silent_for_a_session_is_given_up(cluster: ReaderC
     cluster.move_coordinator(2)
     settle(member, for_ms=12_000)
     assert any(isinstance(each, HeartbeatRequest) for each in cluster.brokers[2].requests)
+
+
+class Stumbling(RangeAssignor):
+    """Fails in one of its methods, the first time."""
+
+    def __init__(self, where: str) -> None:
+        self._where: str | None = where
+
+    def _stumble(self, where: str) -> None:
+        if where == self._where:
+            self._where = None
+            raise ArithmeticError(where)
+
+    def user_data(self, topics: frozenset[str]) -> bytes | None:
+        self._stumble("user_data")
+        return super().user_data(topics)
+
+    def assign(self, topics: TopicRacks, members: Sequence[GroupMember]) -> Assignments:
+        self._stumble("assign")
+        return super().assign(topics, members)
+
+    def on_assignment(self, partitions: Iterable[TopicPartition], generation: int) -> None:
+        self._stumble("on_assignment")
+        super().on_assignment(partitions, generation)
+
+
+@pytest.mark.parametrize("where", ["user_data", "assign", "on_assignment"])
+def test_after_an_assignor_has_failed_the_next_poll_begins_anew(
+    cluster: ReaderCluster, where: str
+) -> None:
+    member = TwinMember(cluster, partition_assignment_strategy=[Stumbling(where)])
+    member.subscribe(["t"])
+    with pytest.raises(ArithmeticError, match=where):
+        settle(member)
+    settle(member)
+    assert member.owned == frozenset(T)
