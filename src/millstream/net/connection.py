@@ -162,6 +162,15 @@ class Connection:
         """True while an answer is owed."""
         return bool(self._answers) or self._held is not None
 
+    @property
+    def _peer(self) -> str:
+        """Who is on the other side, for the log; it is asked for seldom."""
+        try:
+            host, port = self._socket.getpeername()[:2]
+        except (OSError, ValueError):
+            return "a peer that has gone"
+        return f"{host}:{port}"
+
     def _on_readable(self) -> None:
         if self._writing:
             # Whoever asks for more has read something, so there is room again.
@@ -232,14 +241,12 @@ class Connection:
         try:
             self._serve_into(out)
         except ProtocolError as error:
-            log.info("closing the connection on fd %d: %s", self._fd, error)
+            log.info("closing the connection of %s: %s", self._peer, error)
             self._finish(out)
         except ConnectionClosedError:
             self._finish(out)
         except Exception:
-            log.exception(
-                "closing the connection on fd %d: a request could not be served", self._fd
-            )
+            log.exception("closing the connection of %s: a request failed", self._peer)
             self._finish(out)
         finally:
             self._serving = False
@@ -311,7 +318,7 @@ class Connection:
                 self.close()
                 return
             except Exception:
-                log.exception("closing the connection on fd %d: an answer failed", self._fd)
+                log.exception("closing the connection of %s: an answer failed", self._peer)
                 self.close()
                 return
             slot.ready = True
@@ -366,7 +373,7 @@ class Connection:
             self.close()
             return
         if self._writer.pending_bytes > self._policy.max_unsent_bytes:
-            log.info("closing fd %d: it leaves its answers unread", self._fd)
+            log.info("closing the connection of %s: answers are left unread", self._peer)
             self.close()
         elif not done and not self._writing:
             self._writing = True

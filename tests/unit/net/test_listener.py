@@ -13,6 +13,7 @@ import pytest
 from tests.unit.net.hand_loop import HandLoop
 
 from millstream.model.deferred import Deferred
+from millstream.model.errors import ProtocolError
 from millstream.net.connection import ConnectionPolicy, Served
 from millstream.net.connection_quotas import ConnectionLimits, ConnectionQuotas
 from millstream.net.listener import Listener, Peer
@@ -34,6 +35,8 @@ class Echo:
         data = bytes(frame[2:])
         if data == b"wait!":
             return Deferred()
+        if data == b"wrong":
+            raise ProtocolError("nonsense")
         if data == b"large":
             return Outgoing([bytes(32 << 20)], 32 << 20)
         return Outgoing([data], len(data))
@@ -128,6 +131,16 @@ def test_a_peer_is_known_by_number_listener_and_address(place: Place) -> None:
         ("PLAINTEXT", "127.0.0.1", port) for port in ports
     ]
     assert len({peer.connection_id for peer in peers}) == 2
+
+
+def test_who_is_hung_up_on_stands_in_the_log(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    peer = place.connect(place.listen())
+    peer.send(HELLO.replace(b"hello", b"wrong"))
+    assert place.is_closed(peer)
+    assert f"closing the connection of 127.0.0.1:{peer.getsockname()[1]}: nonsense" in caplog.text
 
 
 def test_a_session_hears_that_its_peer_has_gone(place: Place) -> None:
