@@ -66,10 +66,12 @@ def no_records(
 
 
 def divergence(partition: Partition, fetch: PartitionFetch) -> PartitionData | None:
-    """Tell a client whose log forked off where the common part ends (KIP-595)."""
+    """Tell a client whose log forked off where the common part ends (KIP-595); not one that asks
+    for what is deleted.
+    """
     log = partition.log
     end = log.end_offset_for_epoch(fetch.last_fetched_epoch)
-    if end.leader_epoch == -1:
+    if end.leader_epoch == -1 or fetch.fetch_offset < log.log_start_offset:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     if end.leader_epoch >= fetch.last_fetched_epoch and end.end_offset >= fetch.fetch_offset:
         return None

@@ -117,3 +117,35 @@ def test_a_follower_that_ends_where_the_log_begins_in_a_forgotten_epoch_begins_a
     assert answer(0, 3) == (1, 3)
     assert answer(1, 3) == (0, 3)
     assert answer(-1, 3) == (0, 3)
+
+
+def test_a_consumer_whose_records_are_deleted_is_told_so_wherever_its_log_parted() -> None:
+    """It would be told for ever where logs part, and never that it has to begin elsewhere."""
+    site = ClusterSite()
+    site[1].produce(b"a", b"b", b"c")
+    site.controller.elect(1)
+    site[1].produce(b"d", b"e", b"f")
+    site.advance(2_000)
+    site.controller.elect(1)
+    site.controller.elect(1)
+    site[1].produce(b"g")
+    site.advance(2_000)
+    site[1].partition.delete_records_before(4)
+
+    def answer(offset: int) -> tuple[int, int]:
+        wanted = FetchPartition(
+            partition=0, fetch_offset=offset, last_fetched_epoch=2, partition_max_bytes=1 << 20
+        )
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=1,
+            session_epoch=-1,
+            topics=[FetchTopic(topic_id=TOPIC_ID, partitions=[wanted])],
+        )
+        response = site[1].ask(ApiKey.FETCH, 16, request).result()
+        assert isinstance(response, FetchResponse)
+        (data,) = response.responses[0].partitions
+        return data.error_code, data.diverging_epoch.end_offset
+
+    assert answer(3) == (ErrorCode.OFFSET_OUT_OF_RANGE.code, -1)
+    assert answer(4) == (0, 6)
