@@ -57,8 +57,8 @@ class DirectoryLoad:
         self.waiting: list[LogToOpen] = []
         """What is still to be opened; threads take from its end."""
         self.opened: list[tuple[Log, DirectoryKind]] = []
-        self.unreadable: list[str] = []
-        """Paths of logs that are not ours to understand: they are left alone."""
+        self.unreadable: list[PartitionDirectory] = []
+        """Logs that are not ours to understand: they are left alone."""
         self.failure: Exception | None = None
         """What stopped the load, if anything."""
         self.is_stopped = False
@@ -130,7 +130,7 @@ class DirectoryLoad:
                     self.failure = error
                     return
                 _log.exception("%s cannot be read and is left alone", found.place.path)
-                self.unreadable.append(found.place.path)
+                self.unreadable.append(found.place)
             except Exception as error:  # raised again on the owner's thread
                 self.failure = error
             counter.logs += 1

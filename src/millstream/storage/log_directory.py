@@ -57,6 +57,8 @@ class LogDirectory:
         self.high_watermarks: dict[TopicPartition, Offset] = {}
         self.cleaned_up_to: dict[TopicPartition, Offset] = {}
         self.meta: MetaProperties | None = None
+        self.left_alone: set[TopicPartition] = set()
+        """Logs here that cannot be read: the checkpoints keep what they said of them."""
 
     def open(self) -> None:
         """Make the directory if need be, lock it, read its checkpoints, take its marker away.
@@ -114,8 +116,11 @@ class LogDirectory:
         self.meta = meta
 
     def found_in_checkpoints(self) -> set[TopicPartition]:
-        """Return the logs that the checkpoints named when the directory was opened."""
-        return {*self.recovery_points, *self.log_start_offsets, *self.high_watermarks}
+        """Return the logs that the checkpoints named when the directory was opened, without those
+        that are left alone.
+        """
+        named = {*self.recovery_points, *self.log_start_offsets, *self.high_watermarks}
+        return named - self.left_alone
 
     def write_checkpoints(
         self,
@@ -125,9 +130,9 @@ class LogDirectory:
     ) -> None:
         """Write the checkpoints that differ from those written last. Any thread, one at a time."""
         try:
-            self._write_offsets(RECOVERY_POINTS, recovery_points)
-            self._write_offsets(LOG_START_OFFSETS, log_start_offsets)
-            self._write_offsets(HIGH_WATERMARKS, high_watermarks)
+            self._write_offsets(RECOVERY_POINTS, recovery_points, self.recovery_points)
+            self._write_offsets(LOG_START_OFFSETS, log_start_offsets, self.log_start_offsets)
+            self._write_offsets(HIGH_WATERMARKS, high_watermarks, self.high_watermarks)
         except OSError as error:
             raise StorageError(self.path, f"checkpoint failed: {error}") from error
 
@@ -180,8 +185,14 @@ class LogDirectory:
             _log.warning("%s is not used: %s", self._file(name), error)
             return {}
 
-    def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
-        text = format_offsets(offsets)
+    def _write_offsets(
+        self,
+        name: str,
+        offsets: Mapping[TopicPartition, Offset],
+        found: Mapping[TopicPartition, Offset],
+    ) -> None:
+        kept = {each: found[each] for each in self.left_alone if each in found}
+        text = format_offsets({**kept, **offsets})
         if self._written.get(name) != text:
             replace_file(self._file_system, self._file(name), text.encode("utf-8"))
             self._written[name] = text

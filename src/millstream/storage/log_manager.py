@@ -113,8 +113,9 @@ class LogManager:
             for log, _ in load.opened:
                 log.abandon()
             raise load.failure
-        for path in load.unreadable:
-            self._unreadable.setdefault(os.path.basename(path), []).append(path)
+        for place in load.unreadable:
+            self._unreadable.setdefault(place.name, []).append(place.path)
+            load.directory.left_alone.add(place.topic_partition)
         for log, kind in load.opened:
             self._add(log, kind)
         if not load.directory.had_clean_shutdown:

@@ -379,6 +379,25 @@ def test_a_log_that_cannot_be_read_is_not_made_anew_in_another_directory(tmp_pat
     assert not (second / ".kafka_cleanshutdown").exists()
 
 
+def test_checkpoints_keep_what_they_say_of_a_log_that_cannot_be_read(tmp_path: Path) -> None:
+    """Converted, it has to begin where it did: what was deleted does not come back."""
+    write_old_format(tmp_path / "orders-0")
+    names = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint")
+    for name in (*names, "replication-offset-checkpoint"):
+        (tmp_path / name).write_text("0\n2\ngone 0 3\norders 0 7\n")
+    manager = start(tmp_path)
+    assert manager.has_outdated_checkpoints
+    append(create(manager, TopicPartition("good", 0)), b"v")
+    manager.checkpoint()
+    manager.close()
+    for name in (*names, "replication-offset-checkpoint"):
+        assert "orders 0 7\n" in (tmp_path / name).read_text()
+        assert "gone" not in (tmp_path / name).read_text()
+    manager = start(tmp_path)
+    assert not manager.has_outdated_checkpoints
+    manager.close()
+
+
 def test_a_real_broker_may_open_many_files() -> None:
     environment = broker_environment(producer_id_expiration_ms=5)
     assert environment.open_files.limit > 256
