@@ -89,7 +89,9 @@ def _print(found: Audit, problems: list[str]) -> None:
     for line in problems:
         print(line)
     if found.other_rows:
-        print(f"{found.other_rows:,} rows of other loads in the table were not looked at")
+        print(
+            f"{found.other_rows:,} rows of other loads or writers in the table were not looked at"
+        )
     if not problems:
         print(f"{found.table}: contiguous, {found.rows:,} rows, 0 gaps, 0 duplicates")
 

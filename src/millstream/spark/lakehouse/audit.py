@@ -37,6 +37,8 @@ from millstream.spark.reader import ReadRules, read_range
 from millstream.spark.topics import Topics, open_topics
 
 _SHOWN: Final = 5
+NO_PLACE: Final = TopicPartition("", -1)
+"""Stands for the place of rows that have none; no topic is called so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ class Audit:
     damaged_files: Sequence[str] = ()
     """Files that the table names and that cannot be read."""
     other_rows: int = 0
-    """Rows of topics that other loads put into the table; they are not looked at."""
+    """Rows that other loads, or somebody else, put into the table; they are not looked at."""
     unknown_load: str | None = None
     """The name of the load, when the table knows none of it."""
 
@@ -111,7 +113,7 @@ def audit(options: SourceOptions, table: Table, app_id: str) -> Audit:
     with open_topics(options) as topics:
         subscribed = topics.places(options.subscription)
         topic_ids = topics.ids({place.topic for place in subscribed})
-        found = {*subscribed, *offsets, *letters}
+        found = {*subscribed, *offsets, *letters} - {NO_PLACE}
         ledger = Ledger(table.ledger(app_id, ledgers.keys(found)))
         places = sorted(p for p in found if p in subscribed or ledger.position(p) is not None)
         others = {p for p in places if not ledger.is_of(p, topic_ids.get(p.topic, ZERO_TOPIC_ID))}
@@ -183,7 +185,8 @@ def table_offsets(
 ) -> dict[TopicPartition, OffsetSet]:
     """Return the offsets in a table's files, as often as the table names each file.
 
-    A file that cannot be read is put into ``damaged``; without that it is a MillstreamError.
+    Rows that name no record, which somebody else has put there, stand under ``NO_PLACE``. A file
+    that cannot be read is put into ``damaged``; without that it is a MillstreamError.
     """
     found: dict[TopicPartition, list[OffsetSet]] = {}
     skipped = set(skip)
@@ -207,11 +210,17 @@ def _file_offsets(path: str) -> dict[TopicPartition, OffsetSet]:
     offset_column = offset_column_of(file.schema_arrow)
     prefix = offset_column.removesuffix("offset")
     columns = [f"{prefix}topic", f"{prefix}partition", offset_column]
+    if not set(columns) <= set(file.schema_arrow.names):
+        return {NO_PLACE: OffsetSet(count=file.metadata.num_rows)}
     found: dict[TopicPartition, list[OffsetSet]] = {}
     for batch in file.iter_batches(batch_size=1 << 20, columns=columns):
+        named = batch.drop_null()
+        if len(named) < len(batch):
+            others = OffsetSet(count=len(batch) - len(named))
+            found.setdefault(NO_PLACE, []).append(others)
         # Files that other libraries wrote may hold views, which Arrow's kernels do not take.
-        topics = batch.column(columns[0]).cast(pa.string()).dictionary_encode()
-        places = batch.drop_columns([columns[0]])
+        topics = named.column(columns[0]).cast(pa.string()).dictionary_encode()
+        places = named.drop_columns([columns[0]])
         for index, topic in enumerate(topics.dictionary.to_pylist()):
             of_topic = places.filter(pc.equal(topics.indices, index))
             partitions = of_topic.column(columns[1])

@@ -262,17 +262,24 @@ class ParquetTableFiles:
         state = _State()
         if states:
             state.version = states[0] - 1
-            state.apply(json.loads(self._path(states[0], "state").read_bytes()))
+            state.apply(self._parsed(states[0], "state"))
         for version in versions:
             if version <= state.version:
                 continue
             if version != state.version + 1:
                 raise MillstreamError(f"{self.name}: commit {state.version + 1} is missing")
-            commit = json.loads(self._path(version, "json").read_bytes())
-            state.apply(commit)
+            state.apply(self._parsed(version, "json"))
         if versions:
-            self._finish(state, json.loads(self._path(versions[-1], "json").read_bytes()))
+            self._finish(state, self._parsed(versions[-1], "json"))
         return state
+
+    def _parsed(self, version: int, suffix: str) -> dict[str, Any]:
+        path = self._path(version, suffix)
+        try:
+            found: dict[str, Any] = json.loads(path.read_bytes())
+        except ValueError as error:
+            raise MillstreamError(f"{path} is damaged: {error}") from None
+        return found
 
     def _path(self, version: int, suffix: str) -> Path:
         return self._log / f"{version:020d}.{suffix}"

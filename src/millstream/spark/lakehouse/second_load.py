@@ -32,7 +32,9 @@ def check_not_loaded(table: Table, topics: Collection[str]) -> None:
 def _topics_in(path: Path) -> set[str]:
     file = pq.ParquetFile(path)
     column = offset_column_of(file.schema_arrow).removesuffix("offset") + "topic"
-    index = next(n for n, each in enumerate(file.schema.names) if each == column)
+    if column not in file.schema_arrow.names:
+        return set()  # somebody else wrote it
+    index = next(n for n in range(len(file.schema)) if file.schema.column(n).path == column)
     found: set[str] = set()
     for number in range(file.num_row_groups):
         statistics = file.metadata.row_group(number).column(index).statistics
@@ -40,5 +42,5 @@ def _topics_in(path: Path) -> set[str]:
             found.add(statistics.min)
         else:
             topics = file.read_row_group(number, columns=[column])[column]
-            found.update(pc.unique(topics.cast(pa.string())).to_pylist())
+            found.update(pc.unique(topics.cast(pa.string()).drop_null()).to_pylist())
     return found
