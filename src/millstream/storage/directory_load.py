@@ -129,7 +129,7 @@ class DirectoryLoad:
                 if isinstance(error, StorageError):
                     self.failure = error
                     return
-                _log.exception("%s cannot be read and is left alone", found.place.path)
+                _log.error("%s is left alone: %s", found.place.path, error)
                 self.unreadable.append(found.place)
             except Exception as error:  # raised again on the owner's thread
                 self.failure = error

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from millstream.model.errors import CorruptLogError
 from millstream.model.offsets import LeaderEpoch, Offset
 from millstream.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, Batch, header_at
+from millstream.records.legacy import MAGIC_POSITION, check_not_legacy
 from millstream.storage.directory import LOG, SegmentLocation
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import File
@@ -93,6 +94,14 @@ class FileRecords:
         cold = self.cold_ranges(position, size)
         if cold:
             raise ColdReadError(cold)
+
+    def refuse_old_format(self) -> None:
+        """Raise UnsupportedFormatError where the file begins with a sound message of magic 0 or 1.
+        Nothing is written, and of a file that begins otherwise little is read.
+        """
+        head = self.file().read_at(0, MAGIC_POSITION + 1) if self.size > MAGIC_POSITION else b""
+        if head and head[MAGIC_POSITION] < MAGIC:
+            check_not_legacy(self.chunk(0))
 
     def release(self) -> None:
         """Let go of the open file; slices of it stay readable."""

@@ -17,12 +17,14 @@ Files on their way out or in (Kafka: ``LogLoader``)::
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from millstream.config.topic import TopicConfig
 from millstream.model.errors import CorruptLogError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicId
+from millstream.records.legacy import UnsupportedFormatError
 from millstream.storage.checkpoint import CorruptCheckpointError
 from millstream.storage.directory import (
     CLEANED,
@@ -265,6 +267,7 @@ class Loader:
         if not len(self._segments):
             return self._known_start
         active = self._segments.active
+        self._refuse_old_format([active])
         try:
             end = active.next_offset()
         except CorruptLogError as error:
@@ -280,7 +283,17 @@ class Loader:
 
     def _recover(self) -> Offset:
         segments = self._segments_to_recover()
+        self._refuse_old_format(segments)
         return self._recover_from(segments) if segments else self._known_start
+
+    def _refuse_old_format(self, segments: Iterable[Segment]) -> None:
+        """Raise before anything is written: what cannot be read stays as it is."""
+        for segment in segments:
+            try:
+                segment.records.refuse_old_format()
+            except UnsupportedFormatError:
+                segment.close()
+                raise
 
     def _recover_from(self, segments: list[Segment]) -> Offset:
         first_offset = segments[0].base_offset

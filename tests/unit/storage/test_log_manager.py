@@ -365,6 +365,26 @@ def test_a_log_that_cannot_be_read_keeps_its_files_and_the_marker_away(tmp_path:
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_in_an_old_format_is_neither_changed_nor_called_damaged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, clean: bool
+) -> None:
+    partition = tmp_path / "orders-0"
+    write_old_format(partition)
+    for extension in ("index", "timeindex"):
+        (partition / f"{0:020d}.{extension}").write_bytes(b"as Kafka left it")
+    if clean:
+        (tmp_path / ".kafka_cleanshutdown").write_text("")
+    found = {path.name: path.read_bytes() for path in partition.iterdir()}
+    manager = start(tmp_path)
+    manager.close()
+    assert {path.name: path.read_bytes() for path in partition.iterdir()} == found
+    assert "orders-0 is left alone: a message in format version 0" in caplog.text
+    assert "millstream log migrate" in caplog.text
+    assert "damaged" not in caplog.text
+    assert "Traceback" not in caplog.text
+
+
 def test_a_log_that_cannot_be_read_is_not_made_anew_in_another_directory(tmp_path: Path) -> None:
     first, second = tmp_path / "disk", tmp_path / "disk-2"
     second.mkdir()
