@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.system.lakehouse.topic_site import TopicSite, read_rows
 from millstream.client import Admin
 from millstream.model.errors import ConfigError
 from millstream.model.topic import TopicPartition
+from millstream.spark.lakehouse import columns
 from millstream.spark.lakehouse.audit import sentences
 from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecordError
 from millstream.spark.lakehouse.ledger import RecreatedTopicError
@@ -251,6 +253,33 @@ def test_a_column_that_somebody_else_put_into_the_table(site: TopicSite, kind: s
     assert (found.is_clean, found.rows) == (True, 3)
     assert site.table.schema().field("note").type == pa.string()
     assert read_rows(site.table, ["a"]) == [(1,), (3,), (4,)]
+
+
+def test_two_loads_that_make_one_table_at_once(
+    site: TopicSite, new_topic: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each had inferred columns of its own, and one of them never got into the table."""
+    other = TopicSite(site.bootstrap, new_topic(), site.directory).using(format="json")
+    other.settings = replace(
+        other.settings, source={**other.settings.source, "subscribe": other.topic}
+    )
+    other.create(1)
+    site = site.using(format="json")
+    site.write(0, [b'{"a":1}'])
+    other.write(0, [b'{"b":1}'])
+    infer = columns._infer
+
+    def overtaken(*arguments: Any) -> pa.Schema:
+        monkeypatch.setattr(columns, "_infer", infer)
+        inferred = infer(*arguments)
+        other.load()
+        return inferred
+
+    monkeypatch.setattr(columns, "_infer", overtaken)
+    site.load()
+    assert site.audit().is_clean
+    assert other.audit().is_clean
+    assert {"a", "b"} <= set(site.table.schema().names)
 
 
 def test_dead_letters_of_a_topic_that_is_gone(site: TopicSite) -> None:

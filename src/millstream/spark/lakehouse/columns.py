@@ -15,7 +15,11 @@ from millstream.model.errors import ConfigError
 from millstream.spark.lakehouse.column_ranges import without_rounding
 from millstream.spark.lakehouse.formats import Format, FormatSpec, make_format
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
-from millstream.spark.lakehouse.schema_file import read_schema_file, write_schema_file
+from millstream.spark.lakehouse.schema_file import (
+    create_schema_file,
+    read_schema_file,
+    write_schema_file,
+)
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import Table
 from millstream.spark.lakehouse.widening import agree, changed_columns, merge, one_of_each_name
@@ -64,12 +68,11 @@ def format_spec(settings: LoadSettings, topics: Topics, options: SourceOptions) 
         raise ConfigError(f"format {kind} needs the option definition: a file with its schema")
     spec = FormatSpec(kind=kind, options=given, definition=definition)
     path = schema_file_of(settings)
-    if path.exists():
-        columns = pinned_columns(path, spec)
-    else:
-        columns = _infer(spec, topics, options)
-        check_names(columns)
-        write_schema_file(path, columns, form=kind)
+    if not path.exists():
+        inferred = _infer(spec, topics, options)
+        check_names(inferred)
+        create_schema_file(path, inferred, form=kind)
+    columns = pinned_columns(path, spec)
     reserved = frozenset([settings.partition_column] if settings.event_time is not None else [])
     return replace(spec, columns=columns, reserved=reserved)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,11 +55,29 @@ def read_schema_file(path: Path, *, form: str) -> pa.Schema:
 
 def write_schema_file(path: Path, schema: pa.Schema, *, form: str) -> None:
     """Write the columns; the file is replaced whole."""
+    os.replace(_written(path, schema, form), path)
+
+
+def create_schema_file(path: Path, schema: pa.Schema, *, form: str) -> bool:
+    """Write the columns unless the file is there by now: another load was first, and False."""
+    temporary = _written(path, schema, form)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without links
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
+def _written(path: Path, schema: pa.Schema, form: str) -> Path:
     value = {"format": form, "columns": [_to_json(field) for field in schema]}
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.tmp")
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    return temporary
 
 
 def _field(value: Any) -> pa.Field:

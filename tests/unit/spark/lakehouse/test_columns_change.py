@@ -14,7 +14,11 @@ from millstream.spark.lakehouse.columns import check_names, pinned_columns
 from millstream.spark.lakehouse.formats import FormatSpec
 from millstream.spark.lakehouse.formats.avro import columns_of
 from millstream.spark.lakehouse.formats.format import TIMESTAMP
-from millstream.spark.lakehouse.schema_file import read_schema_file, write_schema_file
+from millstream.spark.lakehouse.schema_file import (
+    create_schema_file,
+    read_schema_file,
+    write_schema_file,
+)
 from millstream.spark.lakehouse.widening import agree, check_same_columns, merge, wider
 
 
@@ -137,3 +141,13 @@ def test_a_record_inside_of_itself(inner: Any) -> None:
     node = {"type": "record", "name": "N", "fields": [{"name": "n", "type": ["null", "N"]}]}
     with pytest.raises(ConfigError, match="the Avro record N contains itself"):
         columns_of(avro_record(node=node))
+
+
+def test_of_two_loads_that_infer_at_once_the_first_one_counts(tmp_path: Path) -> None:
+    """The second one's columns took the place of those that the table was made with."""
+    path = tmp_path / "table" / "schema.json"
+    first, second = pa.schema([("a", pa.int64())]), pa.schema([("b", pa.int64())])
+    assert create_schema_file(path, first, form="json")
+    assert not create_schema_file(path, second, form="json")
+    assert read_schema_file(path, form="json") == first
+    assert list(path.parent.iterdir()) == [path]
