@@ -128,6 +128,7 @@ class Loader:
         files = self._finish_interrupted()
         self._open_segments(files)
         self._read_epochs(files)
+        self._refuse_old_beginning()
         self._snapshots = ProducerSnapshots(self._environment, self._directory, files.snapshots)
         log_end_offset = self._find_end() if self._options.had_clean_shutdown else self._recover()
         log_start_offset, log_end_offset = self._settle_start(log_end_offset)
@@ -233,12 +234,23 @@ class Loader:
                 return
         elif self._options.had_clean_shutdown:
             return
+        self._refuse_old_beginning()
         # Segments that recovery reads anyway add their epochs then.
         recovered_from = self._segments_to_recover()
         for segment in self._segments:
             if segment not in recovered_from:
                 for batch in segment.records.headers():
                     self._add_epoch(batch.leader_epoch, batch.base_offset)
+
+    def _refuse_old_beginning(self) -> None:
+        """Raise where the log begins in an old format: one that was upgraded since has no epochs
+        there. What lies in between would fail at the first fetch.
+        """
+        entries = self._epochs.entries()
+        if len(self._segments):
+            first = self._segments.first
+            if not entries or entries[0][1] > first.base_offset:
+                self._refuse_old_format([first])
 
     def _start_of_epochs(self) -> Offset:
         """Return where the first epoch begins if batches of epochs before it are there, else 0.

@@ -236,3 +236,23 @@ def test_a_full_disk_leaves_the_old_log() -> None:
     assert not any(name.endswith(".cleaned") for name in names)
     migrate("/data", "magic1", file_system)
     assert problems("/data", "magic1", file_system) == []
+
+
+def test_a_log_that_was_upgraded_is_left_alone_too(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ends in batches that a broker can read; what it begins with would fail when fetched."""
+    before = files(directory / "upgraded-0")
+    for clean in (True, False):
+        manager = LogManager([str(directory)], LogEnvironment(), broker_id=1)
+        manager.lock()
+        manager.start(config_of=lambda _, __: TopicConfig({}), now_ms=1_700_000_000_000)
+        assert list(manager.logs()) == []
+        manager.give_back()
+        assert files(directory / "upgraded-0") == before
+        assert "upgraded-0 is left alone: a message in format version 1" in caplog.text
+        caplog.clear()
+        if clean:
+            (directory / ".kafka_cleanshutdown").unlink()
+            (directory / "upgraded-0" / "leader-epoch-checkpoint").unlink()
+            before = files(directory / "upgraded-0")
