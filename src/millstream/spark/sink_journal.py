@@ -31,6 +31,7 @@ import pyarrow as pa
 from millstream.client.cluster import Cluster
 from millstream.client.errors import TimedOutError, raise_for
 from millstream.client.offsets import LATEST, end_offsets
+from millstream.model.errors import MillstreamError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.protocol.messages.offset_for_leader_epoch import (
@@ -111,8 +112,13 @@ class Journal:
         """Note where a topic ends; return the earlier note instead when there is one."""
         path = self._directory / str(self._batch) / f"{self._task}-{topic}.json"
         if path.exists():
-            noted = json.loads(path.read_text())
-            return {TopicPartition(topic, int(number)): end for number, end in noted.items()}
+            try:
+                noted = json.loads(path.read_text())
+                return {TopicPartition(topic, int(number)): end for number, end in noted.items()}
+            except (ValueError, AttributeError) as error:
+                raise MillstreamError(
+                    f"{path} is damaged ({error}): what this micro-batch has written is not known"
+                ) from None
         places = [each.topic_partition for each in cluster.topic(topic).partitions]
         ends = end_offsets(cluster, places, which=LATEST)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from millstream.model.errors import ConfigError
-from millstream.spark.sink_journal import WrittenRows
+from millstream.client.cluster import Cluster
+from millstream.model.errors import ConfigError, MillstreamError
+from millstream.model.topic import TopicPartition
+from millstream.spark.sink_journal import Journal, WrittenRows
 from millstream.spark.sink_options import SinkOptions, parse_sink_options
 
 SCHEMA = StructType([StructField("value", StringType())])
@@ -70,3 +72,18 @@ def test_a_row_that_names_its_partition_is_looked_for_there() -> None:
     assert not written.take(b"other", None)
     assert written.take(b"alike", None)
     assert not written.take(b"alike", None)
+
+
+@pytest.mark.parametrize("text", ['{"0": 1', "[]", '{"x": 1}'])
+def test_a_note_that_was_copied_in_part_is_named(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "3" / "0-t.json"
+    path.parent.mkdir()
+    path.write_text(text)
+    with (
+        Cluster.at("127.0.0.1:1") as cluster,
+        pytest.raises(MillstreamError, match=f"{path} is damaged"),
+    ):
+        Journal(tmp_path, 3, 0).begin(cluster, "t")
+    path.write_text('{"0": 7}')
+    with Cluster.at("127.0.0.1:1") as cluster:
+        assert Journal(tmp_path, 3, 0).begin(cluster, "t") == {TopicPartition("t", 0): 7}
