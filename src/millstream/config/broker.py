@@ -121,9 +121,14 @@ class BrokerConfig(
                     f"advertised.listeners names {listener.name}, which listeners does not have"
                 )
             if listener.host == "0.0.0.0":
+                hint = (
+                    " listeners says so: set advertised.listeners as well, or leave the host out "
+                    "(NAME://:port)."
+                )
                 raise ConfigError(
                     "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. "
                     "Use a routable IP address."
+                    + (hint if self.advertised_listeners is None else "")
                 )
         told = {listener.name: listener for listener in advertised}
         return tuple(

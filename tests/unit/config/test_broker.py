@@ -167,7 +167,7 @@ def test_names_of_plug_ins_are_let_through() -> None:
         ({"listeners": ""}, "must not be empty"),
         ({"listeners": "PLAINTEXT://:1,"}, "must not be empty"),
         ({"advertised.listeners": ""}, "must not be empty"),
-        ({"listeners": "PLAINTEXT://0.0.0.0:1"}, "nonroutable"),
+        ({"listeners": "PLAINTEXT://0.0.0.0:1"}, "nonroutable.*set advertised.listeners as well"),
         (
             {"listeners": "CONTROLLER://:1", "controller.listener.names": "CONTROLLER"},
             "must listen somewhere",
