@@ -17,6 +17,7 @@ FOUND = (
     (61203, 5, (), "a broker that had stopped fetching was told to follow somebody else"),
     (204, 20, (), "a leader of another life in the same leader epoch"),
     (20096, 6, (), "the log of a topic that was deleted while its broker started was kept"),
+    (72653, 5, (), "the same, of a topic that was half deleted when its broker looked"),
     (30094, 5, (), "a controller showed itself what was decided for a life that had ended"),
     (
         40524,

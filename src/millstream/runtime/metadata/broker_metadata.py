@@ -37,7 +37,9 @@ class BrokerStateListener(Protocol):
         """Open what is new in the image; ``created`` is True for a topic made just now."""
 
     def topic_deleted(self, image: TopicImage) -> None:
-        """Close the topic's partitions and give their directories to deletion."""
+        """Close the topic's partitions and give their directories to deletion; without partitions
+        it was never shown, and logs of its id go.
+        """
 
     def config_changed(self, image: TopicImage) -> None:
         """Take over a topic's changed settings."""
@@ -128,10 +130,17 @@ class BrokerMetadata:
 
     def remove(self, name: str, topic_id: TopicId) -> TopicImage | None:
         """Forget a topic and have the broker delete what it keeps of it; None when it is another
-        one by now.
+        one by now, or was not known.
         """
         known = self.cache.topic(name)
-        if known is None or known.topic_id != topic_id:
+        if known is None:
+            # It was half deleted when this broker came, and a log of it may have been found.
+            if self.listener is not None:
+                self.listener.topic_deleted(
+                    TopicImage(name, topic_id, (), self._config_of(name, {}))
+                )
+            return None
+        if known.topic_id != topic_id:
             return None
         self.cache.remove(name)
         self._known.overrides.pop(name, None)

@@ -267,8 +267,11 @@ class Partitions:
         self.by_id.pop(image.topic_id, None)
         gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         now_ms = self._clock.now_ms()
-        for index in range(max(len(slots), len(image.partitions))):
-            topic_partition = TopicPartition(image.name, index)
+        places = [
+            TopicPartition(image.name, index)
+            for index in range(max(len(slots), len(image.partitions)))
+        ]
+        for topic_partition in places or self._logs_of(image):
             self._offline.discard(topic_partition)
             self._states.pop(topic_partition, None)
             partition = self._hosted.get(topic_partition)
@@ -284,6 +287,13 @@ class Partitions:
             except StorageError as error:
                 self.storage_failed(error)
 
+    def _logs_of(self, image: TopicImage) -> list[TopicPartition]:
+        return [
+            each.topic_partition
+            for each in self._log_manager.logs()
+            if each.topic_partition.topic == image.name and each.topic_id == image.topic_id
+        ]
+
     def config_changed(self, image: TopicImage) -> None:
         """Take over a topic's changed settings."""
         for index in range(len(self.by_name.get(image.name, ()))):
@@ -294,6 +304,11 @@ class Partitions:
     def _open(self, image: TopicImage, index: int, *, is_new: bool) -> Partition | None:
         topic_partition = TopicPartition(image.name, index)
         try:
+            found = self._log_manager.get(topic_partition)
+            if found is not None and found.topic_id not in (None, image.topic_id):
+                # The controller knows one topic of a name: the other one was deleted unheard of.
+                log.warning("%s is of another topic: put aside as stray", found.directory)
+                self._log_manager.mark_stray(topic_partition)
             opened = self._log_manager.get_or_create(
                 topic_partition,
                 image.topic_id,

@@ -188,6 +188,13 @@ def test_a_topic_read_at_the_start_and_deleted_since_is_deleted_here() -> None:
     assert ear.heard.deleted == ["read"]
 
 
+def test_a_deletion_of_what_nobody_has_spoken_of_is_told() -> None:
+    """The topic was half deleted when this broker came. A log of it may have been found."""
+    ear = Ear()
+    ear.push(deleted=[("half", ANOTHER)])
+    assert ear.heard.deleted == ["half"]
+
+
 def test_a_push_that_a_newer_one_has_overtaken_changes_nothing() -> None:
     """What an old connection still held arrives after what the next one brought: neither a topic
     that is new, nor settings, nor who lives may go back, and what is deleted stays so.

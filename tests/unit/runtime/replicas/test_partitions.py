@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.unit.runtime.log_site import (
     OTHER_BROKER,
@@ -115,6 +117,28 @@ def test_a_topic_of_the_same_name_begins_anew(site: LogSite) -> None:
     partition = site.partition("t")
     assert (partition.topic_id, partition.log.log_end_offset) == (new.topic_id, 0)
     assert set(site.partitions.by_id) == {new.topic_id} != {old.topic_id}
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_log_of_a_topic_that_went_while_its_broker_started_is_in_nobodys_way(
+    site: LogSite, told: bool
+) -> None:
+    """It was half deleted when the broker looked, so nobody has spoken of it; with luck somebody
+    tells of the deletion before the next topic of the name comes.
+    """
+    old = site.create("t", flush_policy="os")
+    append(site.partition("t"), b"a")
+    site.metadata.remove("t")
+    site.restart()
+    if told:
+        site.partitions.topic_deleted(replace(old, partitions=()))
+    new = site.create("t", topic_id=b"another id......")
+    partition = site.partition("t")
+    assert (partition.topic_id, partition.log.log_end_offset) == (new.topic_id, 0)
+    kept = [
+        each.name.rpartition("-")[2] for each in site.files.scan("/logs") if "t-0." in each.name
+    ]
+    assert kept == ["delete" if told else "stray"]
 
 
 def test_a_deletion_that_the_disk_refuses_takes_the_directory_offline() -> None:
