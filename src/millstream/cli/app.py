@@ -21,10 +21,9 @@ from millstream.cli.failures import (
     TERMINATED,
     WRONG_USAGE,
     complain,
-    is_of_an_extra,
+    is_tellable,
     sentence,
 )
-from millstream.model.errors import MillstreamError
 
 _GROUPS: Final = (
     "topic",
@@ -145,16 +144,13 @@ def run(words: Sequence[str]) -> int:
         return FAILED
     except BrokenPipeError:
         return _closed_pipe()
-    except ModuleNotFoundError as error:
-        if not is_of_an_extra(error):
-            raise
-        complain(sentence(error))
-        return FAILED
-    except (MillstreamError, OSError) as error:
-        complain(sentence(error))
-        return FAILED
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
+    except Exception as error:
+        if not is_tellable(error):
+            raise  # a fault of ours: where it happened is of help
+        complain(sentence(error))
+        return FAILED
     if asks_nothing:
         return WRONG_USAGE
     return code if isinstance(code, int) else 0

@@ -29,6 +29,11 @@ _BROUGHT_BY_SPARK: Final = frozenset(
 )
 """Packages that come with the extra `spark`, by the names under which they are imported."""
 
+_SPARK_AND_TABLES: Final = frozenset(
+    {"_internal", "deltalake", "py4j", "pyiceberg", "pyspark", "sqlalchemy"}
+)
+"""Where exceptions of Spark and of libraries of tables are defined; deltalake's say `_internal`."""
+
 _EXPLANATIONS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "no such topic or partition",
     ErrorCode.TOPIC_ALREADY_EXISTS: "the topic exists already",
@@ -57,7 +62,7 @@ class CommandFailedError(MillstreamError):
 
 def sentence(error: Exception) -> str:
     """Return what went wrong, in one line."""
-    if isinstance(error, ModuleNotFoundError) and is_of_an_extra(error):
+    if isinstance(error, ModuleNotFoundError) and _is_of_an_extra(error):
         text = f"this needs {error.name}: pip install 'millstream[spark]' brings it"
     elif isinstance(error, KafkaError):
         explanation = _EXPLANATIONS.get(error.error, error.error.name.lower().replace("_", " "))
@@ -65,14 +70,30 @@ def sentence(error: Exception) -> str:
     elif isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
         text = place + error.strerror
+    elif _is_of_spark(error):
+        lines = str(error).strip().splitlines()
+        text = lines[0] if lines else type(error).__name__
     else:
         text = str(error) or type(error).__name__
     return " ".join(text.split())
 
 
-def is_of_an_extra(error: ModuleNotFoundError) -> bool:
-    """Tell whether what is missing is a package that an extra of Millstream brings."""
+def is_tellable(error: Exception) -> bool:
+    """Tell whether :func:`sentence` says all there is to say; anything else is a fault of ours."""
+    if isinstance(error, ModuleNotFoundError):
+        return _is_of_an_extra(error)
+    return isinstance(error, MillstreamError | OSError) or _is_of_spark(error)
+
+
+def _is_of_an_extra(error: ModuleNotFoundError) -> bool:
     return (error.name or "").partition(".")[0] in _BROUGHT_BY_SPARK
+
+
+def _is_of_spark(error: Exception) -> bool:
+    """True for what Spark, its gateway or a library of tables raises: what a query does to its
+    rows, a damaged table.
+    """
+    return type(error).__module__.partition(".")[0] in _SPARK_AND_TABLES
 
 
 def complain(text: str) -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -236,20 +237,30 @@ class StopRequest:
 
 
 def open_session(master: str) -> SparkSession:
-    """Start Spark for a load; it leaves Ctrl-C to us."""
+    """Start Spark for a load, on a thread of its own: on the main one it takes Ctrl-C for itself,
+    and one that comes while it starts ends in tracebacks of its gateway.
+    """
+    started: Future[SparkSession] = Future()
+
+    def start() -> None:
+        try:
+            started.set_result(_start_session(master))
+        except BaseException as error:  # for who waits, whatever it is
+            started.set_exception(error)
+
+    threading.Thread(target=start, name="start-spark", daemon=True).start()
+    return started.result()
+
+
+def _start_session(master: str) -> SparkSession:
     from millstream.spark import session
 
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     made = session(
         "millstream load",
         master=master,
         settings={"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"},
     )
     made.sparkContext.setLogLevel("ERROR")
-    if in_main_thread:  # Spark takes Ctrl-C for itself there
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
     return made
 
 

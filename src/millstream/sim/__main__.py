@@ -31,12 +31,15 @@ def commit() -> str:
     return found.stdout.strip()
 
 
+def seed_range(text: str) -> range:
+    """Return the seeds of ``FIRST-LAST``; ValueError for what is none."""
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
 def seeds_of(options: argparse.Namespace) -> range:
     """Return the seeds to run."""
-    if options.seeds:
-        first, _, last = options.seeds.partition("-")
-        return range(int(first), int(last or first) + 1)
-    return range(options.seed, options.seed + 1)
+    return options.seeds or range(options.seed, options.seed + 1)
 
 
 def show(report: Report, elapsed_s: float) -> None:
@@ -57,7 +60,7 @@ def main() -> int:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m millstream.sim", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seeds", help="several: FIRST-LAST")
+    parser.add_argument("--seeds", type=seed_range, help="several: FIRST-LAST")
     parser.add_argument("--seconds", type=float, default=60.0, help="virtual time with faults")
     parser.add_argument("--log", action="store_true", help="show the brokers' log")
     options = parser.parse_args()
@@ -90,4 +93,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -6,10 +6,13 @@ import shlex
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
+from millstream.cli.failures import is_tellable
 from millstream.cli.main import main
+from millstream.model.errors import ConfigError
 
 _LISTING = """
 import sys
@@ -204,3 +207,23 @@ def test_closed_standard_streams_are_empty_ones() -> None:
         ["/bin/sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_a_library_of_tables_raises_is_one_sentence(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "table" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_bytes(b"no json")
+    assert main(["maintain", f"delta:{tmp_path}/table"]) == 1
+    said = capfd.readouterr().err
+    assert said.startswith("millstream: ")
+    assert said.count("\n") == 1
+
+
+def test_a_fault_of_ours_is_told_as_one() -> None:
+    assert is_tellable(ConfigError("x"))
+    assert is_tellable(FileNotFoundError(2, "x"))
+    assert is_tellable(ModuleNotFoundError("x", name="pyarrow.parquet"))
+    assert not is_tellable(ModuleNotFoundError("x", name="millstream.nothing"))
+    assert not is_tellable(KeyError("x"))
