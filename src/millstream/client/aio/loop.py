@@ -9,7 +9,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from millstream.client.core.loop import TransportEvents
 from millstream.client.errors import ForkedError
@@ -166,8 +166,8 @@ class AsyncioTransport(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Tell the owner; a connection that came too late is dropped."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not asked for its class: uvloop's transports have one of their own.
+        self._transport = transport = cast(asyncio.Transport, transport)
         # What waits to leave is told at once, and again when nothing does.
         transport.set_write_buffer_limits(high=0)
         if self._events is None:

@@ -211,7 +211,8 @@ class MetadataView:
         waiting = [each for each in (self._update, self._next) if each is not None]
         self._update = self._next = None
         for each in waiting:
-            each.fail(ClosedError("the client was closed"))
+            if not each.done:
+                each.fail(ClosedError("the client was closed"))
         self._changed.notify()
 
     # --- hints -----------------------------------------------------------------------------------

@@ -7,8 +7,11 @@ import os
 import socket
 
 import pytest
-from tests.unit.client.scripted_broker import ScriptedBroker, first_address_is_deaf
+import uvloop
+from tests.unit.client.scripted_broker import TOPIC, ScriptedBroker, first_address_is_deaf
 
+from millstream.client import TopicPartition
+from millstream.client.aio import Admin, Consumer, Producer
 from millstream.client.aio.loop import AsyncioLoop
 from millstream.client.core.network import Network
 from millstream.client.core.settings import ClientSettings, read_settings
@@ -34,6 +37,37 @@ def test_requests_and_nothing_is_left() -> None:
     with ScriptedBroker() as broker:
         asyncio.run(run(broker.bootstrap))
     assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_uvloop_will_do_as_well() -> None:
+    async def run(bootstrap: str) -> None:
+        async with Producer(bootstrap_servers=bootstrap) as producer:
+            assert (await producer.send_and_wait(TOPIC, bytes(500_000))).offset == 0
+            await producer.send(TOPIC, b"b")
+        async with Consumer[bytes, bytes](bootstrap_servers=bootstrap) as consumer:
+            consumer.assign([TopicPartition(TOPIC, 0)])
+            consumer.seek_to_beginning()
+            seen = 0
+            async with asyncio.timeout(60):
+                while seen < 2:
+                    seen += len(await consumer.poll(1))
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            assert await admin.list_topics() == [TOPIC]
+        # Memory is given back when the system has what was written, which uvloop tells later.
+        async with Producer(bootstrap_servers=bootstrap, acks=0) as producer:
+            await producer.send_and_wait(TOPIC, bytes(500_000))
+        cancelled = Producer(bootstrap_servers=bootstrap)
+        await cancelled.start()
+        await cancelled.send(TOPIC, b"c")
+        closing = asyncio.create_task(cancelled.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert len(asyncio.all_tasks()) == 1
+
+    with ScriptedBroker() as broker:
+        uvloop.run(run(broker.bootstrap))
 
 
 def test_an_address_that_does_not_answer_keeps_nobody_from_the_next(

@@ -469,3 +469,15 @@ def test_the_end_is_told_to_who_appends_at_that_moment() -> None:
     world.core.accumulator.lock = Watched()
     world.loop.run(world.core.close(1_000))
     assert (False, True) in zip(seen[::2], seen[1::2], strict=True)
+
+
+def test_to_end_while_it_closes_is_harmless() -> None:
+    """As when close() is cancelled under asyncio."""
+    world = World(linger_ms=1_000)
+    record = world.send(b"a")
+    closing = spawn(world.core.close(60_000))
+    world.core.end()
+    assert record.done()
+    assert closing.done
+    world.core.metadata.request_update()
+    world.core.end()
