@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from millstream.client.errors import TimedOutError
 from millstream.model.offsets import NO_OFFSET, NO_TIMESTAMP, Offset
 from millstream.model.producer import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from millstream.model.topic import TopicPartition
@@ -241,6 +242,14 @@ class ProducerBatch:
         if timestamp == NO_TIMESTAMP:
             timestamp = self.timestamps[index] if self.stamps is None else self.stamps[index]
         return RecordMetadata(self.place.topic, self.place.partition, offset, timestamp)
+
+
+def expired(batch: ProducerBatch, limit_ms: float) -> TimedOutError:
+    """Return the error of a batch that was not delivered in time."""
+    return TimedOutError(
+        f"{batch.count} records for {batch.place} were not delivered within "
+        f"{limit_ms:.0f} ms (delivery.timeout.ms), after {batch.attempts} attempts"
+    )
 
 
 class Delivery:

@@ -26,13 +26,13 @@ from millstream.client.core.producer.accumulator import (
     TopicBuffer,
 )
 from millstream.client.core.producer.answers import AnswerReader, Outcome
-from millstream.client.core.producer.batch import ProducerBatch
+from millstream.client.core.producer.batch import ProducerBatch, expired
 from millstream.client.core.producer.metrics import ProducerMetrics
 from millstream.client.core.producer.producer_id import ProducerIdSource
 from millstream.client.core.producer.sequences import Sequences
 from millstream.client.core.settings import ProducerSettings
 from millstream.client.core.waiting import backoff_ms, sleep
-from millstream.client.errors import BrokerError, ClientError, TimedOutError, is_retriable
+from millstream.client.errors import BrokerError, ClientError, is_retriable
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
 from millstream.model.topic import ZERO_TOPIC_ID
@@ -132,9 +132,9 @@ class Sender:
                 return expires_ms
             if batch.in_network:
                 # Its sender is told now; the answer, when it comes, still tells the sequences.
-                self._finish(batch, _expired(batch, limit_ms))
+                self._finish(batch, expired(batch, limit_ms))
             else:
-                self._give_up(batch, _expired(batch, limit_ms))
+                self._give_up(batch, expired(batch, limit_ms))
         return _NEVER
 
     def _ready(self, now: float) -> tuple[dict[int, list[PartitionQueue]], float]:
@@ -495,10 +495,3 @@ _GAPS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRO
 
 def _code(error: Exception) -> ErrorCode | None:
     return error.error if isinstance(error, KafkaError) else None
-
-
-def _expired(batch: ProducerBatch, limit_ms: float) -> TimedOutError:
-    return TimedOutError(
-        f"{batch.count} records for {batch.place} were not delivered within "
-        f"{limit_ms:.0f} ms (delivery.timeout.ms), after {batch.attempts} attempts"
-    )
