@@ -129,7 +129,7 @@ def test_an_executor_that_was_frozen_meanwhile(
     assert values_of(broker.bootstrap, topic) == EVERYTHING
 
 
-@pytest.mark.parametrize("zombie", [4000], indirect=True)
+@pytest.mark.parametrize("zombie", [8000], indirect=True)
 def test_a_frozen_executor_wakes_up_when_all_is_done(
     broker: BrokerProcess, topic: str, tmp_path: Path, zombie: subprocess.Popen[str]
 ) -> None:
@@ -137,7 +137,7 @@ def test_a_frozen_executor_wakes_up_when_all_is_done(
     over before it froze has expired by then, because both have the same patience.
     """
     zombie.send_signal(signal.SIGSTOP)
-    attempt(broker.bootstrap, topic, tmp_path, patience_ms=4000)
+    attempt(broker.bootstrap, topic, tmp_path, patience_ms=8000)
     zombie.send_signal(signal.SIGCONT)
     zombie.communicate(timeout=60)
     assert zombie.returncode != 0
