@@ -233,7 +233,8 @@ def _check_acknowledged(
             values = final.get(send.place, {})
             at = send.offset
             if at < 0:
-                if send.value not in values.values() and not places:
+                was_deleted = places and history.deleted_up_to(send.place) > 0
+                if send.value not in values.values() and not was_deleted:
                     yield f"{send.value!r} was acknowledged and is lost"
             elif at < min(values, default=math.inf) and at < history.deleted_up_to(send.place):
                 if (send.place, at) not in places and send.place not in history.expiring:

@@ -185,7 +185,8 @@ class Transactions(Watched):
 
         def told(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                offsets[(message.value() or b"").decode()] = message.offset() or 0
+                offset = message.offset()
+                offsets[(message.value() or b"").decode()] = -1 if offset is None else offset
 
         producer.begin_transaction()
         for send in sends:

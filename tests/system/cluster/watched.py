@@ -230,7 +230,9 @@ class Sender(Writer):
     def _produce(self, send: Send, sent: float) -> None:
         def tell(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                self.told(send, message.offset() or 0, sent)
+                offset = message.offset()
+                # None: an acknowledgement of what came after it told of this one.
+                self.told(send, -1 if offset is None else offset, sent)
             else:
                 self.failures.append(error)
                 if error.code() not in UNCERTAIN:
