@@ -155,6 +155,19 @@ def test_a_wrong_setting_names_the_nearest_and_leaves_no_thread() -> None:
     assert threading.active_count() == threads
 
 
+class Hearing:
+    """Writes down in which order it is called."""
+
+    def __init__(self, heard: list[str]) -> None:
+        self._heard = heard
+
+    def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        self._heard.append("assigned")
+
+    def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        self._heard.append("revoked")
+
+
 def test_the_asyncio_face(broker: BrokerProcess, topic: str) -> None:
     place = TopicPartition(topic, 0)
     heard: list[str] = []
@@ -269,24 +282,17 @@ def test_a_listener_commits_and_seeks(
 def test_subscribing_to_nothing_tells_the_listener(broker: BrokerProcess, topic: str) -> None:
     heard: list[str] = []
 
-    class Listener:
-        def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-            heard.append("assigned")
-
-        def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
-            heard.append("revoked")
-
     async def run() -> None:
         async with aio.Consumer[bytes, bytes](
             bootstrap_servers=broker.bootstrap, group_id=topic
         ) as consumer:
-            await consumer.subscribe(iter([topic]), listener=Listener())  # type: ignore[arg-type]
+            await consumer.subscribe(iter([topic]), listener=Hearing(heard))  # type: ignore[arg-type]
             while not consumer.assignment():
                 await consumer.poll(0.2)
             await consumer.subscribe([])
 
     with Consumer[bytes, bytes](bootstrap_servers=broker.bootstrap, group_id=topic) as consumer:
-        consumer.subscribe(iter([topic]), listener=Listener())  # type: ignore[arg-type]
+        consumer.subscribe(iter([topic]), listener=Hearing(heard))  # type: ignore[arg-type]
         while not consumer.assignment():
             consumer.poll(0.2)
         consumer.subscribe([])
@@ -300,15 +306,8 @@ def test_an_interrupted_unsubscribe_goes_on_in_the_next_poll(
 ) -> None:
     heard: list[str] = []
 
-    class Listener:
-        def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-            heard.append("assigned")
-
-        def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
-            heard.append("revoked")
-
     with Consumer[bytes, bytes](bootstrap_servers=broker.bootstrap, group_id=topic) as consumer:
-        consumer.subscribe([topic], listener=Listener())  # type: ignore[arg-type]
+        consumer.subscribe([topic], listener=Hearing(heard))  # type: ignore[arg-type]
         while not consumer.assignment():
             consumer.poll(0.2)
         loop = consumer._loop
@@ -332,18 +331,11 @@ def test_an_interrupted_unsubscribe_goes_on_in_the_next_poll(
 def test_a_cancelled_poll_loses_nothing(broker: BrokerProcess, topic: str) -> None:
     heard: list[str] = []
 
-    class Listener:
-        def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-            heard.append("assigned")
-
-        def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
-            heard.append("revoked")
-
     async def run() -> None:
         async with aio.Consumer[bytes, bytes](
             bootstrap_servers=broker.bootstrap, group_id=topic, auto_offset_reset="earliest"
         ) as consumer:
-            await consumer.subscribe([topic], listener=Listener())  # type: ignore[arg-type]
+            await consumer.subscribe([topic], listener=Hearing(heard))  # type: ignore[arg-type]
             seen: list[bytes | None] = []
             while len(seen) < COUNT:
                 try:

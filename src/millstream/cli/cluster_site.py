@@ -70,11 +70,6 @@ class BrokerSite:
         self.address = found[1]
         threading.Thread(target=output.read, daemon=True).start()
 
-    def ask_to_stop(self) -> None:
-        """Send SIGTERM."""
-        if self._process is not None:
-            self._process.terminate()
-
     def stop(self) -> None:
         """Wait for the end; kill what does not come to it."""
         process, self._process = self._process, None

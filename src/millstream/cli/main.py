@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 
 HELP_FLAGS = frozenset({"--help", "-h"})
-INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,6 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return run(words)
     except KeyboardInterrupt:  # while modules were imported
+        from millstream.cli.failures import INTERRUPTED
+
         return INTERRUPTED
 
 

@@ -10,6 +10,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,18 @@ def test_a_terminal_that_closes_ends_no_broker_that_was_told_so(tmp_path: Path) 
     assert code == [0]
 
 
+@contextmanager
+def stopped_by(name: str) -> Iterator[None]:
+    """Send the signal with the first line that a logger writes."""
+    handler = logging.Handler()
+    handler.emit = stop_soon  # type: ignore[method-assign]
+    logging.getLogger(name).addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger(name).removeHandler(handler)
+
+
 def test_a_signal_that_comes_before_the_loop_serves_is_not_lost(tmp_path: Path) -> None:
     assert run(settings(tmp_path), stop_soon) == 0
     assert is_clean(tmp_path)
@@ -138,13 +151,8 @@ def test_a_signal_during_start_up_is_not_lost(tmp_path: Path) -> None:
     stray = tmp_path / "orders-0.00112233445566778899aabbccddeeff-stray"
     stray.mkdir()
     announced: list[int] = []
-    handler = logging.Handler()
-    handler.emit = stop_soon  # type: ignore[method-assign]
-    logging.getLogger("millstream.storage.log_manager").addHandler(handler)
-    try:
+    with stopped_by("millstream.storage.log_manager"):
         code = run(settings(tmp_path), lambda host, port, _: announced.append(port))
-    finally:
-        logging.getLogger("millstream.storage.log_manager").removeHandler(handler)
     assert (code, len(announced)) == (0, 1)
     assert is_clean(tmp_path)
 
@@ -156,13 +164,8 @@ def test_a_signal_ends_a_start_that_has_logs_to_open(tmp_path: Path) -> None:
     client.join()
     (tmp_path / "orders-0.00112233445566778899aabbccddeeff-stray").mkdir()
     announced: list[int] = []
-    handler = logging.Handler()
-    handler.emit = stop_soon  # type: ignore[method-assign]
-    logging.getLogger("millstream.storage.log_manager").addHandler(handler)
-    try:
+    with stopped_by("millstream.storage.log_manager"):
         code = run(settings(tmp_path), lambda host, port, _: announced.append(port))
-    finally:
-        logging.getLogger("millstream.storage.log_manager").removeHandler(handler)
     assert (code, announced) == (0, [])
     assert is_clean(tmp_path)
     assert run(settings(tmp_path), stop_soon) == 0

@@ -19,7 +19,6 @@ from millstream.client.errors import (
     BrokerError,
     ClosedError,
     ConnectionFailedError,
-    UnsupportedVersionError,
 )
 from millstream.client.metadata import Broker
 from millstream.client.settings import Address
@@ -264,18 +263,6 @@ class Network:
         if connection is None:
             raise self._no_broker(node_id)
         return connection.conversation.version_for(request, max_version)
-
-    def version_at(
-        self, node_id: int, request: type[Request], max_version: int | None = None
-    ) -> int | None:
-        """Return the version for a broker that is ready, None for one that is not or cannot."""
-        connection = self._connections.get((node_id, Purpose.DATA))
-        if connection is None or connection.state is not State.READY:
-            return None
-        try:
-            return connection.conversation.version_for(request, max_version)
-        except UnsupportedVersionError:
-            return None
 
     def least_loaded(self) -> int:
         """Return the id of the best broker for a request that any may answer.
