@@ -25,7 +25,7 @@ from millstream.records.crc32c import checksum
 from millstream.records.legacy import UnsupportedFormatError
 from millstream.records.limits import ProduceLimits
 from millstream.records.record import Record, iter_records, read_records
-from millstream.records.record_checks import plain_timestamp_delta, recompress
+from millstream.records.record_checks import plain_timestamp_delta, prepare
 from millstream.records.validation import validate_produced
 from millstream.records.varint import decode_varint, decode_varlong, encode_varint
 
@@ -95,8 +95,8 @@ def use_all(buffer: bytes, limits: ProduceLimits) -> None:
             use(buffer)
     with suppress(KafkaError):
         batch = validate_produced(buffer, limits, version=9, now_ms=NOW)
-        if limits.needs_recompression(batch):
-            recompress(batch, limits)
+        if limits.needs_preparation(batch):
+            prepare(batch, limits)
 
 
 def read_everything(buffer: bytes) -> None:

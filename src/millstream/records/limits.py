@@ -35,8 +35,8 @@ class ProduceLimits:
         inside = self.is_compacted or self.timestamp_before_max_ms < UNLIMITED_MS
         object.__setattr__(self, "looks_inside", inside)
 
-    def needs_recompression(self, batch: Batch) -> bool:
-        """True when ``batch`` must go through ``recompress`` before it is appended."""
+    def needs_preparation(self, batch: Batch) -> bool:
+        """True when ``batch`` must go through ``record_checks.prepare`` before it is appended."""
         return self.codec is not None and self.codec != batch.attributes & CODEC_MASK
 
 

@@ -47,7 +47,7 @@ def check_records(batch: Batch, limits: ProduceLimits, now_ms: int) -> int:
     return _latest(records)
 
 
-def recompress(batch: Batch, limits: ProduceLimits) -> Batch:
+def prepare(batch: Batch, limits: ProduceLimits) -> Batch:
     """Return the batch in the topic's own codec; slow, so not for an event loop.
 
     Raises INVALID_RECORD when the records are not those that the header announces,

@@ -84,7 +84,7 @@ def validate_produced(
 
     Its ``buffer`` is what to write: the producer's own bytes, or a copy where timestamps had to be
     changed (log append time, a wrong max timestamp). Base offset and leader epoch remain to be
-    assigned, and :meth:`ProduceLimits.needs_recompression` to be asked.
+    assigned, and :meth:`ProduceLimits.needs_preparation` to be asked.
 
     Raises KafkaError with the code of the first broken rule, a :class:`RecordsRefusedError` where
     single records are at fault.

@@ -16,7 +16,7 @@ from millstream.records.batch import LOG_APPEND_TIME_BIT, Batch
 from millstream.records.compression import Codec
 from millstream.records.limits import ProduceLimits, RecordsRefusedError
 from millstream.records.record import read_records
-from millstream.records.record_checks import recompress
+from millstream.records.record_checks import prepare
 from millstream.records.validation import claims_transaction, validate_produced
 
 RECORDED = json.loads(Path(__file__).with_name("produce_answers.json").read_text())
@@ -55,8 +55,8 @@ def handle(answer: dict[str, Any], now_ms: int) -> tuple[int, list[int], bytes]:
     limits = LIMITS[answer["topic"]]
     try:
         batch = validate_produced(records, limits, version=answer["version"], now_ms=now_ms)
-        if limits.needs_recompression(batch):
-            batch = recompress(batch, limits)
+        if limits.needs_preparation(batch):
+            batch = prepare(batch, limits)
     except RecordsRefusedError as error:
         return error.error.code, [r.batch_index for r in error.record_errors], b""
     except KafkaError as error:

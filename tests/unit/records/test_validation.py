@@ -13,7 +13,7 @@ from millstream.records.compression import Codec, compress
 from millstream.records.crc32c import Buffer, checksum
 from millstream.records.limits import ProduceLimits, RecordsRefusedError
 from millstream.records.record import Record, read_records
-from millstream.records.record_checks import recompress
+from millstream.records.record_checks import prepare
 from millstream.records.validation import (
     WALKED_RECORDS,
     claims_transaction,
@@ -119,8 +119,8 @@ def test_recompression(source: Codec, target: Codec) -> None:
     options = BatchOptions(codec=source, producer_id=7, producer_epoch=1, base_sequence=4)
     limits = ProduceLimits(codec=target)
     batch = validate(encode_batch(records(30), options), limits)
-    assert limits.needs_recompression(batch) == (source is not target)
-    anew = recompress(batch, limits)
+    assert limits.needs_preparation(batch) == (source is not target)
+    anew = prepare(batch, limits)
     anew.ensure_valid()
     assert anew.codec == target
     assert len(anew.buffer) == anew.size
@@ -131,11 +131,11 @@ def test_recompression(source: Codec, target: Codec) -> None:
 def test_recompression_finds_what_validation_left_closed() -> None:
     data = encode_batch(records(30))[:-1] + b"\x02"
     with pytest.raises(KafkaError) as caught:
-        recompress(validate(with_crc(data)), ProduceLimits(codec=Codec.LZ4))
+        prepare(validate(with_crc(data)), ProduceLimits(codec=Codec.LZ4))
     assert caught.value.error is ErrorCode.INVALID_RECORD
     lie = encode_batch(records(30))
     lie = patched(lie, 35, struct.pack(">q", NOW + 1_000_000))
-    anew = recompress(validate(lie), ProduceLimits(codec=Codec.LZ4))
+    anew = prepare(validate(lie), ProduceLimits(codec=Codec.LZ4))
     assert anew.max_timestamp == NOW + 29
 
 
@@ -144,7 +144,7 @@ def test_recompression_may_make_a_batch_too_large() -> None:
     limits = ProduceLimits(max_message_bytes=1000, codec=Codec.NONE)
     batch = validate(zeros, limits)
     with pytest.raises(KafkaError) as caught:
-        recompress(batch, limits)
+        prepare(batch, limits)
     assert caught.value.error is ErrorCode.MESSAGE_TOO_LARGE
 
 

@@ -29,7 +29,7 @@ from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch, Offset
 from millstream.model.topic import INTERNAL_TOPICS, TopicId, TopicPartition
 from millstream.records.batch import Batch
 from millstream.records.limits import ProduceLimits
-from millstream.records.record_checks import recompress
+from millstream.records.record_checks import prepare
 from millstream.runtime.offload import Offload
 from millstream.runtime.replicas.produce_limits import produce_limits
 from millstream.runtime.replicas.waiters import CommitCallback, CommitWaiters, FetchWaiter
@@ -196,9 +196,40 @@ class Partition:
             self._advance(result.last_offset + 1, self._unannounced_bytes)
         return result
 
+    def refusal_to_write(self, acks: int) -> KafkaError | None:
+        """Return what a write with ``acks`` would be refused with now; None where it may go on.
+
+        NOT_LEADER_OR_FOLLOWER where another broker may lead by now (``leader.lease``) or this
+        object serves the partition no more, NOT_ENOUGH_REPLICAS for acks=all under min ISR.
+        Nothing is changed: who asks before preparing a write keeps its state when refused.
+        """
+        refusal = self.refusal_to_answer()
+        if refusal is None and acks == -1 and self.leading is not None:
+            try:
+                self.leading.check_min_isr()
+            except KafkaError as error:
+                return error
+        return refusal
+
+    def refusal_to_answer(self) -> KafkaError | None:
+        """Return why this broker may not speak for the partition now; None where it may.
+
+        NOT_LEADER_OR_FOLLOWER where the session with the metadata store may have expired, so that
+        another broker may lead by now (``leader.lease``); what :meth:`fail` was given once the
+        partition is gone. Every answer that speaks for a partition's latest state asks it.
+        """
+        if self._gone is not None:
+            return self._gone
+        if self.leading is not None:
+            try:
+                self.leading.check_lease()
+            except KafkaError as error:
+                return error
+        return None
+
     def must_recompress(self, batch: Batch) -> bool:
         """Tell whether ``batch`` has to take the slow way, for its codec or for its order."""
-        return self._recompressing > 0 or self.limits.needs_recompression(batch)
+        return self._recompressing > 0 or self.limits.needs_preparation(batch)
 
     def append_recompressed(self, batch: Batch) -> Deferred[AppendResult]:
         """Bring a validated batch to the topic's ``compression.type`` off the loop, then append it.
@@ -212,7 +243,7 @@ class Partition:
 
     async def _append_recompressed(self, batch: Batch, limits: ProduceLimits) -> AppendResult:
         def work() -> Batch:
-            return recompress(batch, limits) if limits.needs_recompression(batch) else batch
+            return prepare(batch, limits) if limits.needs_preparation(batch) else batch
 
         try:
             recompressed = await self._offload.run("recompress", work)
