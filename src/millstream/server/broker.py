@@ -17,12 +17,12 @@ from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ConfigError, StorageError
 from millstream.net.connection import ConnectionPolicy
 from millstream.net.connection_quotas import ConnectionLimits, ConnectionQuotas
-from millstream.net.listener import Listener
+from millstream.net.listener import Listener, Peer
 from millstream.net.receive_budget import ReceiveBudget
 from millstream.runtime.clock import LoopClock
 from millstream.runtime.offload import ThreadOffload
 from millstream.server.broker_core import BrokerCore
-from millstream.server.dispatch import Dispatcher
+from millstream.server.dispatch import Dispatcher, DispatchSession
 from millstream.server.metadata_home import MetadataHome, open_home
 from millstream.storage.environment import LogEnvironment, broker_environment
 from millstream.storage.files import last_descriptor_of_clients
@@ -66,6 +66,7 @@ class Broker:
             on_directory_failed=self._directory_failed,
         )
         self._home: MetadataHome | None = None
+        self._dispatcher: Dispatcher | None = None
 
     def start(self) -> None:
         """Read the data directories, listen, take over every partition, accept.
@@ -84,9 +85,17 @@ class Broker:
         core.begin()
         self._started = True
         core.dynamic.on_change(self._on_settings)
-        dispatcher = Dispatcher(core.services(node, home.controller, home.member))
+        self._dispatcher = Dispatcher(core.services(node, home.controller, home.member))
         for listener in self._listeners:
-            listener.start(dispatcher.open_session)
+            listener.start(self.open_session)
+
+    def open_session(self, peer: Peer) -> DispatchSession:
+        """Return what serves the frames of one connection, once the broker has started.
+
+        Its listeners call it for every connection; a caller in the process needs no socket.
+        """
+        assert self._dispatcher is not None
+        return self._dispatcher.open_session(peer)
 
     def interrupt(self) -> None:
         """Give up a start that takes long, see ``BrokerCore``. A signal handler may call it."""
