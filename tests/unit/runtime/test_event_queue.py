@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 import pytest
 
 from millstream.model.deferred import Deferred
@@ -83,3 +86,44 @@ def test_thousands_of_events_do_not_nest() -> None:
         events.submit(add)
     gate.complete(None)
     assert count == 5000
+
+
+def test_a_listener_that_raises_does_not_stop_the_queue(caplog: pytest.LogCaptureFixture) -> None:
+    events = EventQueue()
+    gate: Deferred[None] = Deferred()
+    trace: list[str] = []
+
+    async def wait() -> None:
+        await gate
+
+    async def say(word: str) -> None:
+        trace.append(word)
+
+    def listen(done: Deferred[None]) -> None:
+        trace.append("told")
+        raise ValueError("a listener is broken")
+
+    events.submit(wait)
+    events.submit(lambda: say("first")).on_done(listen)
+    last = events.submit(lambda: say("second"))
+    gate.complete(None)
+    assert trace == ["first", "told", "second"]
+    assert last.done
+    events.submit(lambda: say("third"))
+    assert trace[-1] == "third"
+    assert "a listener is broken" in caplog.text
+
+
+def test_an_event_that_cannot_be_started_fails_alone() -> None:
+    events = EventQueue()
+
+    def broken() -> Coroutine[Deferred[Any], None, None]:
+        raise ValueError("no coroutine")
+
+    async def succeed() -> str:
+        return "yes"
+
+    failed = events.submit(broken)
+    with pytest.raises(ValueError, match="no coroutine"):
+        failed.result()
+    assert events.submit(succeed).result() == "yes"
