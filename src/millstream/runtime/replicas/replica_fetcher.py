@@ -173,6 +173,7 @@ class FollowerRole:
         records = data.records
         if records:
             assert isinstance(records, IN_MEMORY)
+            end = kept.log_end_offset
             self.waits_for_flush = True
             try:
                 self.partition.append_as_follower(records)
@@ -181,6 +182,10 @@ class FollowerRole:
                 log.error("%s: what the leader sent is not appended: %s", self._name, error)  # noqa: TRY400
                 self.machine.on_no_answer(now_ms)
                 return
+            except Exception:
+                # Records that are in the log must not be told to the leader before their flush.
+                self.waits_for_flush &= kept.log_end_offset > end
+                raise
             throttle = self._context.throttle.follower
             if throttle.names(self.partition):
                 throttle.record(len(records))
@@ -240,6 +245,11 @@ class ReplicaFetcher:
         self._followed: dict[PartitionKey, FollowerRole] = {}
         self._changed: dict[PartitionKey, None] = {}
         self._asked: SessionFetch | None = None
+        self.unanswered_since_ms: float | None = None
+        """When the first fetch was sent since which the leader's broker has answered none, in the
+        time of the monotonic clock; None while no fetch waits for an answer and the last one was
+        answered. An answer that is an error code counts as one. A leader that is well answers
+        within ``replica.fetch.wait.max.ms``."""
         self._impatient = False
         self._added_ms = 0.0
         self._pump_scheduled = False
@@ -316,6 +326,8 @@ class ReplicaFetcher:
             self._wait_for_a_pause(now_ms)
             return
         asked = self._asked = self._session.build(changes)
+        if self.unanswered_since_ms is None:
+            self.unanswered_since_ms = now_ms
         self._changed = {
             key: None
             for key, position in changes.items()
@@ -409,6 +421,7 @@ class ReplicaFetcher:
         try:
             response = outcome.result()
             assert isinstance(response, FetchResponse)
+            self.unanswered_since_ms = None
             if response.error_code:
                 raise KafkaError(ErrorCode.of(response.error_code))  # noqa: TRY301
         except KafkaError as error:
@@ -434,6 +447,11 @@ class ReplicaFetcher:
                     role.on_data(position, data, now_ms)
                 except KafkaError as error:  # its disk has failed: the partition is gone
                     log.warning("%s is followed no more: %s", role.partition.topic_partition, error)
+                except Exception:
+                    # An error of one partition: it pauses, the others of this answer go on.
+                    name = role.partition.topic_partition
+                    log.exception("%s: the leader's answer could not be applied", name)
+                    role.on_no_answer(now_ms)
 
 
 _SESSION_ERRORS: Final = frozenset(

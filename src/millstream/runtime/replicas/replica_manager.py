@@ -75,6 +75,16 @@ class ReplicaManager:
                 del self._fetchers[fetcher.leader]
         partition.following = None
 
+    def unanswered_since_ms(self) -> dict[BrokerId, float]:
+        """Return the leaders that owe this broker an answer to a fetch, each with the moment (of
+        the monotonic clock) since which it has answered none; see ``ReplicaFetcher``.
+        """
+        return {
+            leader: fetcher.unanswered_since_ms
+            for leader, fetcher in self._fetchers.items()
+            if fetcher.unanswered_since_ms is not None
+        }
+
     def stop(self) -> None:
         """Fetch no more and propose nothing, whatever the controller says from now on."""
         self._stopped = True

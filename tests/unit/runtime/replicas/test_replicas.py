@@ -8,6 +8,7 @@ import pytest
 from tests.unit.runtime.replica_site import LAG_MS, TOPIC, TOPIC_ID, ClusterSite
 
 from millstream.config.topic import TopicConfig
+from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode
 from millstream.model.metadata_store import SessionEvent
@@ -32,6 +33,7 @@ from millstream.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from millstream.runtime.replicas.waiters import FetchWaiter
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
@@ -808,3 +810,58 @@ def test_who_has_stopped_takes_what_the_controller_says_and_fetches_nothing() ->
     site[2].produce(b"one")
     site.advance(1_000)
     assert (site[2].end, stopped.end) == (1, 0)
+
+
+class BrokenReader(FetchWaiter):
+    """A reader that fails when it is told that records came."""
+
+    def data_arrived(self, size: int) -> None:
+        raise ValueError("a reader is broken")
+
+
+def test_a_partition_whose_answer_cannot_be_applied_stops_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    site = ClusterSite()
+    site.create("u")
+    site.settle()
+    broken = site[2].partition
+    reader = BrokenReader(
+        site.clock, partitions=[broken], missing_bytes=1, wait_ms=1e9, on_woken=lambda _: None
+    )
+    site[1].produce(b"one")
+    site[1].produce(b"two", topic="u")
+    site.advance(1_000)
+    assert "a reader is broken" in caplog.text
+    other = site[2].partitions.replica("u", 0)
+    assert other is not None
+    assert other.log.log_end_offset == 1
+    reader.cancel()
+    site[1].produce(b"three")
+    site[1].produce(b"four", topic="u")
+    site.advance(2_000)
+    assert (site[2].end, other.log.log_end_offset) == (2, 2)
+    assert site[2].high_watermark == 2
+
+
+def owed(site: ClusterSite, broker: int) -> dict[BrokerId, float]:
+    replicas = site[broker].partitions.replicas
+    assert replicas is not None
+    return replicas.unanswered_since_ms()
+
+
+def test_a_follower_knows_since_when_its_leader_has_not_answered() -> None:
+    site = ClusterSite()
+    site.advance(2_000)
+    assert site.clock.monotonic_ms() - owed(site, 2)[BrokerId(1)] <= 500  # a long poll
+    site.cut(1, 2)
+    cut_ms = site.clock.monotonic_ms()
+    site.advance(2_000)
+    since_ms = owed(site, 2)[BrokerId(1)]
+    assert cut_ms - 500 <= since_ms <= cut_ms + 500
+    site.advance(60_000)
+    assert owed(site, 2)[BrokerId(1)] == since_ms
+    assert site.clock.monotonic_ms() - owed(site, 3)[BrokerId(1)] <= 500
+    site.heal()
+    site.advance(60_000)
+    assert site.clock.monotonic_ms() - owed(site, 2)[BrokerId(1)] <= 500
