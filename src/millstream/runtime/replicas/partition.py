@@ -80,6 +80,7 @@ class Partition:
         "_request_flush",
         "_unannounced_bytes",
         "_unflushed_records",
+        "config",
         "fetch_waiters",
         "following",
         "has_followed",
@@ -165,7 +166,9 @@ class Partition:
         return self.log.high_watermark
 
     def set_config(self, config: TopicConfig) -> None:
-        """Take over new settings of the topic."""
+        """Take over the topic's settings; does nothing where they are those in force."""
+        if config is self.config:
+            return
         self._take_config(config)
         self.log.update_config(config)
         if self.leading is not None:
@@ -442,6 +445,7 @@ class Partition:
             waiter.wake()
 
     def _take_config(self, config: TopicConfig) -> None:
+        self.config = config
         self.limits: ProduceLimits = produce_limits(config)
         self._flush_records = self._flush_after_ms = UNLIMITED
         if config.flush_policy == "ack":
