@@ -302,13 +302,6 @@ class LeaderReplication:
             return False
         return now_ms - progress.last_caught_up_ms > self._rules.lag_time_max_ms
 
-    def lag_of(self, broker_id: BrokerId) -> int | None:
-        """Return how many records a follower is behind; None while it has not fetched."""
-        progress = self.followers.get(broker_id)
-        if progress is None or not progress.has_fetched:
-            return None
-        return max(0, self.log_end_offset - progress.log_end_offset)
-
     @property
     def progress(self) -> Mapping[BrokerId, FollowerProgress]:
         """How far each follower has come."""

@@ -416,9 +416,3 @@ def test_a_replica_that_was_reassigned_away_is_known_no_more() -> None:
     assert list(machine.progress) == [B]
     with pytest.raises(KafkaError):
         fetch(machine, C, 95)
-
-
-def test_lag_is_told_once_a_follower_has_fetched() -> None:
-    machine = leader(end=100)
-    fetch(machine, B, 90)
-    assert (machine.lag_of(B), machine.lag_of(C), machine.lag_of(D)) == (10, None, None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
@@ -33,6 +32,7 @@ from millstream.replication.leader import FollowerFetch, LeaderReplication, Repl
 from millstream.replication.read_replica import ReplicaView, preferred_read_replica
 from millstream.runtime.metadata.metadata_cache import MetadataCache
 from millstream.runtime.replicas.isr_updates import IsrProposal, IsrProposer, StateReader
+from millstream.runtime.replicas.readable_bytes import ReadableBytes
 from millstream.runtime.replicas.replication_throttle import ReplicationThrottle
 from millstream.runtime.replicas.waiters import CommitCallback, CommitWaiters
 
@@ -45,9 +45,6 @@ log = logging.getLogger(__name__)
 
 RETRY_MS: Final = 100.0
 """How soon a proposal that nobody answered is repeated."""
-
-UNKNOWN_SIZE: Final = 1 << 40
-"""What was written before an election becomes readable at once; this is more than anybody asks."""
 
 
 def _endless() -> float:
@@ -116,10 +113,10 @@ class LeaderRole:
         "_context",
         "_deletions",
         "_durable_waiters",
+        "_end_error",
         "_partition",
+        "_readable",
         "_session",
-        "_sizes",
-        "_stopped",
         "_unanswered_since_ms",
         "machine",
     )
@@ -132,9 +129,10 @@ class LeaderRole:
         self._session = context.sessions_lost
         self._durable_waiters = CommitWaiters()
         self._deletions: list[tuple[Offset, CommitCallback]] = []
-        self._sizes: deque[tuple[Offset, int]] = deque()
+        self._readable = ReadableBytes()
         self._unanswered_since_ms: float | None = None
-        self._stopped = False
+        self._end_error: KafkaError | None = None
+        """What :meth:`stop` was given: who asks from then on is answered with it."""
         self.machine = LeaderReplication(
             IsrMember(context.broker_id, context.broker_epoch),
             state,
@@ -147,7 +145,7 @@ class LeaderRole:
     def _rules(self) -> ReplicationRules:
         config = self._context.config.current
         return ReplicationRules(
-            min_insync_replicas=self._partition.log.config.min_insync_replicas,
+            min_insync_replicas=self._partition.config.min_insync_replicas,
             lag_time_max_ms=config.replica_lag_time_max_ms,
         )
 
@@ -171,7 +169,7 @@ class LeaderRole:
 
     def wrote(self, end_offset: Offset, size: int) -> None:
         """Take note of a batch in the log: followers may have it at once."""
-        self._sizes.append((end_offset, size))
+        self._readable.wrote(end_offset, size)
         waiters = self._partition.replica_waiters
         if waiters:
             for waiter in tuple(waiters):
@@ -199,7 +197,7 @@ class LeaderRole:
         recorded, for any other, which is for :meth:`on_follower_fetch`.
         """
         fetch = FollowerFetch(broker_id, offset, broker_epoch, None, log_start_offset)
-        return not self._stopped and self.machine.on_same_fetch(fetch, self._now_ms())
+        return self._end_error is None and self.machine.on_same_fetch(fetch, self._now_ms())
 
     def check_shrink(self) -> None:
         """Look whether a follower lags for too long; called from time to time."""
@@ -207,7 +205,7 @@ class LeaderRole:
 
     def stop(self, error: KafkaError) -> None:
         """Lead no more: nothing that comes later counts."""
-        self._stopped = True
+        self._end_error = error
         self._durable_waiters.fail(error)
         deletions, self._deletions = self._deletions, []
         for _, callback in deletions:
@@ -239,9 +237,13 @@ class LeaderRole:
         return None
 
     def wait_until_local(self, last_offset: Offset, callback: CommitCallback) -> None:
-        """Call back once a write counts on this broker, whatever the followers do (acks=1)."""
+        """Call back once a write counts on this broker, whatever the followers do (acks=1), or
+        with what :meth:`stop` was given.
+        """
         if last_offset < self.machine.log_end_offset:
             callback(None)
+        elif self._end_error is not None:
+            callback(self._end_error)
         else:
             self._durable_waiters.add(last_offset, callback)
 
@@ -258,11 +260,13 @@ class LeaderRole:
         return min(starts, default=self._partition.log.log_start_offset)
 
     def wait_until_deleted(self, offset: Offset, callback: CommitCallback) -> None:
-        """Call back once the low watermark has reached ``offset`` (Kafka:
-        ``DelayedDeleteRecords``).
+        """Call back once the low watermark has reached ``offset``, or with what :meth:`stop` was
+        given (Kafka: ``DelayedDeleteRecords``).
         """
         if self.low_watermark >= offset:
             callback(None)
+        elif self._end_error is not None:
+            callback(self._end_error)
         else:
             self._deletions.append((offset, callback))
 
@@ -319,12 +323,12 @@ class LeaderRole:
         return self._context.clock.monotonic_ms()
 
     def _carry_out(self, effects: tuple[LeaderEffect, ...]) -> None:
-        if self._stopped:
+        if self._end_error is not None:
             return
         for effect in effects:
             match effect:
                 case AdvanceHighWatermark(offset):
-                    self._partition.commit(offset, self._readable_below(offset))
+                    self._partition.commit(offset, self._readable.committed(offset))
                     self._tell_followers()
                 case ProposeIsr():
                     self._propose(effect)
@@ -342,15 +346,6 @@ class LeaderRole:
         if self._context.config.current.selects_replicas_by_rack:
             for waiter in tuple(self._partition.replica_waiters):
                 waiter.wake()
-
-    def _readable_below(self, offset: Offset) -> int:
-        sizes = self._sizes
-        if not sizes:
-            return UNKNOWN_SIZE
-        readable = 0
-        while sizes and sizes[0][0] <= offset:
-            readable += sizes.popleft()[1]
-        return readable or UNKNOWN_SIZE
 
     def _propose(self, effect: ProposeIsr) -> None:
         context = self._context
@@ -373,7 +368,7 @@ class LeaderRole:
         context.proposer.propose(proposal).on_done(partial(self._answered, effect.attempt))
 
     def _answered(self, attempt: int, outcome: Deferred[PartitionState]) -> None:
-        if self._stopped:
+        if self._end_error is not None:
             return
         answer: PartitionState | ErrorCode
         try:
@@ -387,7 +382,7 @@ class LeaderRole:
         self._carry_out(self.machine.on_isr_answer(attempt, answer, self._now_ms()))
 
     def _retry(self, attempt: int) -> None:
-        if not self._stopped:
+        if self._end_error is None:
             self._carry_out(self.machine.retry_proposal(attempt))
 
     def _ask_for_state(self) -> None:
