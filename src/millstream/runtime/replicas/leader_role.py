@@ -10,7 +10,7 @@ import logging
 import math
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from millstream.config.dynamic import DynamicConfig
 from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from millstream.runtime.replicas.partition import Partition
 
 log = logging.getLogger(__name__)
-
-RETRY_MS: Final = 100.0
-"""How soon a proposal that nobody answered is repeated."""
 
 
 def _endless() -> float:
@@ -161,7 +158,10 @@ class LeaderRole:
         if newer(state, self.machine.state):
             self._session = self._context.sessions_lost
         end = self._partition.log.log_end_offset
-        self._carry_out(self.machine.on_state(state, self._now_ms(), epoch_start_offset=end))
+        failed = self.machine.failed_proposals
+        effects = self.machine.on_state(state, self._now_ms(), epoch_start_offset=end)
+        self._log_end_of_failures(failed)
+        self._carry_out(effects)
 
     def config_changed(self) -> None:
         """Take over changed settings."""
@@ -332,8 +332,8 @@ class LeaderRole:
                     self._tell_followers()
                 case ProposeIsr():
                     self._propose(effect)
-                case RetryProposal(attempt):
-                    self._context.clock.call_later(RETRY_MS, partial(self._retry, attempt))
+                case RetryProposal(attempt, delay_ms):
+                    self._context.clock.call_later(delay_ms, partial(self._retry, attempt))
                 case AwaitNewState():
                     self._ask_for_state()
                 case _:
@@ -360,11 +360,12 @@ class LeaderRole:
                 for member in effect.members
             ),
         )
-        log.info(
-            "%s: proposing the ISR %s",
-            proposal.topic_partition,
-            [member.broker_id for member in proposal.isr],
-        )
+        if not self.machine.failed_proposals:  # those that repeat one that failed are not logged
+            log.info(
+                "%s: proposing the ISR %s",
+                proposal.topic_partition,
+                [member.broker_id for member in proposal.isr],
+            )
         context.proposer.propose(proposal).on_done(partial(self._answered, effect.attempt))
 
     def _answered(self, attempt: int, outcome: Deferred[PartitionState]) -> None:
@@ -374,12 +375,26 @@ class LeaderRole:
         try:
             answer = outcome.result()
         except KafkaError as error:
-            log.info("%s: the ISR was not changed: %s", self._partition.topic_partition, error)
+            if not self.machine.failed_proposals:
+                log.info("%s: the ISR was not changed: %s", self._partition.topic_partition, error)
             answer = error.error
             self._ask_for_state()
         else:
             self._unanswered_since_ms = None
-        self._carry_out(self.machine.on_isr_answer(attempt, answer, self._now_ms()))
+        failed = self.machine.failed_proposals
+        effects = self.machine.on_isr_answer(attempt, answer, self._now_ms())
+        self._log_end_of_failures(failed)
+        self._carry_out(effects)
+
+    def _log_end_of_failures(self, failed: int) -> None:
+        """Log that a state has come after proposals that failed; ``failed`` counts them."""
+        if failed and not self.machine.failed_proposals:
+            log.info(
+                "%s: the ISR is %s after %d proposals that failed",
+                self._partition.topic_partition,
+                list(self.machine.state.isr),
+                failed,
+            )
 
     def _retry(self, attempt: int) -> None:
         if self._end_error is None:

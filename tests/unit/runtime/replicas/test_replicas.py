@@ -4,6 +4,8 @@ back after a fault. The controller is scripted, time moves by hand.
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from tests.unit.runtime.log_site import Outcomes, batch
 from tests.unit.runtime.replica_site import LAG_MS, TOPIC, TOPIC_ID, ClusterSite
@@ -944,3 +946,29 @@ def test_a_follower_knows_since_when_its_leader_has_not_answered() -> None:
     site.heal()
     site.advance(60_000)
     assert site.clock.monotonic_ms() - owed(site, 2)[BrokerId(1)] <= 500
+
+
+@pytest.mark.parametrize(
+    "refusal", [ErrorCode.NETWORK_EXCEPTION, ErrorCode.OPERATION_NOT_ATTEMPTED]
+)
+def test_a_proposal_that_is_not_answered_backs_off_and_is_logged_once(
+    refusal: ErrorCode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The store is away for a minute while a follower has caught up and waits to join the ISR."""
+    site = ClusterSite()
+    site.controller.elect(1, 1, 2)
+    site.controller.refusal = refusal
+    before = len(site.controller.proposals)
+    caplog.set_level(logging.INFO, "millstream.runtime.replicas.leader_role")
+    caplog.clear()
+    site[1].produce(b"one")
+    site.advance(60_000)
+    failed = site.controller.proposals[before:]
+    assert 50 <= len(failed) <= 75, "at most one a second once it has backed off"
+    assert len(caplog.records) == 2, "the proposal, and that it is not answered"
+    site.controller.refusal = None
+    site.advance(2_000)
+    assert site.isr == (1, 2, 3)
+    ended = caplog.records[2:]
+    assert len(ended) == 1
+    assert f"after {len(failed)} proposals" in ended[0].getMessage()
