@@ -220,13 +220,21 @@ class LeaderRole:
 
     def check_lease(self) -> None:
         """Refuse a write where ``leader.lease`` asks for it and another broker may lead by now."""
+        if self._context.config.current.leader_lease:
+            refusal = self.refusal_without_lease()
+            if refusal is not None:
+                raise refusal
+
+    def refusal_without_lease(self) -> KafkaError | None:
+        """Return NOT_LEADER_OR_FOLLOWER where another broker may lead by now; None while the
+        session with the metadata store, under which this leadership began, surely lives.
+        """
         context = self._context
-        if not context.config.current.leader_lease:
-            return
-        if self._session != context.sessions_lost or context.lease_ms() <= 0:
-            raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker's session may have expired"
-            )
+        if self._session == context.sessions_lost and context.lease_ms() > 0:
+            return None
+        return KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker's session may have expired"
+        )
 
     def error_once_committed(self) -> KafkaError | None:
         """Return what a write that is committed is answered with: too few replicas may be in sync

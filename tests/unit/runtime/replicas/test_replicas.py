@@ -835,6 +835,17 @@ def test_a_zombie_accepts_acks_one_unless_it_needs_a_lease() -> None:
     assert site[1].produce(acks=1).error is ErrorCode.NONE
 
 
+def test_a_zombie_does_not_speak_for_its_partition_whatever_writes_need() -> None:
+    site = ClusterSite()
+    lease(site, 1_000)
+    assert site[1].partition.refusal_to_answer() is None
+    site.advance(1_000)
+    refusal = site[1].partition.refusal_to_answer()
+    assert refusal is not None
+    assert refusal.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert site[1].partition.refusal_to_write(-1) is None
+
+
 def test_with_a_lease_a_zombie_refuses_every_write() -> None:
     site = ClusterSite(leader_lease="true")
     lease(site, 1_000)
