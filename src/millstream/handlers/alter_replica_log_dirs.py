@@ -9,8 +9,9 @@ version  what it brings
 
 Moves replicas of this broker to other log directories of it. The answer says that a move has
 begun; DescribeLogDirs shows how far it is. A move in progress is given up for one to another
-directory. For a partition that this broker does not lead yet the directory is remembered until the
-broker stops, and the log is made there; the answer is an error all the same, as in Kafka.
+directory. Leaders and followers move alike. For a partition that this broker does not keep yet the
+directory is remembered until the broker stops, and the log is made there; the answer is an error
+all the same, as in Kafka.
 
 ==========================  =====================================================================
 error                       when
@@ -19,8 +20,8 @@ LOG_DIR_NOT_FOUND           the directory is not one of ``log.dirs``
 KAFKA_STORAGE_ERROR         it is offline, or the partition is
 INVALID_REPLICA_ASSIGNMENT  it is cordoned (KIP-1066)
 INVALID_TOPIC_EXCEPTION     the topic's name leaves no room for that of the ``-future`` directory
-UNKNOWN_TOPIC_OR_PARTITION  there is no such partition, or it is led elsewhere
-NOT_LEADER_OR_FOLLOWER
+UNKNOWN_TOPIC_OR_PARTITION  there is no such partition
+NOT_LEADER_OR_FOLLOWER      this broker keeps no replica of it
 ==========================  =====================================================================
 """
 
@@ -80,7 +81,9 @@ def _move(services: Services, topic_partition: TopicPartition, directory: str) -
     try:
         _check(services, topic_partition, directory)
         services.log_manager.prefer(topic_partition, directory)
-        partition = services.partitions.get(topic_partition.topic, topic_partition.partition)
+        partitions = services.partitions
+        topic, index = topic_partition.topic, topic_partition.partition
+        partition = partitions.replica(topic, index) or partitions.get(topic, index)
         services.replica_mover.move(partition, directory)
     except KafkaError as error:
         return error.error

@@ -476,6 +476,7 @@ class LogCore:
         assert self._offsets.log_end_offset == offsets.log_end_offset
         self._producers = current._producers
         self._epochs = current._epochs
+        self.recovery_report = current.recovery_report
         start = max(offsets.log_start_offset, self._local.segments.first.base_offset)
         self._set_offsets(start, offsets.high_watermark, offsets.log_end_offset)
         try:

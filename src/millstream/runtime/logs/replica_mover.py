@@ -1,7 +1,8 @@
 """Moves replicas from one log directory of this broker to another (KIP-113).
 
 A replica is copied while it serves on: whole batches, off the loop, into a ``-future`` directory.
-When the copy is near the end it takes the replica's place, in these steps::
+Leaders and followers move alike, and a move goes on when the role changes. When the copy is near
+the end it takes the replica's place, in these steps::
 
     1. hold flushes       from here on nothing more becomes durable, so no write under ``ack`` is
                           acknowledged; appends go on
@@ -49,13 +50,23 @@ LONGEST_WAIT_MS: Final = 1_000.0
 """After so long a copy that waits for its turn looks at the rate again, for it may have changed."""
 
 
+RETRY_MS: Final = 500.0
+"""After so long a move is begun again whose replica is not open yet, or was truncated while it was
+copied.
+"""
+
+
 @dataclass(eq=False, slots=True)
 class _Move:
-    """A replica on its way: where it is served from, and its copy."""
+    """A replica that moves: its log, and the copy of that. Roles of the partition come and go."""
 
-    partition: Partition
     source: Log
     future: Log
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose replica it is."""
+        return self.source.topic_partition
 
 
 class ReplicaMover:
@@ -78,7 +89,7 @@ class ReplicaMover:
         self._log_manager = log_manager
         self._partitions = partitions
         self._moves: dict[TopicPartition, _Move] = {}
-        self._stopped = False
+        self._stopped = self._resuming = False
 
     def move(self, partition: Partition, directory: str) -> None:
         """Begin to move a partition to another log directory that is online; a move to a third one
@@ -97,15 +108,36 @@ class ReplicaMover:
             self._start(partition, future)
 
     def resume(self) -> None:
-        """Go on with the moves that a restart has interrupted; nothing was appended yet."""
+        """Go on with the moves that a restart has interrupted, and ask again later for those whose
+        replica has not been opened yet. Called once the logs are loaded, and after a failed copy.
+        """
+        waits = False
         for future in self._log_manager.future_logs:
-            topic_partition = future.topic_partition
-            partition = self._partitions.find(topic_partition.topic, topic_partition.partition)
-            if partition is not None:
-                try:
-                    self._start(partition, future)
-                except StorageError as error:
-                    self._partitions.storage_failed(error)
+            partition = self._replica(future)
+            if partition is None:
+                waits = True
+                continue
+            try:
+                self._start(partition, future)
+            except StorageError as error:
+                self._partitions.storage_failed(error)
+        if waits:
+            self._resume_later()
+
+    def _resume_later(self) -> None:
+        if not self._resuming and not self._stopped:
+            self._resuming = True
+            self._clock.call_later(RETRY_MS, self._resume_now)
+
+    def _resume_now(self) -> None:
+        self._resuming = False
+        if not self._stopped:
+            self.resume()
+
+    def _replica(self, log: Log) -> Partition | None:
+        """Return what this broker keeps of a log's partition, in its present role."""
+        topic_partition = log.topic_partition
+        return self._partitions.replica(topic_partition.topic, topic_partition.partition)
 
     def stop(self) -> None:
         """Copy nothing more; what is copied stays, and the next start goes on with it."""
@@ -114,7 +146,7 @@ class ReplicaMover:
     def _start(self, partition: Partition, future: Log) -> None:
         if partition.topic_partition in self._moves or self._stopped:
             return
-        move = _Move(partition, partition.log, future)
+        move = _Move(partition.log, future)
         # Before anything is appended: a power loss can leave the copy ahead of the replica.
         self._cut(move)
         self._moves[partition.topic_partition] = move
@@ -129,7 +161,7 @@ class ReplicaMover:
             self._partitions.storage_failed(error)
 
     async def _run(self, move: _Move) -> None:
-        cleaner, topic_partition = self._cleaner, move.partition.topic_partition
+        cleaner, topic_partition = self._cleaner, move.topic_partition
         try:
             if cleaner is not None:
                 await cleaner.abort_and_pause(topic_partition)
@@ -139,7 +171,9 @@ class ReplicaMover:
                 return
             if isinstance(error, StorageError):
                 raise
-            log.exception("%s cannot be moved", topic_partition)
+            # A follower may be truncated between a look-up and the reading of what was found.
+            log.warning("%s is copied again from where it ends: %s", topic_partition, error)
+            self._resume_later()
         finally:
             if cleaner is not None:
                 cleaner.resume(topic_partition)
@@ -155,15 +189,19 @@ class ReplicaMover:
                 return
 
     def _is_wanted(self, move: _Move) -> bool:
-        """Tell whether both logs are still what they were when the move began."""
-        topic_partition = move.partition.topic_partition
-        found = self._partitions.find(topic_partition.topic, topic_partition.partition)
+        """Tell whether both logs are still what they were when the move began; whether the replica
+        leads or follows does not matter.
+        """
         return (
             not self._stopped
-            and found is move.partition
-            and found.log is move.source
-            and self._log_manager.future_logs.get(topic_partition) is move.future
+            and self._partition(move) is not None
+            and self._log_manager.future_logs.get(move.topic_partition) is move.future
         )
+
+    def _partition(self, move: _Move) -> Partition | None:
+        """Return the partition in its present role, None once it has another log or none."""
+        found = self._replica(move.source)
+        return found if found is not None and found.log is move.source else None
 
     def _is_far_behind(self, move: _Move) -> bool:
         """Tell whether more is to be copied than is worth holding flushes for."""
@@ -232,7 +270,8 @@ class ReplicaMover:
 
     async def _finish(self, move: _Move) -> bool:
         """Let the copy take the replica's place; False when it has to be copied more first."""
-        partition, future = move.partition, move.future
+        partition, future = self._partition(move), move.future
+        assert partition is not None
         partition.hold_flushes()
         taken = False
         try:
@@ -245,9 +284,11 @@ class ReplicaMover:
             if plan is not None:
                 await self._offload.run(f"move {future.log_directory}", plan.run)
                 future.flushed(plan)
-            if self._is_wanted(move) and self._catch_up(move):
+            # A partition in another role than before was flushed since, beyond the copy.
+            is_held = self._is_wanted(move) and self._partition(move) is partition
+            if is_held and self._catch_up(move):
                 taken = True
-                self._swap(move)
+                self._swap(move, partition)
         finally:
             if not taken:
                 partition.release_flushes()
@@ -262,8 +303,8 @@ class ReplicaMover:
             _transfer(records, source.log_directory, future, self._clock.now_ms())
         return False
 
-    def _swap(self, move: _Move) -> None:
-        partition, topic_partition = move.partition, move.partition.topic_partition
+    def _swap(self, move: _Move, partition: Partition) -> None:
+        topic_partition = move.topic_partition
         try:
             moved, left = self._log_manager.finish_move(topic_partition)
         except StorageError:

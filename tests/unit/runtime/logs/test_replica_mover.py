@@ -139,6 +139,18 @@ def test_nothing_is_acknowledged_between_the_copy_and_the_swap(site: LogSite) ->
     assert future.recovery_point == 4
 
 
+def test_a_log_that_was_damaged_in_the_middle_is_so_after_its_move(site: LogSite) -> None:
+    """It lacks records, wherever it lies: it may not lead until it has followed."""
+    site.create("t", **SMALL)
+    partition = site.partition()
+    fill(partition, 5)
+    report = partition.log.recovery_report
+    report.truncated_at, report.is_torn_tail = 5, False
+    mover_of(site).move(partition, other(site.directory_of("t")))
+    site.clock.settle()
+    assert site.partition().log.recovery_report is report
+
+
 def test_idempotence_and_epochs_survive(site: LogSite) -> None:
     site.create("t", epoch=3)
     partition = site.partition()
