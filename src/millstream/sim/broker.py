@@ -57,6 +57,7 @@ class BrokerLife:
         self.host = Host(number, clock)
         self._connections = 0
         self.offload = SimOffload(loop, clock)
+        self.file_system = machine
         environment = LogEnvironment(
             file_system=machine, new_id=lambda: self._loop.chance.randbytes(16)
         )

@@ -90,6 +90,8 @@ class Checkers:
         """Up to which committed entry a leadership has been compared."""
         self._high_watermarks: dict[tuple[BrokerLife, Held, int], int] = {}
         self._starts: dict[Log, int] = {}
+        self._directories: dict[tuple[BrokerLife, Held], str] = {}
+        """In which log directory a replica lies."""
         self.elections = 0
         self.seen: Counter[str] = Counter()
         """Interesting states, and how often they were come upon."""
@@ -182,6 +184,10 @@ class Checkers:
             )
         self.seen["a log start moved"] += start > before
         self._starts[log] = start
+        key = (life, Held.of(partition))
+        lies = self._directories.setdefault(key, log.log_directory)
+        self.seen["a replica moved to another log directory"] += lies != log.log_directory
+        self._directories[key] = log.log_directory
 
     def _shows(self, life: BrokerLife, partition: Partition) -> None:
         """What a follower shows to readers nearby is committed: every leader has to have it."""
@@ -322,6 +328,7 @@ class Checkers:
             if path.startswith(paths.DELETED_TOPICS + "/")
         ]
         for life in lives.values():
+            found += _moves_left(life)
             for partition in life.partitions:
                 held = Held.of(partition)
                 topic, index = held.topic_partition.topic, held.topic_partition.partition
@@ -387,6 +394,21 @@ class Checkers:
                 self._wrong(
                     f"{log.topic_partition}: the cache says epoch {told} at {start}, not {each}"
                 )
+
+
+def _moves_left(life: BrokerLife) -> Iterator[str]:
+    """Yield which moves between log directories do not end, and what ended ones have left."""
+    for log in life.log_manager.future_logs:
+        yield f"broker {life.number} does not end the move to {log.directory}"
+    places: Counter[str] = Counter()
+    for directory in life.log_manager.directories:
+        for each in life.file_system.scan(directory):
+            places[each.name] += each.is_directory
+    for name, count in places.items():
+        if count > 1:
+            yield f"broker {life.number} keeps {name} in {count} log directories"
+        elif name.endswith("-future"):
+            yield f"broker {life.number} has left {name} behind"
 
 
 def _other_settings(

@@ -21,6 +21,11 @@ from millstream.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from millstream.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from millstream.protocol.messages.elect_leaders import ElectLeadersRequest
 from millstream.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -91,13 +96,22 @@ class SimCluster:
         self.work = Workload(chance, more, min_isr=self.min_isr)
         self.directories = DIRECTORIES[: chance.choice((1, 1, 2))]
         self.settings = dict(SETTINGS)
-        self.settings["log.dirs"] = ",".join(self.directories)
         self.settings["min.insync.replicas"] = str(self.min_isr)
         if chance.random() < 0.5:  # catching up takes many fetches
             self.settings["replica.fetch.max.bytes"] = "400"
         if self.work.reads_nearby:
             self.settings["replica.selector.class"] = RACK_AWARE_SELECTOR
         self.swarm = swarm or Swarm.draw(chance, more)
+        self.move_ms = 0.0
+        """How long each step of a move between log directories takes at most."""
+        moving = Random(f"log directories of seed {seed}")
+        if swarm is None and moving.random() < 0.3:
+            self.swarm = self.swarm.with_log_moves(moving)
+        if self.swarm.moves_logs:
+            self.directories = DIRECTORIES
+            self.move_ms = moving.choice((0.0, 300.0, 2_000.0))
+            self.work.segment_bytes = moving.choice((None, 300, 1_500))
+        self.settings["log.dirs"] = ",".join(self.directories)
         self.machines = {each: self._machine(each) for each in self.numbers}
         self.lives: dict[int, BrokerLife] = {}
         self.checkers = Checkers()
@@ -124,6 +138,7 @@ class SimCluster:
         life = BrokerLife(
             machine.files, number, self.ensemble, self.network, clock, self.settings, self._gone
         )
+        life.offload.move_ms = self.move_ms
         self.lives[number] = life
         self.network.hosts[number] = life.host
         life.start()
@@ -226,6 +241,18 @@ class SimCluster:
         )
         self._ask_controller(request)
 
+    def move_some_log(self) -> None:
+        """Have some broker move its replica of some partition to one of its log directories."""
+        chance = self.loop.chance
+        index = chance.randrange(self.work.partition_count)
+        self.move_log(self.some_broker(), index, chance.choice(self.directories))
+
+    def move_log(self, number: int, index: int, directory: str) -> None:
+        """Have a broker move its replica of a partition to a log directory."""
+        topic = AlterReplicaLogDirTopic(name=TOPIC, partitions=[index])
+        wanted = AlterReplicaLogDir(path=directory, topics=[topic])
+        self._ask(BrokerId(number), AlterReplicaLogDirsRequest(dirs=[wanted]))
+
     def change_min_isr(self) -> None:
         """Have another ``min.insync.replicas`` put in force. Never 1 where a machine may lose what
         it has written: then one replica alone has what is acknowledged.
@@ -240,8 +267,10 @@ class SimCluster:
     def _ask_controller(self, request: Request) -> None:
         controller = self.controller_number()
         if controller is not None:
-            asking = spawn(self.work.clients[0].ask(BrokerId(controller), request, lane="admin"))
-            _ignore(asking)
+            self._ask(BrokerId(controller), request)
+
+    def _ask(self, broker: BrokerId, request: Request) -> None:
+        _ignore(spawn(self.work.clients[0].ask(broker, request, lane="admin")))
 
     # --- a run ---------------------------------------------------------------------------------
 
@@ -377,6 +406,7 @@ class SimCluster:
             ("reads nearby", self.work.reads_nearby),
             ("deletions", self.work.deletes),
             ("retention", self.work.expires),
+            ("moves between log directories", self.swarm.moves_logs),
         ):
             self.sometimes[f"seeds with {name}"] += is_so
         for consumer in self.work.consumers:

@@ -246,6 +246,11 @@ def _reassign(cluster: SimCluster) -> Undo | None:
     return None
 
 
+def _move_log(cluster: SimCluster) -> Undo | None:
+    cluster.move_some_log()
+    return None
+
+
 _CACHE = "the page cache outlives the process, so all that was written is there at the next start"
 _EPOCHS = "who is cut off commits nothing alone, and epochs fence what it says afterwards"
 
@@ -293,6 +298,17 @@ CHANGES: Final = (
 )
 """Kinds that came later: they are drawn beside the others, so that old seeds stay as they were."""
 
+LOG_MOVES: Final = (
+    Fault(
+        "move log",
+        "a copy takes the replica's place once it holds on disk all that is committed",
+        _move_log,
+    ),
+)
+"""What happens in seeds whose brokers move replicas between their log directories."""
+
+_ALL: Final = (*FAULTS, *CHANGES, *LOG_MOVES)
+
 LOSING: Final = frozenset(
     {"power loss", "failed flush", "failed directory", "new disk", "bit flip"}
 )
@@ -306,6 +322,11 @@ class Swarm:
     weights: tuple[float, ...]
     every_ms: float
     struck: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def moves_logs(self) -> bool:
+        """True where replicas move between the log directories of their brokers."""
+        return any(each in LOG_MOVES for each in self.kinds)
 
     @property
     def loses_data(self) -> bool:
@@ -322,10 +343,21 @@ class Swarm:
             kinds, weights = (*kinds, *CHANGES), (*weights, 3.0)
         return cls(kinds, weights, chance.choice((300.0, 1_000.0, 3_000.0)))
 
+    def with_log_moves(self, chance: Random) -> Swarm:
+        """Return the same swarm with moves between log directories, and in half of all seeds log
+        directories that fail.
+        """
+        known = {each.name for each in self.kinds}
+        fails = chance.random() < 0.5
+        names = ("move log", *(("failed directory",) if fails else ()))
+        kinds = [each for each in _ALL if each.name in names and each.name not in known]
+        weights = [chance.choice((1.0, 3.0, 10.0)) for _ in kinds]
+        return Swarm((*self.kinds, *kinds), (*self.weights, *weights), self.every_ms)
+
     @classmethod
     def of(cls, *names: str, every_ms: float = 1_000.0) -> Swarm:
         """Return a swarm of these kinds alone, all alike."""
-        kinds = tuple(each for each in (*FAULTS, *CHANGES) if each.name in names)
+        kinds = tuple(each for each in _ALL if each.name in names)
         assert len(kinds) == len(names), "there is no such fault"
         return cls(kinds, (1.0,) * len(kinds), every_ms)
 

@@ -22,12 +22,16 @@ class SimOffload:
         self._free_ms: dict[str, float] = {}
         self.slow_ms = 0.0
         """Extra time of each piece of work, at most: a slow disk."""
+        self.move_ms = 0.0
+        """Extra time of each piece of a move between log directories, at most: a long copy."""
 
     def run(self, lane: str, function: Callable[[], T]) -> Deferred[T]:
         """Do ``function`` after what the lane was given before."""
         outcome: Deferred[T] = Deferred()
         chance = self._loop.chance
         takes_ms = 0.1 + chance.random() + self.slow_ms * chance.random()
+        if lane.startswith("move "):
+            takes_ms += self.move_ms * chance.random()
         begin_ms = max(self._loop.now_ms, self._free_ms.get(lane, 0.0))
         self._free_ms[lane] = begin_ms + takes_ms
 

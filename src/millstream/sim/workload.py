@@ -49,6 +49,8 @@ class Workload:
         """True when records are deleted that a consumer has read."""
         self.expires = more.random() < 0.2
         """True when topics keep some of their newest bytes alone."""
+        self.segment_bytes: int | None = None
+        """Size at which the topic's segments are closed; None for one that is never reached."""
         self.history = History()
         self.numbers = list(range(FIRST_CLIENT, FIRST_CLIENT + CLIENTS))
         self.clients: list[Client] = []
@@ -94,6 +96,9 @@ class Workload:
             topic.configs[-1].value = "1500"
             topic.configs.append(CreatableTopicConfig(name="retention.bytes", value="1500"))
             self.history.expiring.update((TOPIC, each) for each in range(self.partition_count))
+        if self.segment_bytes is not None:
+            size = str(self.segment_bytes)
+            topic.configs.append(CreatableTopicConfig(name="internal.segment.bytes", value=size))
         client = self.clients[0]
         request = CreateTopicsRequest(topics=[topic], timeout_ms=5_000)
         while True:

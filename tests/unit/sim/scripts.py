@@ -46,6 +46,8 @@ class Shape:
     brokers: int = 3
     min_isr: int = 2
     groups: bool = False
+    directories: int | None = None
+    """How many log directories each broker has; None for any number."""
     rebalances: bool = True
     """False where the controller is to give no leadership back by itself."""
 
@@ -55,6 +57,7 @@ class Shape:
             (len(cluster.numbers), cluster.work.partition_count) == (self.brokers, 1)
             and cluster.min_isr == self.min_isr
             and (cluster.work.group_count > 0 or not self.groups)
+            and self.directories in (None, len(cluster.directories))
             and not (cluster.work.deletes or cluster.work.expires or cluster.work.reads_nearby)
         )
 
@@ -721,6 +724,34 @@ def a_move_takes_long(cluster: SimCluster) -> list[str]:
     return [] if gone else ["a follower that is cut off stays in the ISR"]
 
 
+def a_replica_moves_in_every_role(cluster: SimCluster) -> list[str]:
+    """A follower begins to move to another log directory, is made the leader while it is copied,
+    and is killed. It follows and leads once more before the move ends.
+    """
+    first, second, _ = lead_with_second(cluster)
+    partition, controller = replica(cluster, first), cluster.controller_number()
+    assert controller is not None
+    before = partition.log.log_directory
+    wanted = next(each for each in cluster.directories if each != before)
+    cluster.move_ms = cluster.lives[first].offload.move_ms = NEVER_MS
+    cluster.move_log(first, 0, wanted)
+    if not cluster.until(lambda: bool(list(cluster.lives[first].log_manager.future_logs)), 1_000):
+        return ["a follower does not begin to move"]
+    elect_preferred(cluster, controller)
+    if not cluster.until(lambda: replica(cluster, first).leading is not None, 10_000):
+        return ["the preferred replica does not lead"]
+    cluster.go_on(1_000)
+    cluster.kill(first, "kill the leader")
+    if not cluster.until(lambda: state(cluster).leader == second, 20_000):
+        return ["nobody leads"]
+    cluster.move_ms = 2_000.0
+    cluster.start_broker(first)
+    whole(cluster)
+    elect_preferred(cluster, controller)
+    moved = cluster.until(lambda: replica(cluster, first).log.log_directory == wanted, 20_000)
+    return [] if moved else ["a move does not end"]
+
+
 SCRIPTS: dict[Script, Shape] = {
     answers_are_lost: Shape(),
     a_leader_writes_nothing: Shape(),
@@ -742,5 +773,6 @@ SCRIPTS: dict[Script, Shape] = {
     the_last_in_sync_loses_its_power: Shape(),
     two_tails: Shape(rebalances=False),
     a_move_takes_long: Shape(brokers=4),
+    a_replica_moves_in_every_role: Shape(directories=2, rebalances=False),
 }
 """Every script, and the cluster that it needs."""
