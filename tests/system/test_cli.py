@@ -148,9 +148,30 @@ def test_records_there_and_back(cli: Cli, piped: Cli, new_topic: Topics) -> None
     again = cli("consume", copy, "-e", "-f", "%k=%s %T\\n").out
     original = cli("consume", topic, "-e", "-f", "%k=%s %T\\n").out
     assert sorted(again.splitlines()) == sorted(original.splitlines())
-    refused = piped("produce", copy, "--json", stdin=b"no json\n")
+
+
+def test_a_line_that_is_no_record_ends_produce_and_is_told(
+    cli: Cli, piped: Cli, new_topic: Topics
+) -> None:
+    topic = new_topic()
+    cli("topic", "create", topic, "--config", "cleanup.policy=compact")
+    lines = b'{"key": "a", "value": "1"}\n{"key": "a", "value": null}\n{"key": "a"}\n{"value": 4}\n'
+    refused = piped("produce", topic, "--json", stdin=lines)
     assert refused.code == 1
-    assert refused.err.startswith("millstream: no record in JSON")
+    assert refused.err.startswith("millstream: line 3 is not a record: it has no value")
+    assert refused.err.endswith("; 2 records were sent before it\n")
+    assert cli("consume", topic, "-e", "-f", "%k %S\\n").out == "a 1\na -1\n"
+
+    plain = piped("produce", topic, "--json", stdin=b'{"user": "ann"}\n')
+    assert plain.code == 1
+    assert "line 1 is not a record: 'user' is not a field" in plain.err
+    assert plain.err.endswith("; nothing was sent\n")
+    assert piped("produce", topic, "--json", "-Z", stdin=b"").code == 2
+
+    too_large = b'{"key": "b", "value": "%s"}\n' % (b"x" * 2_000_000)
+    failed = piped("produce", topic, "--json", stdin=b'{"key": "b", "payload": "1"}\n' + too_large)
+    assert failed.code == 1
+    assert "; 1 record was sent" in failed.err
 
 
 def test_where_to_start_and_stop(cli: Cli, piped: Cli, new_topic: Topics) -> None:

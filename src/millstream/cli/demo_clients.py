@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from millstream.cli.failures import CommandFailedError
-from millstream.cli.produce import Failures
+from millstream.cli.produce import Deliveries
 from millstream.client import Consumer, Producer
 from millstream.model.topic import TopicPartition
 
@@ -29,7 +29,7 @@ class GroupReport:
 
 def produce_lines(bootstrap: str, topic: str, source: Path) -> int:
     """Produce each line, keyed by its first word, the client's address; return how many."""
-    failures = Failures()
+    deliveries = Deliveries()
     count = 0
     with (
         Producer(bootstrap_servers=bootstrap, linger_ms=20, batch_size=_BATCH_BYTES) as producer,
@@ -37,10 +37,10 @@ def produce_lines(bootstrap: str, topic: str, source: Path) -> int:
     ):
         for line in lines:
             value = line.removesuffix(b"\n")
-            producer.send(topic, value, value.partition(b" ")[0], on_delivery=failures)
+            producer.send(topic, value, value.partition(b" ")[0], on_delivery=deliveries)
             count += 1
         producer.flush(DELIVERY_TIMEOUT_S)
-    failures.raise_first()
+    deliveries.raise_first()
     return count
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from base64 import b64decode
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
 import typer
 
@@ -16,15 +14,17 @@ from millstream.cli.arguments import (
     DEFAULT_BOOTSTRAP,
     WAIT_MS,
     Bootstrap,
+    UsageError,
     bootstrap_servers,
     key_values,
 )
 from millstream.cli.failures import CommandFailedError, complain, sentence
+from millstream.cli.input_lines import LineError, LineRules, parse_line
 from millstream.cli.interruption import LAST_SENDS_S, StoppableInput
 from millstream.cli.output import counted
 from millstream.client import Producer, RecordMetadata
+from millstream.model.errors import MillstreamError
 from millstream.records.compression import Codec
-from millstream.records.record import Header
 
 LINGER_MS: Final = 50
 """How long a record waits for company."""
@@ -60,27 +60,6 @@ class Compression(StrEnum):
         return Codec[self.name]
 
 
-class Line(NamedTuple):
-    """What one line of input says."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[Header, ...]
-    partition: int | None
-    timestamp_ms: int | None
-
-
-class LineRules(NamedTuple):
-    """How lines are read."""
-
-    is_json: bool
-    key: bytes | None
-    key_separator: bytes | None
-    headers: tuple[Header, ...]
-    partition: int | None
-    empty_is_null: bool
-
-
 def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     key: Annotated[str | None, typer.Option("--key", "-k", help="The same key for all.")] = None,
@@ -99,7 +78,10 @@ def produce(
         bool, typer.Option("--null", "-Z", help="Empty keys and values are null.")
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Each line is an object as `consume --json` prints it.")
+        bool,
+        typer.Option(
+            "--json", help="Each line is an object as `consume --json` or kcat's -J prints it."
+        ),
     ] = False,
     acks: Annotated[Acks, typer.Option("--acks", help="Who must have a record.")] = Acks.ALL,
     compression: Annotated[
@@ -107,7 +89,13 @@ def produce(
     ] = Compression.NONE,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Write the lines of standard input to a topic, one record each."""
+    """Write the lines of standard input to a topic, one record each.
+
+    With --json a line that is not a record ends the command; what was read before it is sent, and
+    the error says how many records that were.
+    """
+    if as_json and (key_separator is not None or empty_is_null):
+        raise UsageError("--json does not go with --key-separator and --null")
     rules = LineRules(
         is_json=as_json,
         key=None if key is None else key.encode(),
@@ -118,55 +106,94 @@ def produce(
         partition=partition,
         empty_is_null=empty_is_null,
     )
-    failures = Failures()
+    deliveries = Deliveries()
     with open_producer(bootstrap, acks, compression) as producer:
         producer.partitions_for(topic)
         with StoppableInput(sys.stdin.fileno()) as source:
-            for lines in _lines_of(source):
-                now_ms = int(time.time() * 1000)
-                for text in lines:
-                    line = parse_line(text, rules)
-                    producer.send(
-                        topic,
-                        line.value,
-                        line.key,
-                        partition=line.partition,
-                        timestamp_ms=now_ms if line.timestamp_ms is None else line.timestamp_ms,
-                        headers=line.headers,
-                        on_delivery=failures,
-                    )
-                failures.raise_first()
+            try:
+                _send_lines(source, producer, topic, rules, deliveries)
+            except MillstreamError as error:
+                producer.close()  # the outcome of what was handed over is known after this
+                raise CommandFailedError(f"{sentence(error)}; {deliveries.told()}") from error
             producer.close(LAST_SENDS_S if source.exit_code else None)
     if source.exit_code:
-        failures.tell()
+        deliveries.tell_unsent()
         raise typer.Exit(source.exit_code)
-    failures.raise_first()
+    if deliveries.first_error is not None:
+        raise CommandFailedError(f"{sentence(deliveries.first_error)}; {deliveries.told()}")
 
 
-class Failures:
-    """The records that were not delivered, as ``on_delivery`` hears of them."""
+def _send_lines(
+    source: StoppableInput,
+    producer: Producer,
+    topic: str,
+    rules: LineRules,
+    deliveries: Deliveries,
+) -> None:
+    """Hand every line over until the input ends or a record could not be delivered.
+
+    Raises LineError with the number of a line that is not a record, and what ``Producer.send``
+    raises.
+    """
+    number = 0
+    for lines in _lines_of(source):
+        now_ms = int(time.time() * 1000)
+        for text in lines:
+            number += 1
+            try:
+                line = parse_line(text, rules)
+            except LineError as error:
+                raise LineError(f"line {number} is not a record: {error}") from None
+            producer.send(
+                topic,
+                line.value,
+                line.key,
+                partition=line.partition,
+                timestamp_ms=now_ms if line.timestamp_ms is None else line.timestamp_ms,
+                headers=line.headers,
+                on_delivery=deliveries,
+            )
+        if deliveries.first_error is not None:
+            return
+
+
+class Deliveries:
+    """Counts the records that were delivered and those that were not, as ``on_delivery``."""
 
     def __init__(self) -> None:
-        self.first: Exception | None = None
-        self.count = 0
+        self.first_error: Exception | None = None
+        self.delivered = 0
+        self.failed = 0
 
     def __call__(self, _: RecordMetadata | None, error: Exception | None) -> None:
-        """Keep the first error."""
-        if error is not None:
-            self.first = self.first or error
-            self.count += 1
+        """Count one outcome, and keep the first error."""
+        if error is None:
+            self.delivered += 1
+        else:
+            self.first_error = self.first_error or error
+            self.failed += 1
 
-    def tell(self) -> None:
-        """Say how many records an interrupted command could not send any more."""
-        if self.first is not None:
-            complain(
-                f"{counted(self.count, 'record')} may not have arrived: {sentence(self.first)}"
-            )
+    def told(self) -> str:
+        """Return how many records were sent, and how many failed."""
+        sent = f"{counted(self.delivered, 'record')} {_was(self.delivered)} sent"
+        if not self.failed:
+            return f"{sent} before it" if self.delivered else "nothing was sent"
+        return f"{sent}, {self.failed} {_was(self.failed)} not acknowledged"
+
+    def tell_unsent(self) -> None:
+        """Print how many records an interrupted command could not send any more."""
+        if self.first_error is not None:
+            reason = sentence(self.first_error)
+            complain(f"{counted(self.failed, 'record')} may not have arrived: {reason}")
 
     def raise_first(self) -> None:
         """Raise the first error if there was one."""
-        if self.first is not None:
-            raise self.first
+        if self.first_error is not None:
+            raise self.first_error
+
+
+def _was(count: int) -> str:
+    return "was" if count == 1 else "were"
 
 
 def open_producer(bootstrap: str, acks: Acks, compression: Compression) -> Producer:
@@ -189,51 +216,3 @@ def _lines_of(source: StoppableInput) -> Iterator[list[bytes]]:
         yield lines
     if rest and not source.exit_code:
         yield [rest]
-
-
-def parse_line(text: bytes, rules: LineRules) -> Line:
-    """Read one line; CommandFailedError when it is not what the rules say."""
-    if rules.is_json:
-        return _parse_json(text, rules)
-    key, value = rules.key, text
-    if rules.key_separator:
-        before, separator, after = text.partition(rules.key_separator)
-        if separator:
-            key, value = before, after
-    empty = rules.empty_is_null
-    return Line(
-        None if empty and not key else key,
-        None if empty and not value else value,
-        rules.headers,
-        rules.partition,
-        None,
-    )
-
-
-def _parse_json(text: bytes, rules: LineRules) -> Line:
-    try:
-        line = dict(json.loads(text))
-        headers = tuple(
-            (str(each["key"]), _payload(each, "value")) for each in line.get("headers", ())
-        )
-        timestamp = line.get("timestamp")
-        return Line(
-            _payload(line, "key"),
-            _payload(line, "value"),
-            headers or rules.headers,
-            rules.partition,
-            None if timestamp is None else int(timestamp),
-        )
-    except (ValueError, OverflowError, TypeError, KeyError, AttributeError) as error:
-        shown = text[:60].decode(errors="replace")
-        raise CommandFailedError(f"no record in JSON: {shown!r} ({error})") from None
-
-
-def _payload(line: dict[str, object], name: str) -> bytes | None:
-    """Return the bytes of ``name`` (text) or ``name_base64``; None when both are null."""
-    text, encoded = line.get(name), line.get(f"{name}_base64")
-    if encoded is not None:
-        return b64decode(str(encoded), validate=True)
-    if text is None:
-        return None
-    return text.encode() if isinstance(text, str) else json.dumps(text).encode()

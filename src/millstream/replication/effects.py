@@ -28,9 +28,10 @@ class ProposeIsr:
 
 @dataclass(frozen=True, slots=True)
 class RetryProposal:
-    """Call ``retry_proposal`` with ``attempt`` after a while: nobody knows what became of it."""
+    """Call ``retry_proposal`` with ``attempt`` in ``delay_ms``: nobody knows what became of it."""
 
     attempt: int
+    delay_ms: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,8 +48,11 @@ class ReplicationRules:
 
     min_insync_replicas: int = 1
     lag_time_max_ms: float = 30_000
-    refused_pause_ms: float = 100
-    """How long a follower that the controller refused is not proposed again."""
+    retry_first_ms: float = 100
+    """How long nothing is proposed after a proposal that has failed; twice as long after each
+    further one."""
+    retry_max_ms: float = 1_000
+    """The longest such pause."""
 
 
 @dataclass(slots=True)
@@ -111,6 +114,7 @@ class LeaderReplication:
         "_in_doubt",
         "_rules",
         "_since_ms",
+        "failed_proposals",
         "followers",
         "high_watermark",
         "isr",
@@ -144,6 +148,8 @@ class LeaderReplication:
         self.isr: Isr = Committed(state.isr)
         self._in_doubt = False
         """True while an attempt whose outcome nobody knows may still be written."""
+        self.failed_proposals = 0
+        """Proposals in a row that the controller has not answered with a state."""
         self._since_ms = now_ms
         self.leader_epoch_start_offset = epoch_start_offset
         self.followers: dict[BrokerId, FollowerProgress] = {
@@ -184,6 +190,7 @@ class LeaderReplication:
         self.state = state
         self.isr = Committed(state.isr)
         self._in_doubt = False
+        self.failed_proposals = 0
         before = self.followers
         self.followers = {
             each: before.get(each) or FollowerProgress()
@@ -302,13 +309,6 @@ class LeaderReplication:
             return False
         return now_ms - progress.last_caught_up_ms > self._rules.lag_time_max_ms
 
-    def lag_of(self, broker_id: BrokerId) -> int | None:
-        """Return how many records a follower is behind; None while it has not fetched."""
-        progress = self.followers.get(broker_id)
-        if progress is None or not progress.has_fetched:
-            return None
-        return max(0, self.log_end_offset - progress.log_end_offset)
-
     @property
     def progress(self) -> Mapping[BrokerId, FollowerProgress]:
         """How far each follower has come."""
@@ -331,17 +331,18 @@ class LeaderReplication:
         pending = self._pending(attempt)
         if pending is None:
             return ()
+        pause_ms = self._pause_after_failure()
         if answer is ErrorCode.INELIGIBLE_REPLICA and self._may_revert_refused(pending, now_ms):
-            return self._revert(pending, now_ms)
+            return self._revert(pending, now_ms + pause_ms)
         if answer is ErrorCode.OPERATION_NOT_ATTEMPTED and not self._in_doubt:
-            return self._revert(pending, now_ms)
+            return self._revert(pending, now_ms + pause_ms)
         if answer in _NEWER_STATE:
-            return (AwaitNewState(), RetryProposal(attempt))
+            return (AwaitNewState(), RetryProposal(attempt, pause_ms))
         self._in_doubt |= answer not in (
             ErrorCode.INELIGIBLE_REPLICA,
             ErrorCode.OPERATION_NOT_ATTEMPTED,
         )
-        return (RetryProposal(attempt),)
+        return (RetryProposal(attempt, pause_ms),)
 
     def _pending(self, attempt: int) -> Pending | None:
         """Return what is proposed under ``attempt``; None once something else has settled it."""
@@ -373,13 +374,21 @@ class LeaderReplication:
         """
         return not self._in_doubt or now_ms - pending.since_ms > self._rules.lag_time_max_ms
 
-    def _revert(self, pending: Pending, now_ms: float) -> tuple[LeaderEffect, ...]:
+    def _pause_after_failure(self) -> float:
+        """Count a proposal that has failed; return how long to wait before the next one."""
+        rules = self._rules
+        # The exponent has a bound of its own: a store may be away for days.
+        pause_ms = rules.retry_first_ms * (1 << min(self.failed_proposals, 20))
+        self.failed_proposals += 1
+        return min(pause_ms, rules.retry_max_ms)
+
+    def _revert(self, pending: Pending, not_before_ms: float) -> tuple[LeaderEffect, ...]:
         self.isr = Committed(pending.isr)
         self._in_doubt = False
         if isinstance(pending, PendingExpand):
             progress = self.followers.get(pending.added)
             if progress is not None:
-                progress.not_before_ms = now_ms + self._rules.refused_pause_ms
+                progress.not_before_ms = not_before_ms
         return self._advance()
 
     def retry_proposal(self, attempt: int) -> tuple[LeaderEffect, ...]:

@@ -319,7 +319,7 @@ def test_any_other_error_keeps_the_maximal_isr_and_tries_again(error: ErrorCode)
     machine = leader(ME, end=100)
     fetch(machine, B, 100)
     machine.on_append(150)
-    assert machine.on_isr_answer(1, error, 2) == (RetryProposal(1),)
+    assert machine.on_isr_answer(1, error, 2) == (RetryProposal(1, 100),)
     assert isinstance(machine.isr, PendingExpand)
     assert machine.high_watermark == 100
     again = only(machine.retry_proposal(1), ProposeIsr)
@@ -339,7 +339,9 @@ def test_after_a_time_out_not_attempted_proves_nothing() -> None:
     machine = leader(ME, end=100)
     fetch(machine, B, 100)
     machine.on_isr_answer(1, ErrorCode.REQUEST_TIMED_OUT, 2)
-    assert machine.on_isr_answer(1, ErrorCode.OPERATION_NOT_ATTEMPTED, 3) == (RetryProposal(1),)
+    assert machine.on_isr_answer(1, ErrorCode.OPERATION_NOT_ATTEMPTED, 3) == (
+        RetryProposal(1, 200),
+    )
     assert isinstance(machine.isr, PendingExpand)
 
 
@@ -347,9 +349,24 @@ def test_after_a_time_out_a_refusal_counts_once_the_lag_time_is_over() -> None:
     machine = leader(ME, end=100)
     fetch(machine, B, 100, now_ms=1)
     machine.on_isr_answer(1, ErrorCode.REQUEST_TIMED_OUT, 2)
-    assert machine.on_isr_answer(1, ErrorCode.INELIGIBLE_REPLICA, 3) == (RetryProposal(1),)
+    assert machine.on_isr_answer(1, ErrorCode.INELIGIBLE_REPLICA, 3) == (RetryProposal(1, 200),)
     machine.on_isr_answer(1, ErrorCode.INELIGIBLE_REPLICA, LAG_MS + 2)
     assert machine.isr == Committed((ME,))
+
+
+def test_the_pause_after_failed_proposals_doubles_up_to_a_bound_until_a_state_comes() -> None:
+    machine = leader(ME, end=100)
+    fetch(machine, B, 100)
+    pauses = [
+        only(machine.on_isr_answer(1, ErrorCode.NETWORK_EXCEPTION, 2), RetryProposal).delay_ms
+        for _ in range(2_000)
+    ]
+    assert pauses[:5] == [100, 200, 400, 800, 1_000]
+    assert set(pauses[5:]) == {1_000}
+    machine.on_state(state(ME, partition_epoch=8), 3)
+    fetch(machine, B, 100, now_ms=4)
+    again = only(machine.on_isr_answer(2, ErrorCode.NETWORK_EXCEPTION, 5), RetryProposal)
+    assert again.delay_ms == 100
 
 
 def test_a_refused_follower_is_not_proposed_again_at_once() -> None:
@@ -416,9 +433,3 @@ def test_a_replica_that_was_reassigned_away_is_known_no_more() -> None:
     assert list(machine.progress) == [B]
     with pytest.raises(KafkaError):
         fetch(machine, C, 95)
-
-
-def test_lag_is_told_once_a_follower_has_fetched() -> None:
-    machine = leader(end=100)
-    fetch(machine, B, 90)
-    assert (machine.lag_of(B), machine.lag_of(C), machine.lag_of(D)) == (10, None, None)

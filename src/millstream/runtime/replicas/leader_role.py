@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from millstream.config.dynamic import DynamicConfig
 from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
@@ -33,6 +32,7 @@ from millstream.replication.leader import FollowerFetch, LeaderReplication, Repl
 from millstream.replication.read_replica import ReplicaView, preferred_read_replica
 from millstream.runtime.metadata.metadata_cache import MetadataCache
 from millstream.runtime.replicas.isr_updates import IsrProposal, IsrProposer, StateReader
+from millstream.runtime.replicas.readable_bytes import ReadableBytes
 from millstream.runtime.replicas.replication_throttle import ReplicationThrottle
 from millstream.runtime.replicas.waiters import CommitCallback, CommitWaiters
 
@@ -42,12 +42,6 @@ if TYPE_CHECKING:
     from millstream.runtime.replicas.partition import Partition
 
 log = logging.getLogger(__name__)
-
-RETRY_MS: Final = 100.0
-"""How soon a proposal that nobody answered is repeated."""
-
-UNKNOWN_SIZE: Final = 1 << 40
-"""What was written before an election becomes readable at once; this is more than anybody asks."""
 
 
 def _endless() -> float:
@@ -116,10 +110,10 @@ class LeaderRole:
         "_context",
         "_deletions",
         "_durable_waiters",
+        "_end_error",
         "_partition",
+        "_readable",
         "_session",
-        "_sizes",
-        "_stopped",
         "_unanswered_since_ms",
         "machine",
     )
@@ -132,9 +126,10 @@ class LeaderRole:
         self._session = context.sessions_lost
         self._durable_waiters = CommitWaiters()
         self._deletions: list[tuple[Offset, CommitCallback]] = []
-        self._sizes: deque[tuple[Offset, int]] = deque()
+        self._readable = ReadableBytes()
         self._unanswered_since_ms: float | None = None
-        self._stopped = False
+        self._end_error: KafkaError | None = None
+        """What :meth:`stop` was given: who asks from then on is answered with it."""
         self.machine = LeaderReplication(
             IsrMember(context.broker_id, context.broker_epoch),
             state,
@@ -147,7 +142,7 @@ class LeaderRole:
     def _rules(self) -> ReplicationRules:
         config = self._context.config.current
         return ReplicationRules(
-            min_insync_replicas=self._partition.log.config.min_insync_replicas,
+            min_insync_replicas=self._partition.config.min_insync_replicas,
             lag_time_max_ms=config.replica_lag_time_max_ms,
         )
 
@@ -163,7 +158,10 @@ class LeaderRole:
         if newer(state, self.machine.state):
             self._session = self._context.sessions_lost
         end = self._partition.log.log_end_offset
-        self._carry_out(self.machine.on_state(state, self._now_ms(), epoch_start_offset=end))
+        failed = self.machine.failed_proposals
+        effects = self.machine.on_state(state, self._now_ms(), epoch_start_offset=end)
+        self._log_end_of_failures(failed)
+        self._carry_out(effects)
 
     def config_changed(self) -> None:
         """Take over changed settings."""
@@ -171,7 +169,7 @@ class LeaderRole:
 
     def wrote(self, end_offset: Offset, size: int) -> None:
         """Take note of a batch in the log: followers may have it at once."""
-        self._sizes.append((end_offset, size))
+        self._readable.wrote(end_offset, size)
         waiters = self._partition.replica_waiters
         if waiters:
             for waiter in tuple(waiters):
@@ -199,7 +197,7 @@ class LeaderRole:
         recorded, for any other, which is for :meth:`on_follower_fetch`.
         """
         fetch = FollowerFetch(broker_id, offset, broker_epoch, None, log_start_offset)
-        return not self._stopped and self.machine.on_same_fetch(fetch, self._now_ms())
+        return self._end_error is None and self.machine.on_same_fetch(fetch, self._now_ms())
 
     def check_shrink(self) -> None:
         """Look whether a follower lags for too long; called from time to time."""
@@ -207,7 +205,7 @@ class LeaderRole:
 
     def stop(self, error: KafkaError) -> None:
         """Lead no more: nothing that comes later counts."""
-        self._stopped = True
+        self._end_error = error
         self._durable_waiters.fail(error)
         deletions, self._deletions = self._deletions, []
         for _, callback in deletions:
@@ -222,13 +220,21 @@ class LeaderRole:
 
     def check_lease(self) -> None:
         """Refuse a write where ``leader.lease`` asks for it and another broker may lead by now."""
+        if self._context.config.current.leader_lease:
+            refusal = self.refusal_without_lease()
+            if refusal is not None:
+                raise refusal
+
+    def refusal_without_lease(self) -> KafkaError | None:
+        """Return NOT_LEADER_OR_FOLLOWER where another broker may lead by now; None while the
+        session with the metadata store, under which this leadership began, surely lives.
+        """
         context = self._context
-        if not context.config.current.leader_lease:
-            return
-        if self._session != context.sessions_lost or context.lease_ms() <= 0:
-            raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker's session may have expired"
-            )
+        if self._session == context.sessions_lost and context.lease_ms() > 0:
+            return None
+        return KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker's session may have expired"
+        )
 
     def error_once_committed(self) -> KafkaError | None:
         """Return what a write that is committed is answered with: too few replicas may be in sync
@@ -239,9 +245,13 @@ class LeaderRole:
         return None
 
     def wait_until_local(self, last_offset: Offset, callback: CommitCallback) -> None:
-        """Call back once a write counts on this broker, whatever the followers do (acks=1)."""
+        """Call back once a write counts on this broker, whatever the followers do (acks=1), or
+        with what :meth:`stop` was given.
+        """
         if last_offset < self.machine.log_end_offset:
             callback(None)
+        elif self._end_error is not None:
+            callback(self._end_error)
         else:
             self._durable_waiters.add(last_offset, callback)
 
@@ -258,11 +268,13 @@ class LeaderRole:
         return min(starts, default=self._partition.log.log_start_offset)
 
     def wait_until_deleted(self, offset: Offset, callback: CommitCallback) -> None:
-        """Call back once the low watermark has reached ``offset`` (Kafka:
-        ``DelayedDeleteRecords``).
+        """Call back once the low watermark has reached ``offset``, or with what :meth:`stop` was
+        given (Kafka: ``DelayedDeleteRecords``).
         """
         if self.low_watermark >= offset:
             callback(None)
+        elif self._end_error is not None:
+            callback(self._end_error)
         else:
             self._deletions.append((offset, callback))
 
@@ -319,17 +331,17 @@ class LeaderRole:
         return self._context.clock.monotonic_ms()
 
     def _carry_out(self, effects: tuple[LeaderEffect, ...]) -> None:
-        if self._stopped:
+        if self._end_error is not None:
             return
         for effect in effects:
             match effect:
                 case AdvanceHighWatermark(offset):
-                    self._partition.commit(offset, self._readable_below(offset))
+                    self._partition.commit(offset, self._readable.committed(offset))
                     self._tell_followers()
                 case ProposeIsr():
                     self._propose(effect)
-                case RetryProposal(attempt):
-                    self._context.clock.call_later(RETRY_MS, partial(self._retry, attempt))
+                case RetryProposal(attempt, delay_ms):
+                    self._context.clock.call_later(delay_ms, partial(self._retry, attempt))
                 case AwaitNewState():
                     self._ask_for_state()
                 case _:
@@ -342,15 +354,6 @@ class LeaderRole:
         if self._context.config.current.selects_replicas_by_rack:
             for waiter in tuple(self._partition.replica_waiters):
                 waiter.wake()
-
-    def _readable_below(self, offset: Offset) -> int:
-        sizes = self._sizes
-        if not sizes:
-            return UNKNOWN_SIZE
-        readable = 0
-        while sizes and sizes[0][0] <= offset:
-            readable += sizes.popleft()[1]
-        return readable or UNKNOWN_SIZE
 
     def _propose(self, effect: ProposeIsr) -> None:
         context = self._context
@@ -365,29 +368,44 @@ class LeaderRole:
                 for member in effect.members
             ),
         )
-        log.info(
-            "%s: proposing the ISR %s",
-            proposal.topic_partition,
-            [member.broker_id for member in proposal.isr],
-        )
+        if not self.machine.failed_proposals:  # those that repeat one that failed are not logged
+            log.info(
+                "%s: proposing the ISR %s",
+                proposal.topic_partition,
+                [member.broker_id for member in proposal.isr],
+            )
         context.proposer.propose(proposal).on_done(partial(self._answered, effect.attempt))
 
     def _answered(self, attempt: int, outcome: Deferred[PartitionState]) -> None:
-        if self._stopped:
+        if self._end_error is not None:
             return
         answer: PartitionState | ErrorCode
         try:
             answer = outcome.result()
         except KafkaError as error:
-            log.info("%s: the ISR was not changed: %s", self._partition.topic_partition, error)
+            if not self.machine.failed_proposals:
+                log.info("%s: the ISR was not changed: %s", self._partition.topic_partition, error)
             answer = error.error
             self._ask_for_state()
         else:
             self._unanswered_since_ms = None
-        self._carry_out(self.machine.on_isr_answer(attempt, answer, self._now_ms()))
+        failed = self.machine.failed_proposals
+        effects = self.machine.on_isr_answer(attempt, answer, self._now_ms())
+        self._log_end_of_failures(failed)
+        self._carry_out(effects)
+
+    def _log_end_of_failures(self, failed: int) -> None:
+        """Log that a state has come after proposals that failed; ``failed`` counts them."""
+        if failed and not self.machine.failed_proposals:
+            log.info(
+                "%s: the ISR is %s after %d proposals that failed",
+                self._partition.topic_partition,
+                list(self.machine.state.isr),
+                failed,
+            )
 
     def _retry(self, attempt: int) -> None:
-        if not self._stopped:
+        if self._end_error is None:
             self._carry_out(self.machine.retry_proposal(attempt))
 
     def _ask_for_state(self) -> None:

@@ -80,6 +80,7 @@ class Partition:
         "_request_flush",
         "_unannounced_bytes",
         "_unflushed_records",
+        "config",
         "fetch_waiters",
         "following",
         "has_followed",
@@ -165,7 +166,9 @@ class Partition:
         return self.log.high_watermark
 
     def set_config(self, config: TopicConfig) -> None:
-        """Take over new settings of the topic."""
+        """Take over the topic's settings; does nothing where they are those in force."""
+        if config is self.config:
+            return
         self._take_config(config)
         self.log.update_config(config)
         if self.leading is not None:
@@ -199,33 +202,33 @@ class Partition:
     def refusal_to_write(self, acks: int) -> KafkaError | None:
         """Return what a write with ``acks`` would be refused with now; None where it may go on.
 
-        NOT_LEADER_OR_FOLLOWER where another broker may lead by now (``leader.lease``) or this
-        object serves the partition no more, NOT_ENOUGH_REPLICAS for acks=all under min ISR.
+        NOT_LEADER_OR_FOLLOWER where another broker may lead by now and ``leader.lease`` is set, or
+        this object serves the partition no more; NOT_ENOUGH_REPLICAS for acks=all under min ISR.
         Nothing is changed: who asks before preparing a write keeps its state when refused.
-        """
-        refusal = self.refusal_to_answer()
-        if refusal is None and acks == -1 and self.leading is not None:
-            try:
-                self.leading.check_min_isr()
-            except KafkaError as error:
-                return error
-        return refusal
-
-    def refusal_to_answer(self) -> KafkaError | None:
-        """Return why this broker may not speak for the partition now; None where it may.
-
-        NOT_LEADER_OR_FOLLOWER where the session with the metadata store may have expired, so that
-        another broker may lead by now (``leader.lease``); what :meth:`fail` was given once the
-        partition is gone. Every answer that speaks for a partition's latest state asks it.
         """
         if self._gone is not None:
             return self._gone
         if self.leading is not None:
             try:
                 self.leading.check_lease()
+                if acks == -1:
+                    self.leading.check_min_isr()
             except KafkaError as error:
                 return error
         return None
+
+    def refusal_to_answer(self) -> KafkaError | None:
+        """Return why this broker may not speak for the partition now; None where it may.
+
+        NOT_LEADER_OR_FOLLOWER where the session with the metadata store may have expired, so that
+        another broker may lead by now, whatever ``leader.lease`` says: that setting is about
+        writes, and acks=all keeps those from being lost, while nothing else keeps an answer from
+        being out of date. What :meth:`fail` was given once the partition is gone. Every answer that
+        speaks for a partition's latest state asks it.
+        """
+        if self._gone is not None:
+            return self._gone
+        return None if self.leading is None else self.leading.refusal_without_lease()
 
     def must_recompress(self, batch: Batch) -> bool:
         """Tell whether ``batch`` has to take the slow way, for its codec or for its order."""
@@ -442,6 +445,7 @@ class Partition:
             waiter.wake()
 
     def _take_config(self, config: TopicConfig) -> None:
+        self.config = config
         self.limits: ProduceLimits = produce_limits(config)
         self._flush_records = self._flush_after_ms = UNLIMITED
         if config.flush_policy == "ack":

@@ -19,8 +19,10 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Final
 
+from millstream.config.topic import TopicConfig
 from millstream.model.broker import BrokerId
 from millstream.model.clock import Clock
 from millstream.model.errors import ErrorCode, KafkaError, StorageError
@@ -70,6 +72,8 @@ class Partitions:
         self._offline: set[TopicPartition] = set()
         self._hosted: dict[TopicPartition, Partition] = {}
         self._states: dict[TopicPartition, PartitionState] = {}
+        self._configs: dict[str, TopicConfig] = {}
+        """The settings in force, by topic name."""
         self._to_open: dict[TopicPartition, bool] = {}
         """Replicas that are still to be opened, and whether they are new."""
         self.by_name: dict[str, _Slots] = {}
@@ -108,6 +112,7 @@ class Partitions:
 
     def topic_changed(self, image: TopicImage, *, created: bool) -> None:
         """Open what is new in the image, take over roles, leader epochs and settings."""
+        image = self._with_settings_in_force(image)
         slots = self.by_name.get(image.name)
         if slots is not None and self.by_id.get(image.topic_id) is not slots:
             self._forget_namesake(image)
@@ -124,6 +129,19 @@ class Partitions:
             self._take_state(image, index, state, is_new=is_new)
         if created:
             log.info("topic %s: %d partitions", image.name, len(image.partitions))
+
+    def _with_settings_in_force(self, image: TopicImage) -> TopicImage:
+        """Return the image with the settings object that the topic's partitions have, where its own
+        has the same values: every change of a partition brings the settings of its topic anew, and
+        to apply them costs something for each segment.
+        """
+        known = self._configs.get(image.name)
+        if known is image.config:
+            return image
+        if known is not None and known.same_values(image.config):
+            return replace(image, config=known)
+        self._configs[image.name] = image.config
+        return image
 
     def _take_state(
         self, image: TopicImage, index: int, state: PartitionState, *, is_new: bool
@@ -265,6 +283,7 @@ class Partitions:
         """Close the partitions and give their directories to deletion."""
         slots = self.by_name.pop(image.name, [])
         self.by_id.pop(image.topic_id, None)
+        self._configs.pop(image.name, None)
         gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         now_ms = self._clock.now_ms()
         places = [
@@ -296,6 +315,7 @@ class Partitions:
 
     def config_changed(self, image: TopicImage) -> None:
         """Take over a topic's changed settings."""
+        image = self._with_settings_in_force(image)
         for index in range(len(self.by_name.get(image.name, ()))):
             partition = self._hosted.get(TopicPartition(image.name, index))
             if partition is not None:

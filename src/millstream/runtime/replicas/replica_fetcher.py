@@ -52,7 +52,8 @@ from millstream.replication.follower import (
     last_fetched_epoch,
 )
 from millstream.runtime.broker_channels import BrokerChannel
-from millstream.runtime.replicas.leader_role import UNKNOWN_SIZE, ReplicationContext
+from millstream.runtime.replicas.leader_role import ReplicationContext
+from millstream.runtime.replicas.readable_bytes import UNKNOWN_SIZE
 from millstream.runtime.replicas.replica_fetch_session import (
     PartitionKey,
     ReplicaFetchSession,

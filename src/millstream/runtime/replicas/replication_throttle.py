@@ -55,7 +55,7 @@ class ThrottledSide:
 
     def names(self, partition: Partition) -> bool:
         """Tell whether this broker's replica of a partition is under the limit."""
-        texts = self._named(partition.log.config)
+        texts = self._named(partition.config)
         if not texts:
             return False
         topic, index = partition.topic_partition.topic, partition.topic_partition.partition

@@ -14,9 +14,11 @@ from tests.unit.runtime.log_site import (
     write,
 )
 
+from millstream.config.topic import TopicConfig
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
 from millstream.runtime.replicas.waiters import FetchWaiter
+from millstream.storage.log import Log
 
 
 @pytest.fixture
@@ -252,3 +254,25 @@ def test_a_log_that_is_not_open_yet_goes_with_its_topic(site: LogSite) -> None:
     site.partitions.topic_deleted(image)
     site.create("t", topic_id=b"another life....")
     assert site.partition("t").log.log_end_offset == 0
+
+
+def test_settings_are_applied_where_they_changed(
+    site: LogSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each change of one partition comes with all of its topic, settings made anew included."""
+    applied: list[Log] = []
+    apply = Log.update_config
+
+    def counted(self: Log, config: TopicConfig) -> None:
+        applied.append(self)
+        apply(self, config)
+
+    site.create(count=5, max_message_bytes="1000")
+    monkeypatch.setattr(Log, "update_config", counted)
+    site.show(count=5, max_message_bytes="1000", epoch=1)
+    assert applied == []
+    image = site.show(count=5, max_message_bytes="2000", epoch=1)
+    assert len(applied) == 5
+    assert {partition.log.config for partition in site.partitions} == {image.config}
+    site.partitions.config_changed(image)
+    assert len(applied) == 5

@@ -4,7 +4,10 @@ back after a fault. The controller is scripted, time moves by hand.
 
 from __future__ import annotations
 
+import logging
+
 import pytest
+from tests.unit.runtime.log_site import Outcomes, batch
 from tests.unit.runtime.replica_site import LAG_MS, TOPIC, TOPIC_ID, ClusterSite
 
 from millstream.config.topic import TopicConfig
@@ -32,6 +35,12 @@ from millstream.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
+)
+from millstream.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
 )
 from millstream.runtime.replicas.waiters import FetchWaiter
 
@@ -70,6 +79,30 @@ def bytes_of(data: PartitionData) -> bytes:
 
 def ends(site: ClusterSite) -> list[int]:
     return [site[each].end for each in (1, 2, 3)]
+
+
+def produce_request(*topics: str, acks: int) -> ProduceRequest:
+    """One record for partition 0 of each topic."""
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=5_000,
+        topic_data=[
+            TopicProduceData(
+                name=each,
+                partition_data=[PartitionProduceData(index=0, records=batch(b"v").buffer)],
+            )
+            for each in topics
+        ],
+    )
+
+
+def errors_of(produced: Deferred[Response]) -> dict[str, ErrorCode]:
+    response = produced.result()
+    assert isinstance(response, ProduceResponse)
+    return {
+        topic.name: ErrorCode.of(topic.partition_responses[0].error_code)
+        for topic in response.responses
+    }
 
 
 # Acknowledgements
@@ -644,6 +677,54 @@ def test_a_failed_disk_ends_a_leadership() -> None:
     assert site[1].produce(b"two").error is ErrorCode.KAFKA_STORAGE_ERROR
 
 
+def test_acks_one_is_answered_where_a_later_partition_of_the_request_fails_the_directory() -> None:
+    """The first batch is written and waits for its flush when the second append meets EIO: both
+    partitions lie in the directory that goes offline.
+    """
+    site = ClusterSite(log_flush_policy="ack")
+    site.create("u")
+    site[1].offload.held = True
+
+    def fail(step: str, path: str) -> None:
+        if step == "write" and path.startswith("/logs/u-0"):
+            raise OSError(5, "write fails", path)
+
+    site[1].files.hook = fail
+    produced = site[1].ask(ApiKey.PRODUCE, 12, produce_request(TOPIC, "u", acks=1))
+    site.settle()
+    assert errors_of(produced) == {
+        TOPIC: ErrorCode.KAFKA_STORAGE_ERROR,
+        "u": ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+
+
+def test_a_role_that_has_ended_tells_whoever_asks_later() -> None:
+    site = ClusterSite(log_flush_policy="ack")
+    partition = site[1].partition
+    leading = partition.leading
+    assert leading is not None
+    site.controller.elect(2)
+    told = Outcomes()
+    leading.wait_until_local(0, told.note("local "))
+    leading.wait_until_deleted(5, told.note("deleted "))
+    partition.wait_for_commit(0, told.note("committed "))
+    assert told == [f"{each} NOT_LEADER_OR_FOLLOWER" for each in ("local", "deleted", "committed")]
+
+
+def test_the_leader_remembers_a_bounded_number_of_batches_that_are_not_committed() -> None:
+    site = ClusterSite(min_isr=3)
+    site.cut_off(1)
+    leading = site[1].partition.leading
+    assert leading is not None
+    for _ in range(1_100):
+        assert site[1].produce(acks=1).error is ErrorCode.NONE
+    assert site[1].high_watermark == 0
+    assert len(leading._readable) <= 1_024
+    site.heal()
+    site.advance(30_000)
+    assert site[1].high_watermark == 1_100
+
+
 def test_a_cut_below_the_high_watermark_is_told_and_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -752,6 +833,17 @@ def test_a_zombie_accepts_acks_one_unless_it_needs_a_lease() -> None:
     site = ClusterSite()
     lease(site, 0)
     assert site[1].produce(acks=1).error is ErrorCode.NONE
+
+
+def test_a_zombie_does_not_speak_for_its_partition_whatever_writes_need() -> None:
+    site = ClusterSite()
+    lease(site, 1_000)
+    assert site[1].partition.refusal_to_answer() is None
+    site.advance(1_000)
+    refusal = site[1].partition.refusal_to_answer()
+    assert refusal is not None
+    assert refusal.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert site[1].partition.refusal_to_write(-1) is None
 
 
 def test_with_a_lease_a_zombie_refuses_every_write() -> None:
@@ -865,3 +957,29 @@ def test_a_follower_knows_since_when_its_leader_has_not_answered() -> None:
     site.heal()
     site.advance(60_000)
     assert site.clock.monotonic_ms() - owed(site, 2)[BrokerId(1)] <= 500
+
+
+@pytest.mark.parametrize(
+    "refusal", [ErrorCode.NETWORK_EXCEPTION, ErrorCode.OPERATION_NOT_ATTEMPTED]
+)
+def test_a_proposal_that_is_not_answered_backs_off_and_is_logged_once(
+    refusal: ErrorCode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The store is away for a minute while a follower has caught up and waits to join the ISR."""
+    site = ClusterSite()
+    site.controller.elect(1, 1, 2)
+    site.controller.refusal = refusal
+    before = len(site.controller.proposals)
+    caplog.set_level(logging.INFO, "millstream.runtime.replicas.leader_role")
+    caplog.clear()
+    site[1].produce(b"one")
+    site.advance(60_000)
+    failed = site.controller.proposals[before:]
+    assert 50 <= len(failed) <= 75, "at most one a second once it has backed off"
+    assert len(caplog.records) == 2, "the proposal, and that it is not answered"
+    site.controller.refusal = None
+    site.advance(2_000)
+    assert site.isr == (1, 2, 3)
+    ended = caplog.records[2:]
+    assert len(ended) == 1
+    assert f"after {len(failed)} proposals" in ended[0].getMessage()
