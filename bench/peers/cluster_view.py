@@ -212,11 +212,11 @@ def _ask(node: Node, request: Request, kind: type[Answer], version: int | None =
     """Return a broker's answer, in a version or in the newest that both sides speak."""
     conversation = Conversation("bench")
     with socket.create_connection((node.host, node.port), timeout=ANSWER_TIMEOUT_S) as connection:
-        connection.sendall(conversation.greet().join())
-        again = conversation.take_greeting(memoryview(_frame(connection)))
+        connection.sendall(conversation.request_versions().join())
+        again = conversation.take_versions(memoryview(_frame(connection)))
         if again is not None:
-            connection.sendall(conversation.greet(again).join())
-            conversation.take_greeting(memoryview(_frame(connection)))
+            connection.sendall(conversation.request_versions(again).join())
+            conversation.take_versions(memoryview(_frame(connection)))
         if version is None:
             version = conversation.version_for(type(request))
         connection.sendall(conversation.ask(request, version).join())

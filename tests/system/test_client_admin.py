@@ -114,7 +114,7 @@ def test_the_cluster(admin: Admin, broker: BrokerProcess, topic: str) -> None:
     directories = admin.describe_log_dirs().get_all()[described.controller_id]
     place = TopicPartition(topic, 0)
     assert directories[0].replicas[place].size_bytes > 0
-    some = admin.describe_log_dirs([described.controller_id], places=[place])
+    some = admin.describe_log_dirs([described.controller_id], topic_partitions=[place])
     assert set(some[described.controller_id].get()[0].replicas) == {place}
 
 

@@ -133,7 +133,7 @@ def _row(partition: Replicas) -> dict[str, str | int | list[int] | None]:
         if count or broker not in partition.isr
     )
     return {
-        "partition": str(partition.place),
+        "partition": str(partition.topic_partition),
         "leader": partition.leader if partition.leader >= 0 else None,
         "replicas": list(partition.replicas),
         "isr": list(partition.isr),
@@ -152,8 +152,8 @@ def _as_json(view: ClusterView) -> dict[str, object]:
         ],
         "partitions": [
             {
-                "topic": each.place.topic,
-                "partition": each.place.partition,
+                "topic": each.topic_partition.topic,
+                "partition": each.topic_partition.partition,
                 "leader": each.leader,
                 "replicas": list(each.replicas),
                 "isr": list(each.isr),

@@ -25,7 +25,7 @@ class Mover:
 
     def __init__(self, admin: Admin, view: ClusterView, plan: Placement, *, at_once: int) -> None:
         self._admin = admin
-        present = {each.place: each for each in view.partitions}
+        present = {each.topic_partition: each for each in view.partitions}
         self._added = {
             place: set(target) - set(present[place].replicas) for place, target in plan.items()
         }

@@ -108,7 +108,7 @@ def _execute(
 
     What was begun goes on without this process, so its limit stays when this one ends before.
     """
-    present = {each.place: each.replicas for each in view.partitions}
+    present = {each.topic_partition: each.replicas for each in view.partitions}
     mover = Mover(admin, view, plan, at_once=at_once)
     limits = plan_throttle(present, plan)
     try:
@@ -145,22 +145,26 @@ def _ids(text: str | None, view: ClusterView) -> list[int]:
 def _plan(
     view: ClusterView, topics: Sequence[str] | None, brokers: Sequence[int]
 ) -> tuple[Placement, int]:
-    known = {each.place.topic for each in view.partitions}
+    known = {each.topic_partition.topic for each in view.partitions}
     for name in topics or ():
         if name not in known:
             raise CommandFailedError(f"there is no topic {name!r}")
-    chosen = [each for each in view.partitions if not topics or each.place.topic in topics]
-    present = {each.place: each.replicas for each in chosen}
+    chosen = [
+        each for each in view.partitions if not topics or each.topic_partition.topic in topics
+    ]
+    present = {each.topic_partition: each.replicas for each in chosen}
     racks = {broker_id: broker.rack for broker_id, broker in view.brokers.items()}
     try:
         plan = plan_placement(present, brokers, racks)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    return plan, bytes_to_copy(present, plan, {each.place: each.size_bytes for each in chosen})
+    return plan, bytes_to_copy(
+        present, plan, {each.topic_partition: each.size_bytes for each in chosen}
+    )
 
 
 def _show(view: ClusterView, plan: Placement, total: int) -> None:
-    present = {each.place: each for each in view.partitions}
+    present = {each.topic_partition: each for each in view.partitions}
     print_rows(
         [
             {
@@ -177,7 +181,7 @@ def _show(view: ClusterView, plan: Placement, total: int) -> None:
 
 
 def _as_json(view: ClusterView, plan: Placement, total: int) -> dict[str, object]:
-    present = {each.place: each for each in view.partitions}
+    present = {each.topic_partition: each for each in view.partitions}
     return {
         "partitions": [
             {

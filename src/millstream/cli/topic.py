@@ -132,7 +132,9 @@ def _describe(admin: Admin, topic: Topic) -> dict[str, object]:
     latest = _ends(admin, places, LATEST)
     sizes = {
         (place, broker_id): replica.size_bytes
-        for broker_id, directories in admin.describe_log_dirs(places=places).get_all().items()
+        for broker_id, directories in admin.describe_log_dirs(topic_partitions=places)
+        .get_all()
+        .items()
         for directory in directories
         for place, replica in directory.replicas.items()
     }

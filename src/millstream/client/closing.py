@@ -1,4 +1,4 @@
-"""Things that are closed when their block is left, of either face."""
+"""Context managers that close a client, for the blocking and the asyncio API."""
 
 from __future__ import annotations
 

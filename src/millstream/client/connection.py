@@ -93,16 +93,16 @@ class Connection:
         self._socket.close()
 
     def _agree_on_versions(self) -> None:
-        greeting = self._conversation.greet()
+        request = self._conversation.request_versions()
         while True:
-            with self._closing_on_failure("greet"):
-                self._socket.sendall(greeting.join())
+            with self._closing_on_failure("negotiate versions with"):
+                self._socket.sendall(request.join())
             frame = self._read_frame(self.settings.connect_timeout_ms)
             with self._closing_on_failure("agree on versions with"):
-                version = self._conversation.take_greeting(frame)
+                version = self._conversation.take_versions(frame)
             if version is None:
                 return
-            greeting = self._conversation.greet(version)
+            request = self._conversation.request_versions(version)
 
     def _read_frame(self, timeout_ms: int) -> memoryview:
         deadline = time.monotonic() + timeout_ms / 1000

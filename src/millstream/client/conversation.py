@@ -3,8 +3,8 @@
 Brokers answer the requests of a connection in order, so what is outstanding is a queue, and an
 answer whose correlation id is not the oldest one's comes from a broken peer.
 
-Versions are agreed first: :meth:`Conversation.greet` is the first request, and
-:meth:`Conversation.take_greeting` learns the broker's ranges from its answer, or asks to greet
+Versions are agreed first: :meth:`Conversation.request_versions` is the first request, and
+:meth:`Conversation.take_versions` learns the broker's ranges from its answer, or asks to request
 again in an older version.
 """
 
@@ -98,15 +98,15 @@ class Conversation:
             )
         return response
 
-    def greet(self, version: int = APIS[ApiKey.API_VERSIONS].last_version) -> Outgoing:
+    def request_versions(self, version: int = APIS[ApiKey.API_VERSIONS].last_version) -> Outgoing:
         """Return the request that opens a connection."""
-        greeting = ApiVersionsRequest(
+        request = ApiVersionsRequest(
             client_software_name="millstream", client_software_version=millstream.__version__
         )
-        return self.ask(greeting, version)
+        return self.ask(request, version)
 
-    def take_greeting(self, frame: memoryview) -> int | None:
-        """Learn what the broker serves; return a version to greet in again, None when done.
+    def take_versions(self, frame: memoryview) -> int | None:
+        """Learn what the broker serves; return the version to ask in again, None when done.
 
         A broker that does not know the version asked for answers in version 0 (KIP-511).
         """
@@ -122,6 +122,6 @@ class Conversation:
         if response.error_code == ErrorCode.NONE.code:
             return None
         if error != ErrorCode.UNSUPPORTED_VERSION.code or expected.version == 0:
-            raise ProtocolError(f"the broker refused the greeting with code {response.error_code}")
+            raise ProtocolError(f"the broker refused ApiVersions with code {response.error_code}")
         _, newest = self._ranges.get(ApiKey.API_VERSIONS, (0, 0))
         return min(newest, expected.version - 1)

@@ -84,18 +84,19 @@ def _leaderless(view: ClusterView) -> Iterator[Finding]:
         if holders:
             yield Finding(
                 Severity.BROKEN,
-                f"{each.place} has no leader: all of its records are with "
+                f"{each.topic_partition} has no leader: all of its records are with "
                 f"{_brokers(holders)}. Start {'one of them' if len(holders) > 1 else 'it'}.",
             )
         elif each.last_known_elr:
             yield Finding(
                 Severity.BROKEN,
-                f"{each.place} has no leader, and nobody is known to have all of its records. "
-                f"Start {_brokers(each.last_known_elr)}: then the longest log will lead.",
+                f"{each.topic_partition} has no leader, and no broker is known to have all of its "
+                f"records. Start {_brokers(each.last_known_elr)}: then the longest log will lead.",
             )
         else:
             yield Finding(
-                Severity.BROKEN, f"{each.place} has no leader: start {_brokers(each.replicas)}."
+                Severity.BROKEN,
+                f"{each.topic_partition} has no leader: start {_brokers(each.replicas)}.",
             )
 
 
@@ -105,7 +106,7 @@ def _in_sync(view: ClusterView) -> Iterator[Finding]:
     if below:
         yield Finding(
             Severity.BROKEN,
-            f"{_places(below)}: writes with acks=all are refused, for fewer replicas are in sync "
+            f"{_named(below)}: writes with acks=all are refused, for fewer replicas are in sync "
             "than min.insync.replicas asks for.",
         )
     edge = [
@@ -119,14 +120,14 @@ def _in_sync(view: ClusterView) -> Iterator[Finding]:
     if edge:
         yield Finding(
             Severity.RISK,
-            f"{_places(edge)}: the loss of one more broker stops writes with acks=all.",
+            f"{_named(edge)}: the loss of one more broker stops writes with acks=all.",
         )
     behind = [
         each for each in led if len(each.isr) < len(each.replicas) and each not in (*below, *edge)
     ]
     if behind:
         yield Finding(
-            Severity.RISK, f"{_places(behind)}: not all replicas are in sync; one is missing."
+            Severity.RISK, f"{_named(behind)}: not all replicas are in sync; one is missing."
         )
 
 
@@ -137,7 +138,7 @@ def _placing(view: ClusterView) -> Iterator[Finding]:
     if single:
         yield Finding(
             Severity.RISK,
-            f"{_places(single)}: with one replica, its broker's disk is all there is of it.",
+            f"{_named(single)}: with one replica, its broker's disk is all there is of it.",
         )
     strict = [
         each
@@ -147,7 +148,7 @@ def _placing(view: ClusterView) -> Iterator[Finding]:
     if strict:
         yield Finding(
             Severity.RISK,
-            f"{_places(strict)}: min.insync.replicas is as high as the number of replicas, so "
+            f"{_named(strict)}: min.insync.replicas is as high as the number of replicas, so "
             "every stop of a broker stops writes with acks=all.",
         )
     racks = {each.rack for each in view.brokers.values()} - {None}
@@ -156,7 +157,7 @@ def _placing(view: ClusterView) -> Iterator[Finding]:
         if huddled:
             yield Finding(
                 Severity.RISK,
-                f"{_places(huddled)}: all replicas stand in one rack, though there are "
+                f"{_named(huddled)}: all replicas stand in one rack, though there are "
                 f"{len(racks)}.",
             )
     elsewhere = [
@@ -169,7 +170,7 @@ def _placing(view: ClusterView) -> Iterator[Finding]:
     if elsewhere:
         yield Finding(
             Severity.NOTE,
-            f"{_places(elsewhere)}: not led by the preferred replica. Leaders go back by "
+            f"{_named(elsewhere)}: not led by the preferred replica. Leaders go back by "
             "themselves, or at once with: millstream cluster elect-leaders.",
         )
 
@@ -179,8 +180,8 @@ def _in_one_rack(partition: Replicas, view: ClusterView) -> bool:
     return len(partition.replicas) > 1 and len(set(racks)) == 1 and None not in racks
 
 
-def _places(partitions: Iterable[Replicas]) -> str:
-    return _names([str(each.place) for each in partitions])
+def _named(partitions: Iterable[Replicas]) -> str:
+    return _names([str(each.topic_partition) for each in partitions])
 
 
 def _names(names: list[str]) -> str:

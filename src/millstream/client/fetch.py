@@ -104,13 +104,15 @@ class Fetcher:
 
     def request(self) -> None:
         """Ask each leader that owes no answer for the next data of its partitions."""
-        busy = {place for asked in self._in_flight.values() for place in asked}
-        idle = [place for place in self.positions if place not in busy]
+        busy = {topic_partition for asked in self._in_flight.values() for topic_partition in asked}
+        idle = [
+            topic_partition for topic_partition in self.positions if topic_partition not in busy
+        ]
 
         def send() -> None:
-            for leader, places in self._cluster.by_leader(idle):
+            for leader, topic_partitions in self._cluster.by_leader(idle):
                 if leader not in self._in_flight:
-                    self._send(leader, places)
+                    self._send(leader, topic_partitions)
 
         self._cluster.retrying(send)
 
@@ -141,7 +143,7 @@ class Fetcher:
         for leader in list(self._connections):
             self._drop(leader)
 
-    def _send(self, leader: int, places: Iterable[TopicPartition]) -> None:
+    def _send(self, leader: int, topic_partitions: Iterable[TopicPartition]) -> None:
         connection = self._connections.get(leader)
         if connection is None or not connection.is_open:
             connection = self._cluster.dedicated_connection_to(
@@ -150,16 +152,16 @@ class Fetcher:
             self._connections[leader] = connection
         settings = self._settings
         topics: dict[str, FetchTopic] = {}
-        for place in places:
-            if place.topic not in topics:
-                topic_id = self._cluster.topic(place.topic).topic_id
-                topics[place.topic] = FetchTopic(
-                    topic=place.topic, topic_id=topic_id, partitions=[]
+        for topic_partition in topic_partitions:
+            if topic_partition.topic not in topics:
+                topic_id = self._cluster.topic(topic_partition.topic).topic_id
+                topics[topic_partition.topic] = FetchTopic(
+                    topic=topic_partition.topic, topic_id=topic_id, partitions=[]
                 )
-            topics[place.topic].partitions.append(
+            topics[topic_partition.topic].partitions.append(
                 FetchPartition(
-                    partition=place.partition,
-                    fetch_offset=self.positions[place],
+                    partition=topic_partition.partition,
+                    fetch_offset=self.positions[topic_partition],
                     partition_max_bytes=self.max_partition_bytes,
                 )
             )
@@ -176,41 +178,44 @@ class Fetcher:
             FetchRequest, None if have_ids else _LAST_VERSION_WITH_NAMES
         )
         connection.send(request, version=version)
-        self._in_flight[leader] = {place: self.positions[place] for place in places}
+        self._in_flight[leader] = {
+            topic_partition: self.positions[topic_partition] for topic_partition in topic_partitions
+        }
 
     def _read(
         self, response: FetchResponse, asked: Mapping[TopicPartition, Offset]
     ) -> list[Fetched]:
         names: dict[TopicId, str] = {
-            self._cluster.topic(place.topic).topic_id: place.topic for place in asked
+            self._cluster.topic(topic_partition.topic).topic_id: topic_partition.topic
+            for topic_partition in asked
         }
         fetched: list[Fetched] = []
         for topic in response.responses:
             name = topic.topic or names.get(topic.topic_id, "")
             for row in topic.partitions:
-                place = TopicPartition(name, row.partition_index)
-                if self._is_usable(place, row, asked):
-                    each = _read_partition(place, row, asked[place])
-                    self.positions[place] = each.next_offset
+                topic_partition = TopicPartition(name, row.partition_index)
+                if self._is_usable(topic_partition, row, asked):
+                    each = _read_partition(topic_partition, row, asked[topic_partition])
+                    self.positions[topic_partition] = each.next_offset
                     fetched.append(each)
         return fetched
 
     def _is_usable(
         self,
-        place: TopicPartition,
+        topic_partition: TopicPartition,
         row: PartitionData,
         asked: Mapping[TopicPartition, Offset],
     ) -> bool:
         """Return False where to ask again is all there is to do; raise what does not pass."""
-        if place not in asked or place not in self.positions:
+        if topic_partition not in asked or topic_partition not in self.positions:
             return False
         error = ErrorCode.of(row.error_code)
         if error is ErrorCode.OFFSET_OUT_OF_RANGE:
-            raise OffsetOutOfRangeError(place, asked[place])
+            raise OffsetOutOfRangeError(topic_partition, asked[topic_partition])
         if error in TRANSIENT:
             self._pause()
             return False
-        raise_for(row.error_code, f"fetch from {place}")
+        raise_for(row.error_code, f"fetch from {topic_partition}")
         return True
 
     def _pause(self) -> None:
@@ -223,16 +228,18 @@ class Fetcher:
             connection.close()
 
 
-def _read_partition(place: TopicPartition, row: PartitionData, fetch_offset: Offset) -> Fetched:
+def _read_partition(
+    topic_partition: TopicPartition, row: PartitionData, fetch_offset: Offset
+) -> Fetched:
     data = row.records if isinstance(row.records, memoryview) else memoryview(b"")
     end = end_of_batches(data)
     if end is None and len(data):
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch at offset {fetch_offset} of {place} does not fit into one answer",
+            f"the batch at offset {fetch_offset} of {topic_partition} does not fit into one answer",
         )
     return Fetched(
-        topic_partition=place,
+        topic_partition=topic_partition,
         data=data,
         fetch_offset=fetch_offset,
         next_offset=fetch_offset if end is None else end[0],

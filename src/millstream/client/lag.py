@@ -55,25 +55,25 @@ def measure_lag(
     A partition whose topic is gone has no end and no lag. ``consumer`` has
     :data:`SMALL_FETCHES` and no group; what it was assigned is replaced.
     """
-    places = sorted({*committed, *assigned})
-    ends = _ends(admin, places)
+    topic_partitions = sorted({*committed, *assigned})
+    ends = _ends(admin, topic_partitions)
     behind = {
-        place: committed[place]
-        for place, end in ends.items()
-        if place in committed and committed[place] < end
+        topic_partition: committed[topic_partition]
+        for topic_partition, end in ends.items()
+        if topic_partition in committed and committed[topic_partition] < end
     }
     timestamps = first_timestamps(consumer, behind, ends)
     lags: list[PartitionLag] = []
-    for place in places:
-        offset, end = committed.get(place), ends.get(place)
+    for topic_partition in topic_partitions:
+        offset, end = committed.get(topic_partition), ends.get(topic_partition)
         known = offset is not None and end is not None
-        timestamp = timestamps.get(place)
-        seconds = 0.0 if known and place not in behind else None
+        timestamp = timestamps.get(topic_partition)
+        seconds = 0.0 if known and topic_partition not in behind else None
         if timestamp is not None:
             seconds = max(now_ms - timestamp, 0) / 1000
         lags.append(
             PartitionLag(
-                topic_partition=place,
+                topic_partition=topic_partition,
                 committed=offset,
                 end=end,
                 lag=max(end - offset, 0) if offset is not None and end is not None else None,
@@ -96,8 +96,8 @@ def first_timestamps(
     found: dict[TopicPartition, int] = {}
     waiting = set(offsets)
     consumer.assign(waiting)
-    for place, offset in offsets.items():
-        consumer.seek(place, offset)
+    for topic_partition, offset in offsets.items():
+        consumer.seek(topic_partition, offset)
     deadline = time.monotonic() + _PATIENCE_S
     while waiting and time.monotonic() < deadline:
         try:
@@ -117,11 +117,13 @@ def first_timestamps(
     return found
 
 
-def _ends(admin: Admin, places: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
+def _ends(admin: Admin, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
     """Return the high watermarks of the partitions that exist."""
     found: dict[TopicPartition, Offset] = {}
-    for place, outcome in admin.list_offsets(dict.fromkeys(places, LATEST)).items():
+    for topic_partition, outcome in admin.list_offsets(
+        dict.fromkeys(topic_partitions, LATEST)
+    ).items():
         if outcome.error is None or outcome.error.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             end = outcome.get()
-            found[place] = 0 if end is None else end.offset
+            found[topic_partition] = 0 if end is None else end.offset
     return found

@@ -9,16 +9,16 @@ from typing import Final
 _VALUES: Final = "millstream.client.core.values"
 
 
-def names_of(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """Return a package's ``__getattr__``: ``homes`` says in which of its modules a name is.
+def names_of(package: str, modules: Mapping[str, str]) -> Callable[[str], object]:
+    """Return a package's ``__getattr__``: ``modules`` says in which of its modules a name is.
 
-    The values of ``core.values`` are names of every face.
+    The values of ``core.values`` are names of both APIs.
     """
 
     def load(name: str) -> object:
-        home = homes.get(name)
-        found = import_module(_VALUES if home is None else f"{package}.{home}")
-        if home is None and name not in found.__all__:
+        module = modules.get(name)
+        found = import_module(_VALUES if module is None else f"{package}.{module}")
+        if module is None and name not in found.__all__:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value: object = getattr(found, name)
         return value

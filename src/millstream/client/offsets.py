@@ -16,7 +16,7 @@ __all__ = ["EARLIEST", "LATEST", "end_offsets"]
 
 def end_offsets(
     cluster: Cluster,
-    places: Iterable[TopicPartition],
+    topic_partitions: Iterable[TopicPartition],
     *,
     which: int,
     read_committed: bool = False,
@@ -25,11 +25,13 @@ def end_offsets(
 
     KafkaError names the partition that cannot be asked.
     """
-    wanted = list(places)
+    wanted = list(topic_partitions)
     found: dict[TopicPartition, Offset] = {}
 
     def ask() -> None:
-        for leader, some in cluster.by_leader([place for place in wanted if place not in found]):
+        for leader, some in cluster.by_leader(
+            [topic_partition for topic_partition in wanted if topic_partition not in found]
+        ):
             request = ListOffsetsRequest(
                 replica_id=CONSUMER_ID,
                 isolation_level=int(read_committed),
@@ -39,9 +41,9 @@ def end_offsets(
             answer = cluster.connection_to(leader).call(request, ListOffsetsResponse)
             for topic in answer.topics:
                 for row in topic.partitions:
-                    place = TopicPartition(topic.name, row.partition_index)
-                    raise_for(row.error_code, f"offsets of {place}")
-                    found[place] = max(row.offset, 0)
+                    topic_partition = TopicPartition(topic.name, row.partition_index)
+                    raise_for(row.error_code, f"offsets of {topic_partition}")
+                    found[topic_partition] = max(row.offset, 0)
 
     cluster.retrying(ask)
-    return {place: found[place] for place in wanted}
+    return {topic_partition: found[topic_partition] for topic_partition in wanted}

@@ -27,22 +27,25 @@ def plan_placement(
     most = max((len(replicas) for replicas in present.values()), default=0)
     if most > len(brokers):
         raise ValueError(f"{most} replicas do not fit on {len(brokers)} brokers")
-    placed = {place: [b for b in replicas if b in brokers] for place, replicas in present.items()}
+    placed = {
+        topic_partition: [b for b in replicas if b in brokers]
+        for topic_partition, replicas in present.items()
+    }
     load = dict.fromkeys(sorted(brokers), 0)
     for replicas in placed.values():
         for broker_id in replicas:
             load[broker_id] += 1
-    for place, replicas in placed.items():
-        while len(replicas) < len(present[place]):
+    for topic_partition, replicas in placed.items():
+        while len(replicas) < len(present[topic_partition]):
             chosen = _least(load, replicas, racks)
             replicas.append(chosen)
             load[chosen] += 1
     _even_out(placed, load, racks)
     _spread_leaders(placed, present)
     return {
-        place: tuple(replicas)
-        for place, replicas in placed.items()
-        if list(present[place]) != replicas
+        topic_partition: tuple(replicas)
+        for topic_partition, replicas in placed.items()
+        if list(present[topic_partition]) != replicas
     }
 
 
@@ -97,11 +100,11 @@ def _spread_leaders(
 ) -> None:
     """Let brokers be preferred leaders equally often, where replicas changed anyway."""
     count: dict[int, int] = {}
-    for place, replicas in placed.items():
-        if replicas and list(present[place]) == replicas:
+    for topic_partition, replicas in placed.items():
+        if replicas and list(present[topic_partition]) == replicas:
             count[replicas[0]] = count.get(replicas[0], 0) + 1
-    for place, replicas in placed.items():
-        if not replicas or list(present[place]) == replicas:
+    for topic_partition, replicas in placed.items():
+        if not replicas or list(present[topic_partition]) == replicas:
             continue
         first = min(replicas, key=lambda each: (count.get(each, 0), replicas.index(each)))
         replicas.remove(first)
@@ -116,6 +119,6 @@ def bytes_to_copy(
 ) -> int:
     """Return how much a plan copies over the network: a partition's size for each added replica."""
     return sum(
-        sizes.get(place, 0) * len(set(target) - set(present[place]))
-        for place, target in planned.items()
+        sizes.get(topic_partition, 0) * len(set(target) - set(present[topic_partition]))
+        for topic_partition, target in planned.items()
     )

@@ -307,10 +307,12 @@ class Producer(Closing):
     def _append(self, batch: ProducerBatch) -> None:
         """Append a batch that is bytes already, as soon as there is memory for it."""
         accumulator = self._accumulator
-        partition = batch.place.partition
+        partition = batch.topic_partition.partition
 
         def append() -> tuple[ProducerBatch, int] | None:
-            queue = self._core.plan(accumulator.topic(batch.place.topic), None, None, partition)
+            queue = self._core.plan(
+                accumulator.topic(batch.topic_partition.topic), None, None, partition
+            )
             return (batch, 0) if accumulator.append_encoded(queue, batch) else None
 
         self._loop.check_process()
@@ -364,7 +366,7 @@ class Producer(Closing):
 
 
 class _Waker:
-    """Lets the sender take a turn."""
+    """Lets the sender run once."""
 
     def __init__(self, loop: ThreadLoop, core: ProducerCore) -> None:
         self._loop = loop
@@ -376,9 +378,9 @@ class _Waker:
         if not self._is_woken:
             self._is_woken = True
             with contextlib.suppress(ClosedError):
-                self._loop.post(self._turn)
+                self._loop.post(self._run_once)
 
-    def _turn(self) -> None:
+    def _run_once(self) -> None:
         self._is_woken = False
         self._sender.wake()
 

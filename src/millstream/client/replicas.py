@@ -18,7 +18,7 @@ class Replicas:
     ``lag`` says for replicas whose brokers answer how many offsets they are behind.
     """
 
-    place: TopicPartition
+    topic_partition: TopicPartition
     leader: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -42,31 +42,33 @@ class ClusterView:
 def view_cluster(admin: Admin) -> ClusterView:
     """Ask everybody about everything."""
     cluster = admin.describe_cluster()
-    places = admin.describe_partitions()
-    minimum = _min_insync_replicas(admin, {place.topic for place in places})
+    topic_partitions = admin.describe_partitions()
+    minimum = _min_insync_replicas(
+        admin, {topic_partition.topic for topic_partition in topic_partitions}
+    )
     on_disk = {
-        (broker_id, place): replica
+        (broker_id, topic_partition): replica
         for broker_id, directories in admin.describe_log_dirs().get_all().items()
         for directory in directories
-        for place, replica in directory.replicas.items()
+        for topic_partition, replica in directory.replicas.items()
         if not replica.is_future
     }
     found = []
-    for place, known in places.items():
+    for topic_partition, known in topic_partitions.items():
         kept = {
-            broker_id: on_disk[broker_id, place]
+            broker_id: on_disk[broker_id, topic_partition]
             for broker_id in known.replicas
-            if (broker_id, place) in on_disk
+            if (broker_id, topic_partition) in on_disk
         }
         found.append(
             Replicas(
-                place=place,
+                topic_partition=topic_partition,
                 leader=known.leader,
                 replicas=known.replicas,
                 isr=known.isr,
                 elr=known.elr,
                 last_known_elr=known.last_known_elr,
-                min_insync_replicas=min(minimum.get(place.topic, 1), len(known.replicas)),
+                min_insync_replicas=min(minimum.get(topic_partition.topic, 1), len(known.replicas)),
                 lag={broker_id: each.offset_lag for broker_id, each in kept.items()},
                 size_bytes=max((each.size_bytes for each in kept.values()), default=0),
             )

@@ -1,4 +1,4 @@
-"""The loop behind the blocking face: one background thread with a selector.
+"""The loop behind the blocking API: one background thread with a selector.
 
 Other threads hand work over with :meth:`ThreadLoop.submit` and :meth:`ThreadLoop.post`; a byte
 through a pair of sockets wakes the thread. Host names are resolved on short-lived threads, so that
@@ -282,17 +282,17 @@ class ThreadLoop:
         _local.is_loop = True
         try:
             while not self._closing or self._posted or self._soon:
-                self._turn()
+                self._run_once()
         finally:
             self._tear_down()
 
-    def _turn(self) -> None:
+    def _run_once(self) -> None:
         for key, mask in self._selector.select(self._wait_s()):
             if key.data is None:
                 self._drain_wake()
             else:
                 self._guard(lambda key=key, mask=mask: key.data.on_events(mask))  # type: ignore[misc]
-        # From here on a wake-up would be too late for this turn and is sent again.
+        # From here on a wake-up would be too late for this pass of the loop and is sent again.
         self._is_awake = False
         while self._posted:
             self._guard(self._posted.popleft())

@@ -45,15 +45,17 @@ def plan_throttle(
     brokers: set[int] = set()
     leaders: dict[str, list[str]] = {}
     followers: dict[str, list[str]] = {}
-    for place, target in sorted(planned.items()):
-        added = [each for each in target if each not in present[place]]
+    for topic_partition, target in sorted(planned.items()):
+        added = [each for each in target if each not in present[topic_partition]]
         if not added:
             continue
-        brokers.update(present[place], added)
-        leaders.setdefault(place.topic, []).extend(
-            f"{place.partition}:{each}" for each in present[place]
+        brokers.update(present[topic_partition], added)
+        leaders.setdefault(topic_partition.topic, []).extend(
+            f"{topic_partition.partition}:{each}" for each in present[topic_partition]
         )
-        followers.setdefault(place.topic, []).extend(f"{place.partition}:{each}" for each in added)
+        followers.setdefault(topic_partition.topic, []).extend(
+            f"{topic_partition.partition}:{each}" for each in added
+        )
     return Throttle(
         brokers=tuple(sorted(brokers)),
         leader_replicas={topic: ",".join(texts) for topic, texts in leaders.items()},

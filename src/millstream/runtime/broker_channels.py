@@ -130,7 +130,7 @@ class _Incarnation:
 
     def connected(self) -> None:
         """Agree on versions first."""
-        self._transport.send(self._conversation.greet())
+        self._transport.send(self._conversation.request_versions())
 
     def frame_received(self, frame: memoryview) -> None:
         """Take the answer to the oldest request."""
@@ -138,9 +138,9 @@ class _Incarnation:
             response = self._conversation.take(frame)
             self._sent.popleft().complete(response)
             return
-        version = self._conversation.take_greeting(frame)
+        version = self._conversation.take_versions(frame)
         if version is not None:
-            self._transport.send(self._conversation.greet(version))
+            self._transport.send(self._conversation.request_versions(version))
             return
         self._open = True
         waiting, self._waiting = self._waiting, deque()

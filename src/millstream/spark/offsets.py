@@ -98,8 +98,8 @@ def parse_assignment(option: str, text: str) -> tuple[TopicPartition, ...]:
 def format_partition_numbers(numbers: Mapping[TopicPartition, int]) -> str:
     """Write what :func:`parse_partition_numbers` reads, in order of topic and partition."""
     topics: dict[str, dict[str, int]] = {}
-    for place, number in sorted(numbers.items()):
-        topics.setdefault(place.topic, {})[str(place.partition)] = number
+    for topic_partition, number in sorted(numbers.items()):
+        topics.setdefault(topic_partition.topic, {})[str(topic_partition.partition)] = number
     return json.dumps(topics, separators=(",", ":"))
 
 
@@ -118,27 +118,32 @@ def lookups(rule: OffsetRule, partitions: Iterable[TopicPartition], *, option: s
 
     ConfigError when the rule names other partitions than those that are read.
     """
-    places = list(partitions)
+    topic_partitions = list(partitions)
     match rule:
         case Limit():
-            return [Lookup(place, rule.value) for place in places]
+            return [Lookup(topic_partition, rule.value) for topic_partition in topic_partitions]
         case AtTimestamp():
-            return [Lookup(place, rule.timestamp) for place in places]
+            return [Lookup(topic_partition, rule.timestamp) for topic_partition in topic_partitions]
         case AtTimestamps():
-            _require_same_partitions(option, rule.timestamps, places)
-            return [Lookup(place, rule.timestamps[place]) for place in places]
-        case AtOffsets():
-            _require_same_partitions(option, rule.offsets, places)
+            _require_same_partitions(option, rule.timestamps, topic_partitions)
             return [
-                Lookup(place, rule.offsets[place]) for place in places if rule.offsets[place] < 0
+                Lookup(topic_partition, rule.timestamps[topic_partition])
+                for topic_partition in topic_partitions
+            ]
+        case AtOffsets():
+            _require_same_partitions(option, rule.offsets, topic_partitions)
+            return [
+                Lookup(topic_partition, rule.offsets[topic_partition])
+                for topic_partition in topic_partitions
+                if rule.offsets[topic_partition] < 0
             ]
 
 
 def _require_same_partitions(
-    option: str, named: Mapping[TopicPartition, int], places: list[TopicPartition]
+    option: str, named: Mapping[TopicPartition, int], topic_partitions: list[TopicPartition]
 ) -> None:
-    missing = sorted(set(places) - set(named))
-    unknown = sorted(set(named) - set(places))
+    missing = sorted(set(topic_partitions) - set(named))
+    unknown = sorted(set(named) - set(topic_partitions))
     if missing:
         raise ConfigError(
             f"option {option} must name every partition that is read; it lacks "
@@ -163,8 +168,10 @@ def resolve(
     timestamp, and then ``when_nothing_matches`` decides (it may raise).
     """
     offsets: dict[TopicPartition, Offset] = {}
-    for place in partitions:
-        stated = rule.offsets[place] if isinstance(rule, AtOffsets) else LATEST_OFFSET
-        answer = stated if stated >= 0 else found[place]
-        offsets[place] = when_nothing_matches(place) if answer is None else answer
+    for topic_partition in partitions:
+        stated = rule.offsets[topic_partition] if isinstance(rule, AtOffsets) else LATEST_OFFSET
+        answer = stated if stated >= 0 else found[topic_partition]
+        offsets[topic_partition] = (
+            when_nothing_matches(topic_partition) if answer is None else answer
+        )
     return offsets

@@ -80,21 +80,27 @@ def tasks_of(
 
 
 def _ranges(topics: Topics, options: SourceOptions) -> list[OffsetRange]:
-    places = topics.places(options.subscription)
+    topic_partitions = topics.topic_partitions(options.subscription)
     log_ends = LogEnds(
-        topics.earliest(places),
-        topics.latest(places, read_committed=options.kafka.read_committed),
+        topics.earliest(topic_partitions),
+        topics.latest(topic_partitions, read_committed=options.kafka.read_committed),
     )
 
     starts = starting_offsets(topics, options, log_ends.earliest, log_ends.latest)
     ends = resolve(
         options.ending.rule,
-        places,
-        _look_up(topics, options.ending, places, log_ends),
+        topic_partitions,
+        _look_up(topics, options.ending, topic_partitions, log_ends),
         when_nothing_matches=log_ends.latest.__getitem__,
     )
     return [
-        _range(options, place, (starts[place], ends[place]), log_ends.of(place)) for place in places
+        _range(
+            options,
+            topic_partition,
+            (starts[topic_partition], ends[topic_partition]),
+            log_ends.of(topic_partition),
+        )
+        for topic_partition in topic_partitions
     ]
 
 
@@ -108,20 +114,20 @@ def starting_offsets(
 
     Raises ConfigError when a starting timestamp matches nothing and the options forbid that.
     """
-    places = list(latest)
+    topic_partitions = list(latest)
 
-    def nothing_after_start(place: TopicPartition) -> Offset:
+    def nothing_after_start(topic_partition: TopicPartition) -> Offset:
         if options.latest_when_no_timestamp_matches:
-            return latest[place]
+            return latest[topic_partition]
         raise ConfigError(
-            f"option {options.starting.option}: {place} has no record at or after that time "
-            "(startingOffsetsByTimestampStrategy=latest starts at the end then)"
+            f"option {options.starting.option}: {topic_partition} has no record at or after that "
+            "time (startingOffsetsByTimestampStrategy=latest starts at the end then)"
         )
 
     return resolve(
         options.starting.rule,
-        places,
-        _look_up(topics, options.starting, places, LogEnds(earliest, latest)),
+        topic_partitions,
+        _look_up(topics, options.starting, topic_partitions, LogEnds(earliest, latest)),
         when_nothing_matches=nothing_after_start,
     )
 
@@ -133,31 +139,34 @@ class LogEnds:
     earliest: Mapping[TopicPartition, Offset]
     latest: Mapping[TopicPartition, Offset]
 
-    def of(self, place: TopicPartition) -> tuple[Offset, Offset]:
+    def of(self, topic_partition: TopicPartition) -> tuple[Offset, Offset]:
         """Return both ends of one partition."""
-        return self.earliest[place], self.latest[place]
+        return self.earliest[topic_partition], self.latest[topic_partition]
 
 
 def _look_up(
-    topics: Topics, bound: BoundOption, places: Sequence[TopicPartition], log_ends: LogEnds
+    topics: Topics,
+    bound: BoundOption,
+    topic_partitions: Sequence[TopicPartition],
+    log_ends: LogEnds,
 ) -> dict[TopicPartition, Offset | None]:
     """Ask what one side of the read needs to know; the ends are known already."""
     answers: dict[TopicPartition, Offset | None] = {}
     timestamps: dict[TopicPartition, int] = {}
-    for lookup in lookups(bound.rule, places, option=bound.option):
-        place = lookup.topic_partition
+    for lookup in lookups(bound.rule, topic_partitions, option=bound.option):
+        topic_partition = lookup.topic_partition
         if lookup.timestamp == EARLIEST_OFFSET:
-            answers[place] = log_ends.earliest[place]
+            answers[topic_partition] = log_ends.earliest[topic_partition]
         elif lookup.timestamp == LATEST_OFFSET:
-            answers[place] = log_ends.latest[place]
+            answers[topic_partition] = log_ends.latest[topic_partition]
         else:
-            timestamps[place] = lookup.timestamp
+            timestamps[topic_partition] = lookup.timestamp
     return answers | topics.at_times(timestamps)
 
 
 def _range(
     options: SourceOptions,
-    place: TopicPartition,
+    topic_partition: TopicPartition,
     wanted: tuple[Offset, Offset],
     log_ends: tuple[Offset, Offset],
 ) -> OffsetRange:
@@ -167,7 +176,7 @@ def _range(
     if start > end and _states_offsets(options.starting) and _states_offsets(options.ending):
         raise ConfigError(
             f"option {options.starting.option}: {start} is after {end} of "
-            f"{options.ending.option} in {place}"
+            f"{options.ending.option} in {topic_partition}"
         )
     lost = [
         f"[{low}, {high})"
@@ -177,9 +186,9 @@ def _range(
     if start > latest:
         lost = [f"[{latest}, {start})"]
     if lost:
-        _report_loss(options, place, lost, f"it holds [{earliest}, {latest})")
+        _report_loss(options, topic_partition, lost, f"it holds [{earliest}, {latest})")
     start = min(max(start, earliest), latest)
-    return OffsetRange(place, start, max(start, min(end, latest)))
+    return OffsetRange(topic_partition, start, max(start, min(end, latest)))
 
 
 def _states_offsets(bound: BoundOption) -> bool:
@@ -187,9 +196,9 @@ def _states_offsets(bound: BoundOption) -> bool:
 
 
 def _report_loss(
-    options: SourceOptions, place: TopicPartition, lost: Sequence[str], holds: str
+    options: SourceOptions, topic_partition: TopicPartition, lost: Sequence[str], holds: str
 ) -> None:
-    text = f"offsets {' and '.join(lost)} of {place} are not in the log: {holds}"
+    text = f"offsets {' and '.join(lost)} of {topic_partition} are not in the log: {holds}"
     if options.fail_on_data_loss:
         raise DataLossError(f"{text} (option failOnDataLoss=false reads what is there)")
     log.warning("%s", text)

@@ -176,16 +176,16 @@ def _fetch(
 
     While Spark takes a batch the broker already prepares the next answer.
     """
-    place = each.topic_partition
+    topic_partition = each.topic_partition
     progress = time.monotonic()
     _request(fetcher, rules, progress)
     while True:
         try:
             received = fetcher.receive()
         except OffsetOutOfRangeError as error:
-            fetcher.positions[place] = _after_loss(error, each, rules, cluster)
+            fetcher.positions[topic_partition] = _after_loss(error, each, rules, cluster)
             received = []
-        position = fetcher.positions[place]
+        position = fetcher.positions[topic_partition]
         if position < each.end:
             _request(fetcher, rules, progress)
         if received and len(received[0].data):
@@ -193,8 +193,8 @@ def _fetch(
             yield received[0]
         elif position < each.end and time.monotonic() - progress > rules.poll_timeout_ms / 1000:
             raise TimeoutError(
-                f"nothing came from offset {position} of {place} on for {rules.poll_timeout_ms} ms "
-                "(option kafkaConsumer.pollTimeoutMs)"
+                f"nothing came from offset {position} of {topic_partition} on for "
+                f"{rules.poll_timeout_ms} ms (option kafkaConsumer.pollTimeoutMs)"
             )
         if position >= each.end:
             return
@@ -219,16 +219,18 @@ def _after_loss(
     error: OffsetOutOfRangeError, each: OffsetRange, rules: ReadRules, cluster: Cluster
 ) -> Offset:
     """Return where to go on after offsets have gone; DataLossError unless that is allowed."""
-    place = each.topic_partition
-    earliest = end_offsets(cluster, [place], which=EARLIEST)[place]
+    topic_partition = each.topic_partition
+    earliest = end_offsets(cluster, [topic_partition], which=EARLIEST)[topic_partition]
     # An offset that is out of range although the log starts before it: the log was cut at its end.
     next_offset = min(earliest, each.end) if earliest > error.offset else each.end
-    _report_loss(place, (error.offset, next_offset), rules)
+    _report_loss(topic_partition, (error.offset, next_offset), rules)
     return next_offset
 
 
-def _report_loss(place: TopicPartition, lost: tuple[Offset, Offset], rules: ReadRules) -> None:
-    text = f"offsets [{lost[0]}, {lost[1]}) of {place} are not in the log any more"
+def _report_loss(
+    topic_partition: TopicPartition, lost: tuple[Offset, Offset], rules: ReadRules
+) -> None:
+    text = f"offsets [{lost[0]}, {lost[1]}) of {topic_partition} are not in the log any more"
     if rules.fail_on_data_loss:
         raise DataLossError(f"{text} (option failOnDataLoss=false reads what is there)") from None
     log.warning("%s", text)

@@ -91,12 +91,12 @@ class WrittenRows:
         any; one that does is in that one.
         """
         left = self._found.get(content, Counter())
-        place = next(iter(left), None) if partition is None else partition
-        if place is None or left[place] <= 0:
+        topic_partition = next(iter(left), None) if partition is None else partition
+        if topic_partition is None or left[topic_partition] <= 0:
             return False
-        left[place] -= 1
-        if not left[place]:
-            del left[place]
+        left[topic_partition] -= 1
+        if not left[topic_partition]:
+            del left[topic_partition]
         return True
 
 
@@ -119,12 +119,14 @@ class Journal:
                 raise MillstreamError(
                     f"{path} is damaged ({error}): what this micro-batch has written is not known"
                 ) from None
-        places = [each.topic_partition for each in cluster.topic(topic).partitions]
-        ends = end_offsets(cluster, places, which=LATEST)
+        topic_partitions = [each.topic_partition for each in cluster.topic(topic).partitions]
+        ends = end_offsets(cluster, topic_partitions, which=LATEST)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         with temporary.open("w") as file:
-            json.dump({str(place.partition): end for place, end in ends.items()}, file)
+            json.dump(
+                {str(topic_partition.partition): end for topic_partition, end in ends.items()}, file
+            )
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(path)
@@ -148,14 +150,14 @@ def written_since(
     found = WrittenRows()
     topic = next(iter(noted)).topic
     cluster.forget()
-    places = [each.topic_partition for each in cluster.topic(topic).partitions]
-    ends = _settled_ends(cluster, places)
+    topic_partitions = [each.topic_partition for each in cluster.topic(topic).partitions]
+    ends = _settled_ends(cluster, topic_partitions)
     rules = ReadRules(settings, False, _POLL_TIMEOUT_MS)
-    for place, end in ends.items():
-        start = noted.get(place, 0)
+    for topic_partition, end in ends.items():
+        start = noted.get(topic_partition, 0)
         if end <= start:
             continue
-        for batch in read_range(OffsetRange(place, start, end), rules, _WRITTEN):
+        for batch in read_range(OffsetRange(topic_partition, start, end), rules, _WRITTEN):
             for row in batch.to_pylist():
                 headers = [(each["key"], each["value"]) for each in row["headers"] or ()]
                 if (MARK, mark) in headers:
@@ -164,24 +166,26 @@ def written_since(
 
 
 def _settled_ends(
-    cluster: Cluster, places: Sequence[TopicPartition]
+    cluster: Cluster, topic_partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, Offset]:
     """Return where consumers may read to, once that is as far as the leaders' logs reach now.
 
     TimedOutError when replicas do not follow.
     """
-    goals = log_ends(cluster, places)
+    goals = log_ends(cluster, topic_partitions)
     deadline = time.monotonic() + _POLL_TIMEOUT_MS / 1000
     while True:
-        ends = end_offsets(cluster, places, which=LATEST)
-        if all(ends[place] >= goal for place, goal in goals.items()):
+        ends = end_offsets(cluster, topic_partitions, which=LATEST)
+        if all(ends[topic_partition] >= goal for topic_partition, goal in goals.items()):
             return ends
         if time.monotonic() > deadline:
             raise TimedOutError(f"replicas do not follow: {ends} is readable, the logs end {goals}")
         time.sleep(0.1)
 
 
-def log_ends(cluster: Cluster, places: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
+def log_ends(
+    cluster: Cluster, topic_partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, Offset]:
     """Return where the leaders' logs end, replicated or not: the end of the current epoch.
 
     KafkaError names the partition that cannot be asked.
@@ -189,7 +193,9 @@ def log_ends(cluster: Cluster, places: Sequence[TopicPartition]) -> dict[TopicPa
     found: dict[TopicPartition, Offset] = {}
 
     def ask() -> None:
-        missing = [place for place in places if place not in found]
+        missing = [
+            topic_partition for topic_partition in topic_partitions if topic_partition not in found
+        ]
         for leader, asked in cluster.by_leader(missing):
             found.update(_ask_leader(cluster, leader, asked))
 
@@ -198,7 +204,7 @@ def log_ends(cluster: Cluster, places: Sequence[TopicPartition]) -> dict[TopicPa
 
 
 def _ask_leader(
-    cluster: Cluster, leader: int, places: Sequence[TopicPartition]
+    cluster: Cluster, leader: int, topic_partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, Offset]:
     topics = [
         OffsetForLeaderTopic(
@@ -211,16 +217,16 @@ def _ask_leader(
                 )
             ],
         )
-        for topic in sorted({place.topic for place in places})
+        for topic in sorted({topic_partition.topic for topic_partition in topic_partitions})
         for each in cluster.topic(topic).partitions
-        if each.topic_partition in places
+        if each.topic_partition in topic_partitions
     ]
     request = OffsetForLeaderEpochRequest(replica_id=_CONSUMER, topics=topics)
     response = cluster.connection_to(leader).call(request, OffsetForLeaderEpochResponse)
     found = {}
     for topic in response.topics:
         for row in topic.partitions:
-            place = TopicPartition(topic.topic, row.partition)
-            raise_for(row.error_code, f"the log end of {place}")
-            found[place] = row.end_offset
+            topic_partition = TopicPartition(topic.topic, row.partition)
+            raise_for(row.error_code, f"the log end of {topic_partition}")
+            found[topic_partition] = row.end_offset
     return found

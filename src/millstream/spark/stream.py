@@ -88,7 +88,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not self._has_to_be_noted(positions, since):
                 return start
             end = positions
-        reached = {place: max(end[place], positions[place]) for place in end}
+        reached = {
+            topic_partition: max(end[topic_partition], positions[topic_partition])
+            for topic_partition in end
+        }
         begin = since.positions if since.is_initial else since.begin
         return StreamOffset(reached, begin, topic_ids).to_json()
 
@@ -111,14 +114,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if unknown:
             earliest = self._connected().earliest(unknown)
         ranges = []
-        for place, stop in sorted(until.positions.items()):
-            if place.topic in gone:
+        for topic_partition, stop in sorted(until.positions.items()):
+            if topic_partition.topic in gone:
                 continue
-            first = began.get(place, earliest.get(place, 0))
-            if self._was_recreated(place, since, until):
+            first = began.get(topic_partition, earliest.get(topic_partition, 0))
+            if self._was_recreated(topic_partition, since, until):
                 first = 0
             if first < stop:
-                ranges.append(OffsetRange(place, first, stop))
+                ranges.append(OffsetRange(topic_partition, first, stop))
         parts = split_ranges(ranges, self._options)
         return [RangePartition(task) for task in tasks_of(parts, self._options)]
 
@@ -147,35 +150,45 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         topic_ids: Mapping[str, TopicId],
     ) -> dict[TopicPartition, Offset]:
         """Return where reading goes on; tell or raise what cannot be read any more."""
-        lost = [f"{place} is gone" for place in since.positions if place not in latest]
+        lost = [
+            f"{topic_partition} is gone"
+            for topic_partition in since.positions
+            if topic_partition not in latest
+        ]
         lost += [  # which the stock connector takes for loss too
-            f"offsets [0, {first}) of {place}, new here, are not in the log"
-            for place, first in earliest.items()
-            if first > 0 and place not in since.positions
+            f"offsets [0, {first}) of {topic_partition}, new here, are not in the log"
+            for topic_partition, first in earliest.items()
+            if first > 0 and topic_partition not in since.positions
         ]
         positions = {}
-        for place, end in latest.items():
-            known = since.positions.get(place)
-            old_id, new_id = since.topic_ids.get(place.topic), topic_ids.get(place.topic)
+        for topic_partition, end in latest.items():
+            known = since.positions.get(topic_partition)
+            old_id, new_id = (
+                since.topic_ids.get(topic_partition.topic),
+                topic_ids.get(topic_partition.topic),
+            )
             if known is not None and old_id is not None and new_id not in (None, old_id):
-                lost.append(f"{place} was deleted and made anew after offset {known}")
+                lost.append(f"{topic_partition} was deleted and made anew after offset {known}")
                 known = None
             if known is None:
-                known = earliest[place]
-            elif known < earliest[place]:
-                lost.append(f"offsets [{known}, {earliest[place]}) of {place} are not in the log")
-                known = earliest[place]
-            elif known > end and known > self._log_end(place):
-                lost.append(f"{place} ends at {end}, before offset {known} that was read")
+                known = earliest[topic_partition]
+            elif known < earliest[topic_partition]:
+                lost.append(
+                    f"offsets [{known}, {earliest[topic_partition]}) of {topic_partition} "
+                    "are not in the log"
+                )
+                known = earliest[topic_partition]
+            elif known > end and known > self._log_end(topic_partition):
+                lost.append(f"{topic_partition} ends at {end}, before offset {known} that was read")
                 known = end
-            positions[place] = known
+            positions[topic_partition] = known
         if lost:
             self._report_loss(lost)
         return positions
 
-    def _log_end(self, place: TopicPartition) -> Offset:
+    def _log_end(self, topic_partition: TopicPartition) -> Offset:
         """Return where a log ends: a transaction that is open hides what lies behind it."""
-        return self._connected().latest([place], read_committed=False)[place]
+        return self._connected().latest([topic_partition], read_committed=False)[topic_partition]
 
     def _has_to_be_noted(
         self, positions: Mapping[TopicPartition, Offset], since: StreamOffset
@@ -184,7 +197,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         those of new partitions, and those that are back where a log was cut or made anew.
         """
         known = since.positions
-        if any(positions[place] < known[place] for place in positions.keys() & known.keys()):
+        if any(
+            positions[topic_partition] < known[topic_partition]
+            for topic_partition in positions.keys() & known.keys()
+        ):
             return True
         return self._target is None and not positions.keys() <= known.keys()
 
@@ -220,8 +236,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("maxBytesPerTrigger cannot be kept: it is taken for offsets")
             return 1.0
         earliest = topics.earliest(list(latest))
-        offsets = sum(latest[place] - earliest[place] for place in latest)
-        return max(sum(sizes.get(place, 0) for place in latest) / max(offsets, 1), 1.0)
+        offsets = sum(
+            latest[topic_partition] - earliest[topic_partition] for topic_partition in latest
+        )
+        return max(
+            sum(sizes.get(topic_partition, 0) for topic_partition in latest) / max(offsets, 1), 1.0
+        )
 
     def _gone(self, until: StreamOffset) -> set[str]:
         """Return the topics of a micro-batch that are not there any more, or are others by now.
@@ -245,9 +265,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return gone
 
     def _was_recreated(
-        self, place: TopicPartition, since: StreamOffset, until: StreamOffset
+        self, topic_partition: TopicPartition, since: StreamOffset, until: StreamOffset
     ) -> bool:
-        old, new = since.topic_ids.get(place.topic), until.topic_ids.get(place.topic)
+        old, new = (
+            since.topic_ids.get(topic_partition.topic),
+            until.topic_ids.get(topic_partition.topic),
+        )
         return old is not None and new is not None and old != new
 
     # --- the cluster -----------------------------------------------------------------------------
@@ -261,9 +284,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, topics: Topics
     ) -> tuple[Mapping[TopicPartition, Offset], Mapping[TopicPartition, Offset]]:
         topics.forget()
-        places = topics.places(self._options.subscription)
+        topic_partitions = topics.topic_partitions(self._options.subscription)
         committed = self._options.kafka.read_committed
-        return topics.earliest(places), topics.latest(places, read_committed=committed)
+        return topics.earliest(topic_partitions), topics.latest(
+            topic_partitions, read_committed=committed
+        )
 
     def _topic_ids(self, latest: Mapping[TopicPartition, Offset]) -> dict[str, TopicId]:
-        return self._connected().ids({place.topic for place in latest})
+        return self._connected().ids({topic_partition.topic for topic_partition in latest})

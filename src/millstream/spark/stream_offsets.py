@@ -79,8 +79,8 @@ def is_ours(value: Mapping[str, Any] | None) -> TypeGuard[Mapping[str, Any]]:
 
 def _nest(positions: Positions) -> dict[str, dict[str, int]]:
     topics: dict[str, dict[str, int]] = {}
-    for place, offset in sorted(positions.items()):
-        topics.setdefault(place.topic, {})[str(place.partition)] = offset
+    for topic_partition, offset in sorted(positions.items()):
+        topics.setdefault(topic_partition.topic, {})[str(topic_partition.partition)] = offset
     return topics
 
 
@@ -102,13 +102,17 @@ def limit_offsets(start: Positions, latest: Positions, most: int) -> dict[TopicP
 
     A partition with something left moves by one offset at least (Kafka connector: ``rateLimit``).
     """
-    rest = {place: max(end - start.get(place, end), 0) for place, end in latest.items()}
+    rest = {
+        topic_partition: max(end - start.get(topic_partition, end), 0)
+        for topic_partition, end in latest.items()
+    }
     total = sum(rest.values())
     if total <= most:
         return dict(latest)
     return {
-        place: start.get(place, end) + _share(rest[place], most, total)
-        for place, end in latest.items()
+        topic_partition: start.get(topic_partition, end)
+        + _share(rest[topic_partition], most, total)
+        for topic_partition, end in latest.items()
     }
 
 
@@ -118,4 +122,6 @@ def _share(rest: int, most: int, total: int) -> int:
 
 def behind(start: Positions, latest: Positions) -> int:
     """Return how many offsets lie between."""
-    return sum(max(end - start.get(place, end), 0) for place, end in latest.items())
+    return sum(
+        max(end - start.get(topic_partition, end), 0) for topic_partition, end in latest.items()
+    )

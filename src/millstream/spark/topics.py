@@ -51,14 +51,14 @@ class Topics(Protocol):
     def forget(self) -> None:
         """Look anew from here on: topics and partitions may have come or gone."""
 
-    def places(self, subscription: Subscription) -> list[TopicPartition]:
+    def topic_partitions(self, subscription: Subscription) -> list[TopicPartition]:
         """Return the partitions that are read; ConfigError names the option when one is missing."""
 
-    def earliest(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
+    def earliest(self, topic_partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
         """Return where each log starts."""
 
     def latest(
-        self, places: Sequence[TopicPartition], *, read_committed: bool
+        self, topic_partitions: Sequence[TopicPartition], *, read_committed: bool
     ) -> dict[TopicPartition, Offset]:
         """Return the offset after the last one that may be read."""
 
@@ -70,7 +70,7 @@ class Topics(Protocol):
     def ids(self, names: Iterable[str]) -> dict[str, TopicId]:
         """Return the ids of topics, those that have one."""
 
-    def sizes(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def sizes(self, topic_partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the bytes of each log; empty where nobody tells."""
 
     def commit(self, group: str, positions: Mapping[TopicPartition, Offset]) -> None:
@@ -134,13 +134,13 @@ class ClusterTopics:
         """See :class:`Topics`."""
         self._cluster.forget()
 
-    def places(self, subscription: Subscription) -> list[TopicPartition]:
+    def topic_partitions(self, subscription: Subscription) -> list[TopicPartition]:
         """See :class:`Topics`."""
         cluster = self._cluster
         match subscription:
             case Assign():
-                for place in subscription.partitions:
-                    _existing("assign", partial(cluster.partition, place))
+                for topic_partition in subscription.partitions:
+                    _existing("assign", partial(cluster.partition, topic_partition))
                 return list(subscription.partitions)
             case Subscribe():
                 return _partitions_of(
@@ -158,40 +158,47 @@ class ClusterTopics:
                 )
                 return _partitions_of([cluster.topic(name) for name in names])
 
-    def earliest(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
+    def earliest(self, topic_partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
         """See :class:`Topics`."""
-        return end_offsets(self._cluster, places, which=EARLIEST)
+        return end_offsets(self._cluster, topic_partitions, which=EARLIEST)
 
     def latest(
-        self, places: Sequence[TopicPartition], *, read_committed: bool
+        self, topic_partitions: Sequence[TopicPartition], *, read_committed: bool
     ) -> dict[TopicPartition, Offset]:
         """See :class:`Topics`."""
-        return end_offsets(self._cluster, places, which=LATEST, read_committed=read_committed)
+        return end_offsets(
+            self._cluster, topic_partitions, which=LATEST, read_committed=read_committed
+        )
 
     def at_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, Offset | None]:
         """See :class:`Topics`."""
         found = self._administrator().list_offsets(timestamps).get_all()
-        return {place: None if each is None else each.offset for place, each in found.items()}
+        return {
+            topic_partition: None if each is None else each.offset
+            for topic_partition, each in found.items()
+        }
 
     def ids(self, names: Iterable[str]) -> dict[str, TopicId]:
         """See :class:`Topics`."""
         ids = {name: self._cluster.topic(name).topic_id for name in names}
         return {name: each for name, each in ids.items() if each != ZERO_TOPIC_ID}
 
-    def sizes(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def sizes(self, topic_partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """See :class:`Topics`."""
         try:
-            brokers = self._administrator().describe_log_dirs(places=places).get_all()
+            brokers = (
+                self._administrator().describe_log_dirs(topic_partitions=topic_partitions).get_all()
+            )
         except (KafkaError, UnsupportedVersionError, ClientError) as error:
             log.warning("no broker tells the sizes of logs: %s", error)
             return {}
         sizes: dict[TopicPartition, int] = {}
         for directory in chain.from_iterable(brokers.values()):
-            for place, replica in directory.replicas.items():
+            for topic_partition, replica in directory.replicas.items():
                 if not replica.is_future:
-                    sizes[place] = max(sizes.get(place, 0), replica.size_bytes)
+                    sizes[topic_partition] = max(sizes.get(topic_partition, 0), replica.size_bytes)
         return sizes
 
     def commit(self, group: str, positions: Mapping[TopicPartition, Offset]) -> None:

@@ -181,8 +181,8 @@ def test_dead_letters_of_another_driver_with_other_ranges(site: TopicSite, ours:
 
     first, batch = start(site.settings, 2)
     second, other = start(site.settings, ours)
-    letters = [file for each in batch[1] for file in each.dead_letters]
-    first._commit_letters(batch[0], letters)  # and here it dies
+    dead_letters = [file for each in batch[1] for file in each.dead_letters]
+    first._commit_dead_letters(batch[0], dead_letters)  # and here it dies
     if ours > 2:
         with pytest.raises(ConcurrentLoadError):
             second.commit(*other)

@@ -272,14 +272,14 @@ def test_dead_letters_in_a_topic(
     site.write(0, [b'{"n":1}', b"bad"])
     site.load()
     site.write(0, [b"worse", b'{"n":2}'])
-    commit = Loader._commit_letters
+    commit = Loader._commit_dead_letters
 
     def crash_behind(self: Loader, *arguments: Any) -> None:
         commit(self, *arguments)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Loader, "_commit_letters", crash_behind)
+        patch.setattr(Loader, "_commit_dead_letters", crash_behind)
         with pytest.raises(KeyboardInterrupt):
             site.load()
     assert len(letters_in_topic(site, topic)) == 1

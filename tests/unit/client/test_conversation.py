@@ -39,15 +39,15 @@ def served(**ranges: tuple[int, int]) -> ApiVersionsResponse:
     )
 
 
-def greeted(**ranges: tuple[int, int]) -> Conversation:
+def negotiated(**ranges: tuple[int, int]) -> Conversation:
     conversation = Conversation("tester")
-    conversation.greet()
-    assert conversation.take_greeting(answer(4, 0, served(**ranges))) is None
+    conversation.request_versions()
+    assert conversation.take_versions(answer(4, 0, served(**ranges))) is None
     return conversation
 
 
-def test_the_greeting_names_us() -> None:
-    request_frame = frame(Conversation("tester").greet())
+def test_the_first_request_names_the_client() -> None:
+    request_frame = frame(Conversation("tester").request_versions())
     header = decode_request_header(request_frame)
     request = decode_request(header, request_frame)
     assert header.client_id == "tester"
@@ -55,21 +55,21 @@ def test_the_greeting_names_us() -> None:
     assert request.client_software_name == "millstream"
 
 
-def test_an_old_broker_is_greeted_again_in_its_own_version() -> None:
+def test_an_old_broker_is_asked_again_in_its_own_version() -> None:
     conversation = Conversation("tester")
-    conversation.greet()
+    conversation.request_versions()
     refusal = served(api_versions=(0, 2), metadata=(0, 5))
     refusal.error_code = 35
     # A broker that does not know the version answers in version 0 (KIP-511).
-    assert conversation.take_greeting(answer(0, 0, refusal)) == 2
-    second = decode_request_header(frame(conversation.greet(2)))
+    assert conversation.take_versions(answer(0, 0, refusal)) == 2
+    second = decode_request_header(frame(conversation.request_versions(2)))
     assert (second.version, second.correlation_id) == (2, 1)
-    assert conversation.take_greeting(answer(2, 1, served(metadata=(0, 5)))) is None
+    assert conversation.take_versions(answer(2, 1, served(metadata=(0, 5)))) is None
     assert conversation.version_for(MetadataRequest) == 5
 
 
 def test_the_newest_common_version_is_chosen() -> None:
-    conversation = greeted(metadata=(0, 99), fetch=(4, 11))
+    conversation = negotiated(metadata=(0, 99), fetch=(4, 11))
     assert conversation.version_for(MetadataRequest) == 13
     assert conversation.version_for(FetchRequest) == 11
     assert conversation.version_for(FetchRequest, 7) == 7
@@ -77,7 +77,7 @@ def test_the_newest_common_version_is_chosen() -> None:
 
 
 def test_without_a_common_version_the_error_names_the_api() -> None:
-    conversation = greeted(metadata=(20, 30), fetch=(0, 3))
+    conversation = negotiated(metadata=(20, 30), fetch=(0, 3))
     with pytest.raises(UnsupportedVersionError, match=r"0 to 3 of Fetch"):
         conversation.version_for(FetchRequest)
     with pytest.raises(UnsupportedVersionError, match="Metadata"):
@@ -88,7 +88,7 @@ def test_without_a_common_version_the_error_names_the_api() -> None:
 
 
 def test_answers_are_taken_in_the_order_of_the_requests() -> None:
-    conversation = greeted(list_groups=(0, 5))
+    conversation = negotiated(list_groups=(0, 5))
     for _ in range(2):
         conversation.ask(ListGroupsRequest(), 5)
     assert conversation.outstanding == 2
@@ -101,7 +101,7 @@ def test_answers_are_taken_in_the_order_of_the_requests() -> None:
 
 
 def test_an_answer_to_something_else_is_an_error() -> None:
-    conversation = greeted(list_groups=(0, 5))
+    conversation = negotiated(list_groups=(0, 5))
     response = ListGroupsResponse(error_code=0, groups=[])
     with pytest.raises(ProtocolError, match="never sent"):
         conversation.take(answer(5, 1, response))
@@ -111,6 +111,6 @@ def test_an_answer_to_something_else_is_an_error() -> None:
 
 
 def test_a_request_without_an_answer_is_not_waited_for() -> None:
-    conversation = greeted(list_groups=(0, 5))
+    conversation = negotiated(list_groups=(0, 5))
     conversation.ask(ListGroupsRequest(), 5, answered=False)
     assert conversation.outstanding == 0

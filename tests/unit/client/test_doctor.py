@@ -21,7 +21,7 @@ def brokers(*ids: int, racks: str = "") -> dict[int, Broker]:
 
 
 WELL = Replicas(
-    place=TopicPartition("t", 0),
+    topic_partition=TopicPartition("t", 0),
     leader=1,
     replicas=(1, 2, 3),
     isr=(1, 2, 3),
@@ -86,7 +86,8 @@ def test_a_broker_that_is_down_is_named_with_what_it_keeps() -> None:
 
 def test_the_worst_comes_first_and_long_lists_are_cut() -> None:
     many = [
-        replace(WELL, place=TopicPartition("t", index), isr=(1,), elr=(2, 3)) for index in range(9)
+        replace(WELL, topic_partition=TopicPartition("t", index), isr=(1,), elr=(2, 3))
+        for index in range(9)
     ]
     found = diagnose(view(*many, replace(WELL, leader=2)), [])
     assert [each.severity for each in found] == [Severity.BROKEN, Severity.NOTE]

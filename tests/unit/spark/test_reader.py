@@ -71,8 +71,8 @@ def test_ranges_are_read_over_one_connection(broker: ScriptedBroker) -> None:
     assert [row for each in kept for row in each.column("value").to_pylist()] == [
         b"%d" % (offset % 10) for offset in wanted
     ]
-    greetings = [each for each in broker.requests if isinstance(each, ApiVersionsRequest)]
-    assert len(greetings) == 2, "one connection to ask, one to fetch"
+    version_requests = [each for each in broker.requests if isinstance(each, ApiVersionsRequest)]
+    assert len(version_requests) == 2, "one connection to ask, one to fetch"
 
 
 def test_little_is_asked_for_where_the_range_is_small(broker: ScriptedBroker) -> None:

@@ -38,17 +38,22 @@ class TopicsTwin:
     def forget(self) -> None:
         pass
 
-    def places(self, subscription: Subscription) -> list[TopicPartition]:
+    def topic_partitions(self, subscription: Subscription) -> list[TopicPartition]:
         return sorted(self.logs)
 
-    def earliest(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
-        return {place: self.logs[place][0] for place in places}
+    def earliest(self, topic_partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
+        return {
+            topic_partition: self.logs[topic_partition][0] for topic_partition in topic_partitions
+        }
 
     def latest(
-        self, places: Sequence[TopicPartition], *, read_committed: bool
+        self, topic_partitions: Sequence[TopicPartition], *, read_committed: bool
     ) -> dict[TopicPartition, Offset]:
         hidden = self.open_transactions if read_committed else {}
-        return {place: hidden.get(place, self.logs[place][1]) for place in places}
+        return {
+            topic_partition: hidden.get(topic_partition, self.logs[topic_partition][1])
+            for topic_partition in topic_partitions
+        }
 
     def at_times(
         self, timestamps: Mapping[TopicPartition, int]
@@ -58,7 +63,7 @@ class TopicsTwin:
     def ids(self, names: Iterable[str]) -> dict[str, TopicId]:
         return {}
 
-    def sizes(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def sizes(self, topic_partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return {}
 
     def commit(self, group: str, positions: Mapping[TopicPartition, Offset]) -> None:

@@ -1,4 +1,4 @@
-"""The asyncio face of the client: the same core on the application's own event loop."""
+"""The asyncio API of the client: the same core on the application's own event loop."""
 
 from __future__ import annotations
 

@@ -238,7 +238,9 @@ class Consumer(AsyncClosing, Generic[K, V]):
     def paused(self) -> frozenset[TopicPartition]:
         """Return the partitions that are paused."""
         states = self._core.subscription.partitions
-        return frozenset(place for place, state in states.items() if state.paused)
+        return frozenset(
+            topic_partition for topic_partition, state in states.items() if state.paused
+        )
 
     def lag(self, partition: TopicPartition) -> int | None:
         """Return how many offsets come before the end as the last answer told; None if unknown."""
@@ -359,7 +361,10 @@ class Consumer(AsyncClosing, Generic[K, V]):
     ) -> dict[TopicPartition, Offset]:
         asked = dict.fromkeys(partitions, which)
         found = await self._run(self._core.find_offsets(asked, self._wait(timeout)))
-        return {place: 0 if each is None else each.offset for place, each in found.items()}
+        return {
+            topic_partition: 0 if each is None else each.offset
+            for topic_partition, each in found.items()
+        }
 
     def _wait(self, timeout: float | None) -> float:
         return self.settings.default_api_timeout_ms if timeout is None else timeout * 1000

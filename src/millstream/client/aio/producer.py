@@ -262,8 +262,8 @@ class Producer(AsyncClosing):
         accumulator = core.accumulator
 
         def append() -> tuple[ProducerBatch, int] | None:
-            buffer = accumulator.topic(batch.place.topic)
-            queue = core.plan(buffer, None, None, batch.place.partition)
+            buffer = accumulator.topic(batch.topic_partition.topic)
+            queue = core.plan(buffer, None, None, batch.topic_partition.partition)
             return (batch, 0) if accumulator.append_encoded(queue, batch) else None
 
         await self._append_when_free(append)

@@ -2,7 +2,7 @@
 
 `loop.ClientLoop` is everything it asks of the world. Coroutines here await
 :class:`millstream.model.deferred.Deferred` and are driven by ``spawn``, so the same code runs
-behind the blocking face (`client.thread_loop`), under asyncio (`client.aio`) and on a scripted
+behind the blocking API (`client.thread_loop`), under asyncio (`client.aio`) and on a scripted
 loop with virtual time.
 
 Bottom up: `loop`, `waiting` · `connection` (one broker) · `network` (all of them) · `metadata` ·

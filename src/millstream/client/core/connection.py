@@ -46,7 +46,7 @@ class State(Enum):
     IDLE = auto()
     WAITING = auto()
     CONNECTING = auto()
-    GREETING = auto()
+    NEGOTIATING = auto()
     READY = auto()
 
 
@@ -222,8 +222,8 @@ class NodeConnection:
 
     def on_connected(self) -> None:
         """Greet the broker: see what it serves."""
-        self.state = State.GREETING
-        self._write(self._conversation.greet().join())
+        self.state = State.NEGOTIATING
+        self._write(self._conversation.request_versions().join())
 
     @property
     def room(self) -> memoryview | None:
@@ -241,8 +241,8 @@ class NodeConnection:
     def _take_frames(self, frames: Iterator[memoryview]) -> None:
         try:
             for frame in frames:
-                if self.state is State.GREETING:
-                    self._take_greeting(frame)
+                if self.state is State.NEGOTIATING:
+                    self._take_versions(frame)
                 else:
                     self._take_answer(frame)
                 if self._transport is None:
@@ -265,10 +265,10 @@ class NodeConnection:
         failure = ConnectionFailedError(f"{doing} the broker at {self.address}: {words}")
         self._disconnect(failure, failed=True)
 
-    def _take_greeting(self, frame: memoryview) -> None:
-        version = self._conversation.take_greeting(frame)
+    def _take_versions(self, frame: memoryview) -> None:
+        version = self._conversation.take_versions(frame)
         if version is not None:
-            self._write(self._conversation.greet(version).join())
+            self._write(self._conversation.request_versions(version).join())
             return
         if self._setup_timer is not None:
             self._setup_timer.cancel()

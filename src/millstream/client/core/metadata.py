@@ -93,16 +93,16 @@ class MetadataView:
         topic = self._topics.get(name)
         return topic if topic is not None and topic.error is ErrorCode.NONE else None
 
-    def partition(self, place: TopicPartition) -> Partition | None:
+    def partition(self, topic_partition: TopicPartition) -> Partition | None:
         """Return a partition if it is known."""
-        topic = self.known(place.topic)
-        if topic is None or not 0 <= place.partition < len(topic.partitions):
+        topic = self.known(topic_partition.topic)
+        if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
             return None
-        return topic.partitions[place.partition]
+        return topic.partitions[topic_partition.partition]
 
-    def leader(self, place: TopicPartition) -> int:
+    def leader(self, topic_partition: TopicPartition) -> int:
         """Return the id of the broker that leads a partition, −1 when that is not known."""
-        partition = self.partition(place)
+        partition = self.partition(topic_partition)
         return NO_LEADER if partition is None else partition.leader
 
     def topic_id(self, name: str) -> TopicId:
@@ -235,11 +235,11 @@ class MetadataView:
         return news
 
     def _replace(self, partition: Partition) -> None:
-        place = partition.topic_partition
-        topic = self._topics[place.topic]
+        topic_partition = partition.topic_partition
+        topic = self._topics[topic_partition.topic]
         partitions = list(topic.partitions)
-        partitions[place.partition] = partition
-        self._topics[place.topic] = replace(topic, partitions=tuple(partitions))
+        partitions[topic_partition.partition] = partition
+        self._topics[topic_partition.topic] = replace(topic, partitions=tuple(partitions))
 
     # --- updates ---------------------------------------------------------------------------------
 

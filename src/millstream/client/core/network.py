@@ -100,7 +100,9 @@ class Network:
             if node_id >= 0:
                 connection.close(ConnectionFailedError("the client begins anew (rebootstrap)"))
         self._connections = {
-            place: each for place, each in self._connections.items() if place[0] < 0
+            topic_partition: each
+            for topic_partition, each in self._connections.items()
+            if topic_partition[0] < 0
         }
         self._brokers = {}
         self.controller_id = -1

@@ -1,4 +1,4 @@
-"""The values that producers and consumers of both faces give and take."""
+"""The values that producers and consumers of both APIs take and return."""
 
 from __future__ import annotations
 

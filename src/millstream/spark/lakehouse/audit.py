@@ -37,7 +37,7 @@ from millstream.spark.reader import ReadRules, read_range
 from millstream.spark.topics import Topics, open_topics
 
 _SHOWN: Final = 5
-NO_PLACE: Final = TopicPartition("", -1)
+NO_TOPIC_PARTITION: Final = TopicPartition("", -1)
 """Stands for the place of rows that have none; no topic is called so."""
 
 
@@ -108,25 +108,31 @@ def audit(options: SourceOptions, table: Table, app_id: str) -> Audit:
     absent = [path for path in sorted(set(files)) if not (table.data_directory / path).is_file()]
     damaged: list[str] = []
     offsets = table_offsets(table, skip=absent, damaged=damaged)
-    letters_table = open_table(dead_letters_of(table.name))
-    letters = table_offsets(letters_table) if letters_table.exists() else {}
+    dead_letters_table = open_table(dead_letters_of(table.name))
+    dead_letters = table_offsets(dead_letters_table) if dead_letters_table.exists() else {}
     with open_topics(options) as topics:
-        subscribed = topics.places(options.subscription)
-        topic_ids = topics.ids({place.topic for place in subscribed})
-        found = {*subscribed, *offsets, *letters} - {NO_PLACE}
+        subscribed = topics.topic_partitions(options.subscription)
+        topic_ids = topics.ids({topic_partition.topic for topic_partition in subscribed})
+        found = {*subscribed, *offsets, *dead_letters} - {NO_TOPIC_PARTITION}
         ledger = Ledger(table.ledger(app_id, ledgers.keys(found)))
-        places = sorted(p for p in found if p in subscribed or ledger.position(p) is not None)
-        others = {p for p in places if not ledger.is_of(p, topic_ids.get(p.topic, ZERO_TOPIC_ID))}
+        topic_partitions = sorted(
+            p for p in found if p in subscribed or ledger.position(p) is not None
+        )
+        others = {
+            p
+            for p in topic_partitions
+            if not ledger.is_of(p, topic_ids.get(p.topic, ZERO_TOPIC_ID))
+        }
         finder = _GapReader(topics, options, others)
         partitions = [
             _audit_partition(
-                place,
+                topic_partition,
                 ledger,
-                offsets.get(place, OffsetSet()),
-                letters.get(place, OffsetSet()),
+                offsets.get(topic_partition, OffsetSet()),
+                dead_letters.get(topic_partition, OffsetSet()),
                 finder,
             )
-            for place in places
+            for topic_partition in topic_partitions
         ]
     return Audit(
         table=str(table.name),
@@ -134,7 +140,11 @@ def audit(options: SourceOptions, table: Table, app_id: str) -> Audit:
         double_references=twice,
         missing_files=absent,
         damaged_files=damaged,
-        other_rows=sum(each.count for place, each in offsets.items() if place not in places),
+        other_rows=sum(
+            each.count
+            for topic_partition, each in offsets.items()
+            if topic_partition not in topic_partitions
+        ),
         unknown_load=None if ledger.batch else app_id,
     )
 
@@ -144,39 +154,39 @@ def _has_doubles(files: Sequence[str]) -> bool:
 
 
 def _audit_partition(
-    place: TopicPartition,
+    topic_partition: TopicPartition,
     ledger: Ledger,
     rows: OffsetSet,
-    letters: OffsetSet,
+    dead_letters: OffsetSet,
     finder: _GapReader,
 ) -> PartitionAudit:
-    both = union([rows, letters])
-    end = ledger.position(place) or 0
+    both = union([rows, dead_letters])
+    end = ledger.position(topic_partition) or 0
     start = ledger.entries.get(
-        ledgers.start_key(place), both.intervals[0][0] if both.count else end
+        ledgers.start_key(topic_partition), both.intervals[0][0] if both.count else end
     )
     missing: list[Interval] = []
     unverifiable: list[Interval] = []
     empty = 0
     for gap in gaps(both.intervals, start, end):
-        found, gone = finder.records_in(place, gap)
+        found, gone = finder.records_in(topic_partition, gap)
         missing += found
         unverifiable += gone
         empty += gap[1] - gap[0] - size(found) - size(gone)
     beyond = [(max(low, end), high) for low, high in both.intervals if high > end]
     before = [(low, min(high, start)) for low, high in both.intervals if low < start]
     return PartitionAudit(
-        topic_partition=place,
+        topic_partition=topic_partition,
         start=start,
         end=end,
         rows=rows.count,
-        dead_letters=letters.count,
+        dead_letters=dead_letters.count,
         missing=missing,
         empty_offsets=empty,
         unverifiable=unverifiable,
         doubled=both.doubled,
         beyond=[*before, *beyond],
-        is_other_topic=place in finder.others,
+        is_other_topic=topic_partition in finder.others,
     )
 
 
@@ -185,8 +195,8 @@ def table_offsets(
 ) -> dict[TopicPartition, OffsetSet]:
     """Return the offsets in a table's files, as often as the table names each file.
 
-    Rows that name no record, which somebody else has put there, stand under ``NO_PLACE``. A file
-    that cannot be read is put into ``damaged``; without that it is a MillstreamError.
+    Rows that name no record (another program wrote them) stand under ``NO_TOPIC_PARTITION``. A
+    file that cannot be read is put into ``damaged``; without that it is a MillstreamError.
     """
     found: dict[TopicPartition, list[OffsetSet]] = {}
     skipped = set(skip)
@@ -200,9 +210,9 @@ def table_offsets(
                 raise MillstreamError(f"{path} of {table.name} cannot be read: {error}") from error
             damaged.append(path)
             continue
-        for place, offsets in in_file.items():
-            found.setdefault(place, []).append(offsets)
-    return {place: union(sets) for place, sets in found.items()}
+        for topic_partition, offsets in in_file.items():
+            found.setdefault(topic_partition, []).append(offsets)
+    return {topic_partition: union(sets) for topic_partition, sets in found.items()}
 
 
 def _file_offsets(path: str) -> dict[TopicPartition, OffsetSet]:
@@ -211,25 +221,25 @@ def _file_offsets(path: str) -> dict[TopicPartition, OffsetSet]:
     prefix = offset_column.removesuffix("offset")
     columns = [f"{prefix}topic", f"{prefix}partition", offset_column]
     if not set(columns) <= set(file.schema_arrow.names):
-        return {NO_PLACE: OffsetSet(count=file.metadata.num_rows)}
+        return {NO_TOPIC_PARTITION: OffsetSet(count=file.metadata.num_rows)}
     found: dict[TopicPartition, list[OffsetSet]] = {}
     for batch in file.iter_batches(batch_size=1 << 20, columns=columns):
         named = batch.drop_null()
         if len(named) < len(batch):
             others = OffsetSet(count=len(batch) - len(named))
-            found.setdefault(NO_PLACE, []).append(others)
+            found.setdefault(NO_TOPIC_PARTITION, []).append(others)
         # Files that other libraries wrote may hold views, which Arrow's kernels do not take.
         topics = named.column(columns[0]).cast(pa.string()).dictionary_encode()
-        places = named.drop_columns([columns[0]])
+        topic_partitions = named.drop_columns([columns[0]])
         for index, topic in enumerate(topics.dictionary.to_pylist()):
-            of_topic = places.filter(pc.equal(topics.indices, index))
+            of_topic = topic_partitions.filter(pc.equal(topics.indices, index))
             partitions = of_topic.column(columns[1])
             for partition in pc.unique(partitions).to_pylist():
                 rows = of_topic.filter(pc.equal(partitions, partition))
                 offsets = rows.column(offset_column).to_numpy(zero_copy_only=False)
-                place = TopicPartition(topic, partition)
-                found.setdefault(place, []).append(collect(offsets.astype(np.int64)))
-    return {place: union(sets) for place, sets in found.items()}
+                topic_partition = TopicPartition(topic, partition)
+                found.setdefault(topic_partition, []).append(collect(offsets.astype(np.int64)))
+    return {topic_partition: union(sets) for topic_partition, sets in found.items()}
 
 
 class _GapReader:
@@ -245,17 +255,17 @@ class _GapReader:
         self._earliest: Mapping[TopicPartition, Offset] = {}
 
     def records_in(
-        self, place: TopicPartition, gap: Interval
+        self, topic_partition: TopicPartition, gap: Interval
     ) -> tuple[list[Interval], list[Interval]]:
         """Return the offsets of ``gap`` that hold records, and those that are gone."""
-        if place in self.others:
+        if topic_partition in self.others:
             return [], [gap]
-        if place not in self._earliest:
+        if topic_partition not in self._earliest:
             self._earliest = {
                 **self._earliest,
-                **self._topics.earliest([place]),
+                **self._topics.earliest([topic_partition]),
             }
-        earliest = self._earliest[place]
+        earliest = self._earliest[topic_partition]
         start, end = gap
         gone = [(start, min(end, earliest))] if start < earliest else []
         start = max(start, earliest)
@@ -264,7 +274,7 @@ class _GapReader:
         schema = pa.schema([("offset", pa.int64())])
         sets = [
             collect(batch.column(0).to_numpy())
-            for batch in read_range(OffsetRange(place, start, end), self._rules, schema)
+            for batch in read_range(OffsetRange(topic_partition, start, end), self._rules, schema)
         ]
         return list(union(sets).intervals), gone
 
@@ -277,9 +287,11 @@ def sentences(found: Audit) -> list[str]:
         lines.append(ledgers.unknown_load(found.unknown_load))
     lines += [f"{path} is referenced and cannot be read" for path in found.damaged_files]
     for each in found.partitions:
-        place = each.topic_partition
+        topic_partition = each.topic_partition
         if each.is_other_topic:
-            lines.append(f"{place}: the topic was deleted and made anew after it was loaded")
+            lines.append(
+                f"{topic_partition}: the topic was deleted and made anew after it was loaded"
+            )
         kinds = (
             ("records of the topic are missing", each.missing),
             ("offsets are missing and gone from the topic", each.unverifiable),
@@ -290,5 +302,5 @@ def sentences(found: Audit) -> list[str]:
             if intervals:
                 shown = ", ".join(f"[{low}, {high})" for low, high in intervals[:_SHOWN])
                 more = f" and {len(intervals) - _SHOWN} more" if len(intervals) > _SHOWN else ""
-                lines.append(f"{place}: {size(intervals)} {words}: {shown}{more}")
+                lines.append(f"{topic_partition}: {size(intervals)} {words}: {shown}{more}")
     return lines

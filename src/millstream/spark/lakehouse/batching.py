@@ -69,9 +69,9 @@ def next_batch(
 ) -> list[OffsetRange]:
     """Return the next range of every partition that has one; all get the same share of the rest."""
     rest = [
-        OffsetRange(place, positions[place], end)
-        for place, end in sorted(ends.items())
-        if end > positions[place]
+        OffsetRange(topic_partition, positions[topic_partition], end)
+        for topic_partition, end in sorted(ends.items())
+        if end > positions[topic_partition]
     ]
     total = sum(sizes.size(each) for each in rest)
     if total <= limits.batch_bytes:

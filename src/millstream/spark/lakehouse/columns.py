@@ -243,15 +243,17 @@ def _infer_json(sample: list[bytes]) -> pa.Schema:
 
 def _sample(topics: Topics, options: SourceOptions) -> list[bytes]:
     """Return the first values of every partition."""
-    places = topics.places(options.subscription)
-    starts = topics.earliest(places)
-    ends = topics.latest(places, read_committed=options.kafka.read_committed)
+    topic_partitions = topics.topic_partitions(options.subscription)
+    starts = topics.earliest(topic_partitions)
+    ends = topics.latest(topic_partitions, read_committed=options.kafka.read_committed)
     rules = ReadRules.of(options, fail_on_data_loss=False)
     schema = pa.schema([RAW_COLUMNS.field("value")])
     values: list[bytes] = []
-    for place in places:
-        end = min(ends[place], starts[place] + _SAMPLE_OFFSETS)
-        if end > starts[place]:
-            for batch in read_range(OffsetRange(place, starts[place], end), rules, schema):
+    for topic_partition in topic_partitions:
+        end = min(ends[topic_partition], starts[topic_partition] + _SAMPLE_OFFSETS)
+        if end > starts[topic_partition]:
+            for batch in read_range(
+                OffsetRange(topic_partition, starts[topic_partition], end), rules, schema
+            ):
                 values += [value for value in batch.column(0).to_pylist() if value is not None]
     return values

@@ -123,12 +123,13 @@ def rewrite_without(
     for path in paths:
         table = pq.ParquetFile(root / path).read()
         gone = pa.chunked_array([pa.repeat(pa.scalar(False), table.num_rows)])
-        for place, numbers in offsets.items():
-            of_place = pc.and_(
-                pc.equal(table["topic"], place.topic), pc.equal(table["partition"], place.partition)
+        for topic_partition, numbers in offsets.items():
+            of_partition = pc.and_(
+                pc.equal(table["topic"], topic_partition.topic),
+                pc.equal(table["partition"], topic_partition.partition),
             )
             named = pc.is_in(table["offset"], value_set=pa.array(numbers, pa.int64()))
-            gone = pc.or_(gone, pc.and_(of_place, named))
+            gone = pc.or_(gone, pc.and_(of_partition, named))
         kept = table.filter(pc.invert(gone))
         if kept.num_rows == table.num_rows:
             continue

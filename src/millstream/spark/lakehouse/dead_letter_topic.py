@@ -1,4 +1,4 @@
-"""Dead letters in a topic besides their table, for whoever listens there.
+"""Dead letters in a topic besides their table, for consumers that read it.
 
 A record goes to the topic as it came: key, value, timestamp, headers. Added are the headers of
 Kafka Connect's dead letter queue (KIP-298)::
@@ -11,8 +11,8 @@ Kafka Connect's dead letter queue (KIP-298)::
     __connect.errors.exception.message  why it could not be read
 
 The table is the truth: it is committed first, and how far the topic has come stands in its ledger
-under ``<app_id>:topic``. When a load dies after it has sent letters and before it has noted that,
-they are sent again: at least once, and the headers tell which are the same.
+under ``<app_id>:topic``. When a load dies after it has sent dead letters and before it has noted
+that, they are sent again: at least once, and the headers tell which are the same.
 """
 
 from __future__ import annotations
@@ -42,46 +42,48 @@ _CHUNK: Final = 10_000
 class DeadLetterTopic:
     """The topic of one load's dead letters."""
 
-    def __init__(self, topic: str, letters: Table, app_id: str, source: Mapping[str, str]) -> None:
+    def __init__(
+        self, topic: str, dead_letters: Table, app_id: str, source: Mapping[str, str]
+    ) -> None:
         options = {name.lower(): text for name, text in source.items()}
         self._bootstrap_servers = options.get("kafka.bootstrap.servers", "").strip()
         if not self._bootstrap_servers:
             raise ConfigError(f"the topic {topic} for dead letters needs kafka.bootstrap.servers")
         self._topic = topic
-        self._letters = letters
+        self._dead_letters = dead_letters
         self._app_id = app_id
         self._ledger_id = f"{app_id}:topic"
 
     def send(self, paths: Iterable[str] | None = None) -> int:
-        """Send the letters of these files, or of all, that the topic lacks; return their number.
+        """Send the dead letters of these files, or of all, that the topic lacks; return how many.
 
         Raises what producing raises; then they are sent the next time.
         """
-        if not self._letters.exists():
+        if not self._dead_letters.exists():
             return 0
-        files = self._letters.files() if paths is None else list(paths)
-        places = self._places(files)
-        known = self._letters.ledger(self._ledger_id, map(position_key, places))
+        files = self._dead_letters.files() if paths is None else list(paths)
+        topic_partitions = self._topic_partitions(files)
+        known = self._dead_letters.ledger(self._ledger_id, map(position_key, topic_partitions))
         ends: dict[TopicPartition, Offset] = {}
         count = 0
         with Producer(bootstrap_servers=self._bootstrap_servers) as producer:
             futures = []
-            for letter in self._read(files):
-                place = TopicPartition(letter["topic"], letter["partition"])
-                if letter["offset"] < known.get(position_key(place), 0):
+            for dead_letter in self._read(files):
+                topic_partition = TopicPartition(dead_letter["topic"], dead_letter["partition"])
+                if dead_letter["offset"] < known.get(position_key(topic_partition), 0):
                     continue
-                futures.append(self._send(producer, letter))
-                ends[place] = max(ends.get(place, 0), letter["offset"] + 1)
+                futures.append(self._send(producer, dead_letter))
+                ends[topic_partition] = max(ends.get(topic_partition, 0), dead_letter["offset"] + 1)
                 if len(futures) >= _CHUNK:
                     count += _settle(futures)
             count += _settle(futures)
         if ends:
-            changed = {position_key(place): end for place, end in ends.items()}
+            changed = {position_key(topic_partition): end for topic_partition, end in ends.items()}
             expected = {key: known[key] for key in changed if key in known}
-            self._letters.commit(self._ledger_id, changed, [], expected=expected)
+            self._dead_letters.commit(self._ledger_id, changed, [], expected=expected)
         return count
 
-    def _places(self, files: Iterable[str]) -> list[TopicPartition]:
+    def _topic_partitions(self, files: Iterable[str]) -> list[TopicPartition]:
         found = set()
         for path in files:
             rows = self._table(path, ["topic", "partition"]).group_by(["topic", "partition"])
@@ -95,7 +97,7 @@ class DeadLetterTopic:
                 yield from batch.to_pylist()
 
     def _table(self, path: str, columns: list[str]) -> pa.Table:
-        table = pq.ParquetFile(self._letters.data_directory / path).read(columns=columns)
+        table = pq.ParquetFile(self._dead_letters.data_directory / path).read(columns=columns)
         # Files that other libraries wrote may hold views, which cannot be grouped by.
         topics = table["topic"].cast(pa.string())
         table = table.set_column(table.schema.get_field_index("topic"), "topic", topics)
@@ -105,22 +107,22 @@ class DeadLetterTopic:
             table = table.set_column(index, "timestamp", milliseconds)
         return table
 
-    def _send(self, producer: Producer, letter: Mapping[str, Any]) -> Any:
+    def _send(self, producer: Producer, dead_letter: Mapping[str, Any]) -> Any:
         why = {
-            "topic": letter["topic"].encode(),
-            "partition": b"%d" % letter["partition"],
-            "offset": b"%d" % letter["offset"],
+            "topic": dead_letter["topic"].encode(),
+            "partition": b"%d" % dead_letter["partition"],
+            "offset": b"%d" % dead_letter["offset"],
             "connector.name": self._app_id.encode(),
             "stage": _STAGE,
-            "exception.message": letter["reason"].encode(),
+            "exception.message": dead_letter["reason"].encode(),
         }
-        headers = [(each["key"], each["value"]) for each in letter["headers"] or ()]
+        headers = [(each["key"], each["value"]) for each in dead_letter["headers"] or ()]
         headers += [(PREFIX + name, text) for name, text in why.items()]
-        timestamp_ms = letter["timestamp"]
+        timestamp_ms = dead_letter["timestamp"]
         return producer.send(
             self._topic,
-            letter["value"],
-            letter["key"],
+            dead_letter["value"],
+            dead_letter["key"],
             timestamp_ms=timestamp_ms if timestamp_ms is not None and timestamp_ms >= 0 else None,
             headers=headers,
         )

@@ -56,10 +56,10 @@ def replay(settings: LoadSettings) -> Replay:
     table = open_table(settings.table)
     if not table.exists():
         raise ConfigError(f"there is no table {settings.table}")
-    letters = open_table(dead_letters_of(settings.table))
-    if not letters.exists():
+    dead_letters = open_table(dead_letters_of(settings.table))
+    if not dead_letters.exists():
         return Replay()
-    batches = _dead_letters(letters)
+    batches = _dead_letters(dead_letters)
     form = _evolved(settings, settle_columns(settings, _spec(settings), table), table, batches)
     schema = form.table_schema()
     table.create(
@@ -79,15 +79,15 @@ def replay(settings: LoadSettings) -> Replay:
         tried += rows.num_rows
         decoded = form.decode(rows)
         rejected += len(decoded.rejected)
-        for place, offset in _places(decoded.rows):
-            readable.setdefault(place, []).append(offset)
+        for topic_partition, offset in _record_positions(decoded.rows):
+            readable.setdefault(topic_partition, []).append(offset)
         writer.write(_without(decoded.rows, present))
     files = writer.finish()
     if files:
         expected = {BATCH: batch} if batch else {}
         table.commit(app_id, {BATCH: batch + 1}, files, expected=expected)
     if readable:
-        letters.delete_rows(readable)
+        dead_letters.delete_rows(readable)
     return Replay(tried, sum(file.rows for file in files), rejected)
 
 
@@ -136,10 +136,10 @@ def _spec(settings: LoadSettings) -> FormatSpec:
     return replace(spec, columns=pinned_columns(path, spec))
 
 
-def _dead_letters(letters: Table) -> list[pa.RecordBatch]:
+def _dead_letters(dead_letters: Table) -> list[pa.RecordBatch]:
     batches = []
-    for path in letters.files():
-        table = pq.ParquetFile(letters.data_directory / path).read(columns=RAW_COLUMNS.names)
+    for path in dead_letters.files():
+        table = pq.ParquetFile(dead_letters.data_directory / path).read(columns=RAW_COLUMNS.names)
         plain = pa.Table.from_arrays(
             [table[each.name].cast(each.type) for each in RAW_COLUMNS], schema=RAW_COLUMNS
         )
@@ -147,7 +147,7 @@ def _dead_letters(letters: Table) -> list[pa.RecordBatch]:
     return batches
 
 
-def _places(rows: pa.RecordBatch) -> list[tuple[TopicPartition, Offset]]:
+def _record_positions(rows: pa.RecordBatch) -> list[tuple[TopicPartition, Offset]]:
     columns = (rows.column(name).to_pylist() for name in ("_topic", "_partition", "_offset"))
     return [(TopicPartition(t, p), offset) for t, p, offset in zip(*columns, strict=True)]
 
@@ -155,8 +155,13 @@ def _places(rows: pa.RecordBatch) -> list[tuple[TopicPartition, Offset]]:
 def _without(rows: pa.RecordBatch, present: Mapping[TopicPartition, OffsetSet]) -> pa.RecordBatch:
     """Leave out the rows whose records are in the table already."""
 
-    def is_there(place: TopicPartition, offset: Offset) -> bool:
-        held = present.get(place)
+    def is_there(topic_partition: TopicPartition, offset: Offset) -> bool:
+        held = present.get(topic_partition)
         return held is not None and any(low <= offset < high for low, high in held.intervals)
 
-    return rows.filter(pa.array([not is_there(*place) for place in _places(rows)], pa.bool_()))
+    return rows.filter(
+        pa.array(
+            [not is_there(*topic_partition) for topic_partition in _record_positions(rows)],
+            pa.bool_(),
+        )
+    )

@@ -200,10 +200,11 @@ class DeltaTableFiles:
 
     def delete_rows(self, offsets: Mapping[TopicPartition, Sequence[Offset]]) -> None:
         """See :class:`Table`."""
-        for place, gone in offsets.items():
+        for topic_partition, gone in offsets.items():
             for condition in _conditions(gone):
                 DeltaTable(self._uri).delete(
-                    f"topic = '{place.topic}' AND \"partition\" = {place.partition} "
+                    f"topic = '{topic_partition.topic}' "
+                    f'AND "partition" = {topic_partition.partition} '
                     f"AND ({condition})"
                 )
 

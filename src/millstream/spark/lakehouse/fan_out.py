@@ -1,6 +1,6 @@
 """Several topics into a table each, in one job: ``delta:lake/{topic}``.
 
-Every turn looks at all topics once, plans the next batch of each table, lands all of them in one
+Every round looks at all topics once, plans the next batch of each table, lands all of them in one
 Spark job, and commits table by table::
 
     ends of all topics ──► a plan for each table ──► one job ──► a commit for each table
@@ -69,7 +69,7 @@ class FanOutError(MillstreamError):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One task of a turn: ranges of one topic, for that topic's table."""
+    """One task of a round: ranges of one topic, for that topic's table."""
 
     topic: str
     number: int
@@ -78,7 +78,7 @@ class Work:
 
 
 WorkRunner = Callable[[Sequence[Work]], list[Landed | Exception]]
-"""Runs the tasks of a turn; in place of a task's result stands what is wrong with its topic."""
+"""Runs the tasks of a round; in place of a task's result stands what is wrong with its topic."""
 
 
 def land_works_locally(works: Sequence[Work]) -> list[Landed | Exception]:
@@ -167,7 +167,7 @@ class FanOut:
         self._on_batch = on_batch
         self._options = source_options_of(settings.source)
         self._loaders: dict[str, Loader] = {}
-        self._turns = 0
+        self._rounds = 0
         self.errors: dict[str, Exception] = {}
         """Topics whose loads have ended, and why."""
 
@@ -178,7 +178,7 @@ class FanOut:
             goal = None if self._settings.follow else self._ends(topics, reader)
             while not should_stop():
                 started = time.monotonic()
-                report = self._turn(topics, reader, goal)
+                report = self._load_batches(topics, reader, goal)
                 if report is not None:
                     self._on_batch(report)
                 elif goal is not None:
@@ -194,7 +194,7 @@ class FanOut:
     def _told(self) -> str:
         return "; ".join(f"{topic}: {error}" for topic, error in sorted(self.errors.items()))
 
-    def _turn(
+    def _load_batches(
         self, topics: Topics, reader: TopicReader, goal: TopicEnds | None
     ) -> BatchReport | None:
         """Land and commit the next batch of every table; None when there is nothing to land."""
@@ -216,8 +216,8 @@ class FanOut:
         for topic, files in landed.items():
             with self._giving_up(topic):
                 reports.append(self._loaders[topic].commit(plans[topic], files, reader))
-        self._turns += 1
-        return _sum(self._turns, reports, time.monotonic() - started)
+        self._rounds += 1
+        return _sum(self._rounds, reports, time.monotonic() - started)
 
     def _ends(self, topics: Topics, reader: TopicReader) -> TopicEnds:
         """Look at all topics. One that is gone and has a table ends its own load; one that was
@@ -240,7 +240,7 @@ class FanOut:
 
     def _is_gone(self, topics: Topics, topic: str) -> bool:
         try:
-            topics.places(Subscribe((topic,)))
+            topics.topic_partitions(Subscribe((topic,)))
         except ConfigError as error:
             if not open_table(settings_for(self._settings, topic).table).exists():
                 raise
@@ -318,21 +318,32 @@ class FanOut:
 
 def by_topic(ends: TopicEnds) -> dict[str, TopicEnds]:
     """Return what each topic's partitions are like."""
-    return {topic: only(ends, topic) for topic in sorted({place.topic for place in ends.latest})}
+    return {
+        topic: only(ends, topic)
+        for topic in sorted({topic_partition.topic for topic_partition in ends.latest})
+    }
 
 
 def only(ends: TopicEnds, topic: str) -> TopicEnds:
     """Return what one topic's partitions are like."""
     return TopicEnds(
-        {place: offset for place, offset in ends.earliest.items() if place.topic == topic},
-        {place: offset for place, offset in ends.latest.items() if place.topic == topic},
+        {
+            topic_partition: offset
+            for topic_partition, offset in ends.earliest.items()
+            if topic_partition.topic == topic
+        },
+        {
+            topic_partition: offset
+            for topic_partition, offset in ends.latest.items()
+            if topic_partition.topic == topic
+        },
         {name: topic_id for name, topic_id in ends.topic_ids.items() if name == topic},
     )
 
 
-def _sum(turn: int, reports: Sequence[BatchReport], seconds: float) -> BatchReport:
+def _sum(round_number: int, reports: Sequence[BatchReport], seconds: float) -> BatchReport:
     return BatchReport(
-        batch=turn,
+        batch=round_number,
         rows=sum(each.rows for each in reports),
         dead_letters=sum(each.dead_letters for each in reports),
         read_bytes=sum(each.read_bytes for each in reports),

@@ -250,8 +250,8 @@ class IcebergTableFiles:
 
     def delete_rows(self, offsets: Mapping[TopicPartition, Sequence[Offset]]) -> None:
         """See :class:`Table`."""
-        for place, gone in offsets.items():
-            self._repeated(partial(_delete, place=place, offsets=list(gone)))
+        for topic_partition, gone in offsets.items():
+            self._repeated(partial(_delete, topic_partition=topic_partition, offsets=list(gone)))
 
     def expire(self, *, keep_ms: int) -> int:
         """See :class:`Table`."""
@@ -375,13 +375,15 @@ def _uri(path: Path) -> str:
     return f"{_SCHEME}{path}"
 
 
-def _delete(table: Table, *, place: TopicPartition, offsets: list[Offset]) -> None:
+def _delete(table: Table, *, topic_partition: TopicPartition, offsets: list[Offset]) -> None:
     # Not as text: its parser takes minutes for some thousand numbers. Its classes are made of other
     # arguments than their annotations say.
     make: Callable[..., BooleanExpression] = EqualTo
     make_set: Callable[..., BooleanExpression] = In
-    of_place = And(make("topic", place.topic), make("partition", place.partition))
-    table.delete(And(of_place, make_set("offset", offsets)))
+    of_partition = And(
+        make("topic", topic_partition.topic), make("partition", topic_partition.partition)
+    )
+    table.delete(And(of_partition, make_set("offset", offsets)))
 
 
 def _property(app_id: str, key: str) -> str:

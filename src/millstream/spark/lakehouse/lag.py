@@ -46,26 +46,26 @@ class PartitionLag:
 def table_lag(options: SourceOptions, table: Table, app_id: str) -> list[PartitionLag]:
     """Return the lag of every partition; ConfigError when no load of that name wrote the table."""
     with open_topics(options) as topics:
-        places = topics.places(options.subscription)
-        ledger = Ledger(table.ledger(app_id, ledgers.keys(places)))
+        topic_partitions = topics.topic_partitions(options.subscription)
+        ledger = Ledger(table.ledger(app_id, ledgers.keys(topic_partitions)))
         if not ledger.batch:
             raise ConfigError(f"{table.name}: {ledgers.unknown_load(app_id)}")
-        starts = topics.earliest(places)
+        starts = topics.earliest(topic_partitions)
         committed = options.kafka.read_committed
-        ends = topics.latest(places, read_committed=committed)
+        ends = topics.latest(topic_partitions, read_committed=committed)
         return [
             _lag(
                 options,
-                place,
-                max(ledger.position(place) or 0, starts[place]),
-                ends[place],
+                topic_partition,
+                max(ledger.position(topic_partition) or 0, starts[topic_partition]),
+                ends[topic_partition],
             )
-            for place in places
+            for topic_partition in topic_partitions
         ]
 
 
 def _lag(
-    options: SourceOptions, place: TopicPartition, position: Offset, end: Offset
+    options: SourceOptions, topic_partition: TopicPartition, position: Offset, end: Offset
 ) -> PartitionLag:
     rows = 0
     oldest_ms: int | None = None
@@ -73,12 +73,12 @@ def _lag(
     if counted_end > position:
         rules = ReadRules.of(options, fail_on_data_loss=False)
         schema = pa.schema([("timestamp", TIMESTAMP)])
-        for batch in read_range(OffsetRange(place, position, counted_end), rules, schema):
+        for batch in read_range(OffsetRange(topic_partition, position, counted_end), rules, schema):
             if oldest_ms is None and batch.num_rows:
                 oldest_ms = batch.column(0).cast(pa.int64())[0].as_py() // 1000
             rows += batch.num_rows
     return PartitionLag(
-        topic_partition=place,
+        topic_partition=topic_partition,
         position=position,
         end=end,
         rows=rows + max(end - counted_end, 0),

@@ -101,8 +101,8 @@ def land(ranges: Sequence[OffsetRange], landing: Landing, task: int) -> Landed:
     """
     form = make_format(landing.format)
     writer = FileWriter(landing.files, form.table_schema(), task)
-    letters = landing.dead_letters
-    dead = None if letters is None else FileWriter(letters, DEAD_LETTER_COLUMNS, task)
+    rules = landing.dead_letters
+    dead_letters = None if rules is None else FileWriter(rules, DEAD_LETTER_COLUMNS, task)
     wider: pa.Schema | None = None
     read_bytes: Counter[str] = Counter()
     with RangeReader(landing.read) as reader:
@@ -114,18 +114,20 @@ def land(ranges: Sequence[OffsetRange], landing: Landing, task: int) -> Landed:
                 if decoded.wider is not None:
                     wider = decoded.wider if wider is None else merge(wider, decoded.wider)
                 if decoded.rejected:
-                    _set_aside(_dead_letters(batch, decoded.rejected), dead)
-    return Landed(writer.finish(), [] if dead is None else dead.finish(), wider, read_bytes)
+                    _set_aside(_dead_letters(batch, decoded.rejected), dead_letters)
+    return Landed(
+        writer.finish(), [] if dead_letters is None else dead_letters.finish(), wider, read_bytes
+    )
 
 
-def _set_aside(rejected: pa.RecordBatch, dead: FileWriter | None) -> None:
+def _set_aside(rejected: pa.RecordBatch, dead_letters: FileWriter | None) -> None:
     """Write dead letters; UnreadableRecordError where there is no table for them."""
-    if dead is None:
+    if dead_letters is None:
         first = rejected.slice(0, 1).to_pylist()[0]
         raise UnreadableRecordError(
             f"offset {first['offset']} of {first['topic']}-{first['partition']}: {first[REASON]}"
         )
-    dead.write(rejected)
+    dead_letters.write(rejected)
 
 
 def _dead_letters(batch: pa.RecordBatch, rejected: Sequence[Rejected]) -> pa.RecordBatch:

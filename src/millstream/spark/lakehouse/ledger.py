@@ -50,37 +50,39 @@ class Ledger:
         """Number of the last batch in the table; 0 when there is none."""
         return self.entries.get(BATCH, 0)
 
-    def position(self, place: TopicPartition) -> Offset | None:
+    def position(self, topic_partition: TopicPartition) -> Offset | None:
         """Return the first offset that is not in the table; None for a partition never loaded."""
-        return self.entries.get(position_key(place))
+        return self.entries.get(position_key(topic_partition))
 
-    def is_of(self, place: TopicPartition, topic_id: TopicId) -> bool:
+    def is_of(self, topic_partition: TopicPartition, topic_id: TopicId) -> bool:
         """Tell whether a partition's offsets are of this topic's log, as far as is known."""
-        known = self.entries.get(_id_key(place))
+        known = self.entries.get(_id_key(topic_partition))
         return not known or topic_id == ZERO_TOPIC_ID or known == fold(topic_id)
 
-    def check_topic(self, place: TopicPartition, topic_id: TopicId, table: object) -> None:
+    def check_topic(
+        self, topic_partition: TopicPartition, topic_id: TopicId, table: object
+    ) -> None:
         """Raise RecreatedTopicError when the partition was loaded from another topic's log."""
-        if not self.is_of(place, topic_id):
+        if not self.is_of(topic_partition, topic_id):
             raise RecreatedTopicError(
-                f"topic {place.topic} was deleted and made anew after offset "
-                f"{self.position(place)} of {place} was loaded into {table}: its offsets begin at "
-                "0 again. Load it into another table, or under another app id"
+                f"topic {topic_partition.topic} was deleted and made anew after offset "
+                f"{self.position(topic_partition)} of {topic_partition} was loaded into {table}: "
+                "its offsets begin at 0 again. Load it into another table, or under another app id"
             )
 
 
-def position_key(place: TopicPartition) -> str:
+def position_key(topic_partition: TopicPartition) -> str:
     """Return the name under which a partition's next offset is kept."""
-    return f"{place.topic}/{place.partition}"
+    return f"{topic_partition.topic}/{topic_partition.partition}"
 
 
-def start_key(place: TopicPartition) -> str:
+def start_key(topic_partition: TopicPartition) -> str:
     """Return the name under which a partition's first offset is kept."""
-    return f"{position_key(place)}/start"
+    return f"{position_key(topic_partition)}/start"
 
 
-def _id_key(place: TopicPartition) -> str:
-    return f"{position_key(place)}/id"
+def _id_key(topic_partition: TopicPartition) -> str:
+    return f"{position_key(topic_partition)}/id"
 
 
 def fold(topic_id: TopicId) -> int:
@@ -89,10 +91,13 @@ def fold(topic_id: TopicId) -> int:
     return (number ^ (number >> 64)) & _FOLD or 1
 
 
-def keys(places: Iterable[TopicPartition]) -> list[str]:
+def keys(topic_partitions: Iterable[TopicPartition]) -> list[str]:
     """Return every name that a load of these partitions keeps."""
     kept = (position_key, start_key, _id_key)
-    return [BATCH, *(name(place) for place in places for name in kept)]
+    return [
+        BATCH,
+        *(name(topic_partition) for topic_partition in topic_partitions for name in kept),
+    ]
 
 
 def after(
@@ -104,13 +109,13 @@ def after(
     """
     changed = {BATCH: ledger.batch + 1}
     for each in sorted(ranges, key=lambda each: (each.topic_partition, each.start)):
-        place = each.topic_partition
-        known = changed.get(position_key(place), ledger.position(place))
+        topic_partition = each.topic_partition
+        known = changed.get(position_key(topic_partition), ledger.position(topic_partition))
         assert known is None or known <= each.start, f"{each} is in the table up to {known}"
         if known is None:
-            changed[start_key(place)] = each.start
-        changed[position_key(place)] = each.end
-        topic_id = topic_ids.get(place.topic, ZERO_TOPIC_ID)
+            changed[start_key(topic_partition)] = each.start
+        changed[position_key(topic_partition)] = each.end
+        topic_id = topic_ids.get(topic_partition.topic, ZERO_TOPIC_ID)
         if topic_id != ZERO_TOPIC_ID:
-            changed[_id_key(place)] = fold(topic_id)
+            changed[_id_key(topic_partition)] = fold(topic_id)
     return changed

@@ -1,6 +1,6 @@
 """The load itself: look how far the table is, read what is behind that, commit both together.
 
-One loop serves the past and the tail of a topic. Every turn starts from the table's ledger, so
+One loop serves the past and the tail of a topic. Every batch starts from the table's ledger, so
 whatever died is forgotten: what was not committed is read again, what was is never read again::
 
     ledger ──► ends of the topics ──► ranges ──► tasks write files ──► one commit: files + ledger
@@ -8,7 +8,7 @@ whatever died is forgotten: what was not committed is read again, what was is ne
       └────────────────────────────────────────────────────────────────────────┘
 
 Records that cannot be read go to a table of their own, which commits first. When a crash falls
-between the two commits, the next turn finds that the dead letters are ahead, and lands exactly the
+between the two commits, the next batch finds that the dead letters are ahead, and lands exactly the
 ranges between again.
 """
 
@@ -104,7 +104,7 @@ class Plan:
 
 class Loader:
     """One load into one table. ``run`` returns when the topics' ends of its start are in the table,
-    or, with ``follow``, when it is told to stop. `fan_out` takes the turns of several itself:
+    or, with ``follow``, when it is told to stop. `fan_out` loads the batches of several itself:
     ``prepare``, and then ``plan``, ``tasks``, ``accept``, ``commit`` for each batch.
     """
 
@@ -122,7 +122,7 @@ class Loader:
         self._app_id = settings.load_id
         self._options = source_options_of(settings.source)
         self._table = open_table(settings.table)
-        self._letters = open_table(dead_letters_of(settings.table))
+        self._dead_letters = open_table(dead_letters_of(settings.table))
         self._sizes = SizeEstimate()
         self._limits = BatchLimits(
             batch_bytes=settings.batch_bytes,
@@ -134,9 +134,9 @@ class Loader:
         self._schema = RAW_COLUMNS
         self._orphans_removed = False
         self._pending_start = PendingStart(settings.table, self._app_id)
-        self._letter_topic = (
+        self._dead_letter_topic = (
             DeadLetterTopic(
-                settings.dead_letters_topic, self._letters, self._app_id, settings.source
+                settings.dead_letters_topic, self._dead_letters, self._app_id, settings.source
             )
             if settings.dead_letters_topic
             else None
@@ -156,7 +156,7 @@ class Loader:
             goal = None if self._settings.follow else reader.ends()
             while not should_stop():
                 started = time.monotonic()
-                report = self._turn(reader, goal)
+                report = self._load_batch(reader, goal)
                 if report is not None:
                     self._on_batch(report)
                 elif goal is not None:
@@ -184,8 +184,8 @@ class Loader:
                 self._spec = settle_columns(settings, self._spec, self._table)
             self._schema = make_format(self._spec).table_schema()
         else:
-            places = [OffsetRange(p, end, end) for p, end in ends.latest.items()]
-            self._schema = self._transform.schema(places)
+            topic_partitions = [OffsetRange(p, end, end) for p, end in ends.latest.items()]
+            self._schema = self._transform.schema(topic_partitions)
         _check_event_time(settings, self._schema)
         self._table.create(
             Layout(
@@ -195,19 +195,22 @@ class Loader:
             )
         )
         self._remember_start(reader, ends)
-        for place, size_bytes in topics.sizes(ends.places).items():
-            offsets = ends.latest[place] - ends.earliest[place]
-            self._sizes.expect(place.topic, offsets=offsets, size_bytes=size_bytes)
-        if self._letter_topic is not None:
-            self._letter_topic.send()  # what a load that died has not sent
+        for topic_partition, size_bytes in topics.sizes(ends.topic_partitions).items():
+            offsets = ends.latest[topic_partition] - ends.earliest[topic_partition]
+            self._sizes.expect(topic_partition.topic, offsets=offsets, size_bytes=size_bytes)
+        if self._dead_letter_topic is not None:
+            self._dead_letter_topic.send()  # what a load that died has not sent
         return True
 
     def _remember_start(self, reader: TopicReader, ends: TopicEnds) -> None:
         """Commit where a new load begins before it reads: "latest" is another place later."""
-        ledger = self._ledger(self._table, ends.places)
-        if not ledger.batch and ends.places:
+        ledger = self._ledger(self._table, ends.topic_partitions)
+        if not ledger.batch and ends.topic_partitions:
             if not self._settings.app_id:
-                check_not_loaded(self._table, {place.topic for place in ends.places})
+                check_not_loaded(
+                    self._table,
+                    {topic_partition.topic for topic_partition in ends.topic_partitions},
+                )
             entries = self._pending_start.entries(ends) or self._first_entries(reader, ends)
             self._table.commit(self._app_id, entries, [], expected={})
         self._pending_start.drop()
@@ -217,9 +220,9 @@ class Loader:
         starts = [OffsetRange(p, offset, offset) for p, offset in reader.starts(ends).items()]
         return ledgers.after(Ledger({}), starts, ends.topic_ids)
 
-    # --- one turn --------------------------------------------------------------------------------
+    # --- one batch -------------------------------------------------------------------------------
 
-    def _turn(self, reader: TopicReader, goal: TopicEnds | None) -> BatchReport | None:
+    def _load_batch(self, reader: TopicReader, goal: TopicEnds | None) -> BatchReport | None:
         """Land and commit the next batch; None when there is nothing to land."""
         plan = self.plan(reader, reader.ends(), goal)
         return None if plan is None else self.commit(plan, self._land(plan), reader)
@@ -248,14 +251,14 @@ class Loader:
         latest: Mapping[TopicPartition, Offset],
     ) -> dict[TopicPartition, Offset]:
         positions = {}
-        for place in latest:
-            topic_id = ends.topic_ids.get(place.topic)
+        for topic_partition in latest:
+            topic_id = ends.topic_ids.get(topic_partition.topic)
             if topic_id is not None:
-                ledger.check_topic(place, topic_id, self._table.name)
-            known = ledger.position(place)
+                ledger.check_topic(topic_partition, topic_id, self._table.name)
+            known = ledger.position(topic_partition)
             # A partition that is new since the load began is read from its first record on.
-            start = ends.earliest[place] if known is None else known
-            positions[place] = reader.check(place, start, ends)
+            start = ends.earliest[topic_partition] if known is None else known
+            positions[topic_partition] = reader.check(topic_partition, start, ends)
         return positions
 
     def _pending(
@@ -263,20 +266,20 @@ class Loader:
     ) -> list[OffsetRange]:
         """Return the ranges whose dead letters are committed and whose rows are not.
 
-        RecreatedTopicError when the letters are of another topic, that of a table which is gone.
+        RecreatedTopicError when the dead letters are those of a table that is gone.
         """
-        if not self._letters.exists():
+        if not self._dead_letters.exists():
             return []
-        letters = self._ledger(self._letters, list(positions))
+        dead_letters = self._ledger(self._dead_letters, list(positions))
         ranges = [
-            OffsetRange(place, start, end)
-            for place, start in sorted(positions.items())
-            if (end := letters.position(place)) is not None and end > start
+            OffsetRange(topic_partition, start, end)
+            for topic_partition, start in sorted(positions.items())
+            if (end := dead_letters.position(topic_partition)) is not None and end > start
         ]
         for each in ranges:
-            place = each.topic_partition
-            topic_id = ends.topic_ids.get(place.topic, ZERO_TOPIC_ID)
-            letters.check_topic(place, topic_id, self._letters.name)
+            topic_partition = each.topic_partition
+            topic_id = ends.topic_ids.get(topic_partition.topic, ZERO_TOPIC_ID)
+            dead_letters.check_topic(topic_partition, topic_id, self._dead_letters.name)
         return ranges
 
     def tasks(self, plan: Plan) -> tuple[list[list[OffsetRange]], Landing]:
@@ -343,19 +346,21 @@ class Loader:
 
     def _landing(self, batch: int) -> Landing:
         settings, options = self._settings, self._options
-        letters = FileRules(
+        dead_letters = FileRules(
             app_id=self._app_id,
             batch=batch,
-            directory=str(self._letters.staging_directory),
+            directory=str(self._dead_letters.staging_directory),
             target_bytes=settings.file_bytes,
             offset_column="offset",
-            calendar_only=not self._letters.keeps_partition_column,
+            calendar_only=not self._dead_letters.keeps_partition_column,
         )
         return Landing(
             read=ReadRules.of(options),
             format=self._spec,
             files=self._file_rules(batch),
-            dead_letters=letters if settings.dead_letters and settings.format != "raw" else None,
+            dead_letters=dead_letters
+            if settings.dead_letters and settings.format != "raw"
+            else None,
         )
 
     def maintain_when_due(self) -> None:
@@ -367,7 +372,7 @@ class Loader:
             return
         from millstream.spark.lakehouse.maintain import maintain
 
-        for table in (self._table, self._letters):
+        for table in (self._table, self._dead_letters):
             if table.exists():
                 done = maintain(table, self._app_id, target_bytes=self._settings.file_bytes)
                 log.info("%s: maintained: %s", table.name, done)
@@ -375,17 +380,19 @@ class Loader:
 
     # --- commits ---------------------------------------------------------------------------------
 
-    def _ledger(self, table: Table, places: Sequence[TopicPartition]) -> Ledger:
-        return Ledger(table.ledger(self._app_id, ledgers.keys(places)))
+    def _ledger(self, table: Table, topic_partitions: Sequence[TopicPartition]) -> Ledger:
+        return Ledger(table.ledger(self._app_id, ledgers.keys(topic_partitions)))
 
     def commit(self, plan: Plan, landed: Sequence[Landed], reader: TopicReader) -> BatchReport:
         """Put what was landed into the table, the dead letters before it."""
-        letters = [file for each in landed for file in each.dead_letters]
-        if letters:
-            self._commit_letters(plan, letters)
-            if self._letter_topic is not None:
-                named = set(self._letters.files())
-                self._letter_topic.send(each.path for each in letters if each.path in named)
+        dead_letters = [file for each in landed for file in each.dead_letters]
+        if dead_letters:
+            self._commit_dead_letters(plan, dead_letters)
+            if self._dead_letter_topic is not None:
+                named = set(self._dead_letters.files())
+                self._dead_letter_topic.send(
+                    each.path for each in dead_letters if each.path in named
+                )
         files = [file for each in landed for file in each.files]
         if files and any(changed_columns(self._table.schema(), self._schema)):
             raise ConcurrentLoadError(f"{self._table.name}: another load has changed its columns")
@@ -401,22 +408,22 @@ class Loader:
             seconds=time.monotonic() - plan.started,
         )
 
-    def _commit_letters(self, plan: Plan, letters: Sequence[DataFile]) -> None:
+    def _commit_dead_letters(self, plan: Plan, dead_letters: Sequence[DataFile]) -> None:
         """Commit the dead letters of a batch, unless they are there from a load that died.
 
         ConcurrentLoadError when some of them are: another load is at work, with other ranges.
         """
-        self._letters.create(Layout(schema=DEAD_LETTER_COLUMNS))
-        known = self._ledger(self._letters, [each.topic_partition for each in plan.ranges])
+        self._dead_letters.create(Layout(schema=DEAD_LETTER_COLUMNS))
+        known = self._ledger(self._dead_letters, [each.topic_partition for each in plan.ranges])
         reached = {each: known.position(each.topic_partition) or 0 for each in plan.ranges}
         if all(position >= each.end for each, position in reached.items()):
             return
         if any(position > each.start for each, position in reached.items()):
-            raise ConcurrentLoadError(f"{self._letters.name}: another load has committed")
+            raise ConcurrentLoadError(f"{self._dead_letters.name}: another load has committed")
         numbered = Ledger({**known.entries, ledgers.BATCH: plan.ledger.batch})
         entries = ledgers.after(numbered, plan.ranges, plan.ends.topic_ids)
         expected = {key: known.entries[key] for key in entries if key in known.entries}
-        self._letters.commit(self._app_id, entries, letters, expected=expected)
+        self._dead_letters.commit(self._app_id, entries, dead_letters, expected=expected)
 
     def _commit(
         self,
@@ -433,7 +440,7 @@ class Loader:
     def _after_commit(self, reader: TopicReader, plan: Plan) -> None:
         if not self._orphans_removed:
             self._orphans_removed = True
-            for table in (self._table, self._letters):
+            for table in (self._table, self._dead_letters):
                 if table.exists():
                     remove_orphans(table, self._app_id, batch=plan.batch)
         if self._settings.group:

@@ -34,8 +34,8 @@ class PendingStart:
         entries: dict[str, int] = self._read().get(self._app_id, {})
         ledger = Ledger(entries)
         is_current = all(
-            ledger.is_of(place, ends.topic_ids.get(place.topic, ZERO_TOPIC_ID))
-            for place in ends.places
+            ledger.is_of(topic_partition, ends.topic_ids.get(topic_partition.topic, ZERO_TOPIC_ID))
+            for topic_partition in ends.topic_partitions
         )
         return entries if is_current else {}
 

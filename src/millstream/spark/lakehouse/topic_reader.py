@@ -24,7 +24,7 @@ class TopicEnds:
     topic_ids: Mapping[str, TopicId]
 
     @property
-    def places(self) -> Sequence[TopicPartition]:
+    def topic_partitions(self) -> Sequence[TopicPartition]:
         """Every partition."""
         return list(self.latest)
 
@@ -44,27 +44,27 @@ class TopicReader:
         """Return partitions, ends and topic ids as they are now."""
         topics = self._topics
         topics.forget()
-        places = topics.places(self._options.subscription)
+        topic_partitions = topics.topic_partitions(self._options.subscription)
         return TopicEnds(
-            topics.earliest(places),
-            topics.latest(places, read_committed=self._options.kafka.read_committed),
-            topics.ids({place.topic for place in places}),
+            topics.earliest(topic_partitions),
+            topics.latest(topic_partitions, read_committed=self._options.kafka.read_committed),
+            topics.ids({topic_partition.topic for topic_partition in topic_partitions}),
         )
 
     def starts(self, ends: TopicEnds) -> dict[TopicPartition, Offset]:
         """Return where a load begins that has nothing yet."""
         return starting_offsets(self._topics, self._options, ends.earliest, ends.latest)
 
-    def check(self, place: TopicPartition, position: Offset, ends: TopicEnds) -> Offset:
+    def check(self, topic_partition: TopicPartition, position: Offset, ends: TopicEnds) -> Offset:
         """Return where reading goes on; DataLossError for offsets that are gone and count."""
-        earliest, latest = ends.earliest[place], ends.latest[place]
+        earliest, latest = ends.earliest[topic_partition], ends.latest[topic_partition]
         if earliest <= position <= latest:
             return position
         if position > latest and self._options.kafka.read_committed:
             return position  # a transaction that is open again: its end will come
         lost = (position, earliest) if position < earliest else (latest, position)
         text = (
-            f"offsets [{lost[0]}, {lost[1]}) of {place} are not in the log: "
+            f"offsets [{lost[0]}, {lost[1]}) of {topic_partition} are not in the log: "
             f"it holds [{earliest}, {latest})"
         )
         if self._options.fail_on_data_loss or position > latest:

@@ -57,13 +57,13 @@ class Transform:
         self._query = query
         self._parallelism = parallelism
 
-    def schema(self, places: Sequence[OffsetRange]) -> pa.Schema:
+    def schema(self, ranges: Sequence[OffsetRange]) -> pa.Schema:
         """Return the columns that come out of the query; ConfigError when it drops the offsets."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         from millstream.spark.lakehouse.widening import one_of_each_name, plain
 
-        schema = plain(to_arrow_schema(self._rows(places).schema, timezone="UTC"))
+        schema = plain(to_arrow_schema(self._rows(ranges).schema, timezone="UTC"))
         if len(one_of_each_name(schema)) < len(schema):
             raise ConfigError(f"the query gives a column twice: {', '.join(schema.names)}")
         for names in (METADATA_COLUMNS.values(), METADATA_COLUMNS):
@@ -95,8 +95,8 @@ class Transform:
     def _rows(self, ranges: Sequence[OffsetRange]) -> DataFrame:
         assigned: dict[str, list[int]] = {}
         for each in ranges:
-            place = each.topic_partition
-            assigned.setdefault(place.topic, []).append(place.partition)
+            topic_partition = each.topic_partition
+            assigned.setdefault(topic_partition.topic, []).append(topic_partition.partition)
         options: dict[str, Any] = {
             **self._options,
             "assign": json.dumps(assigned),

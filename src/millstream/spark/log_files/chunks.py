@@ -13,7 +13,7 @@ from millstream.model.offsets import Offset
 from millstream.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 from millstream.records.legacy import check_not_legacy
 
-_PLACE: Final = struct.Struct(">qi4xb6xi")
+_BATCH_HEADER: Final = struct.Struct(">qi4xb6xi")
 """Base offset, batch length, magic and last offset delta of a batch's header."""
 
 
@@ -48,7 +48,7 @@ class ChunkReader:
             return None
         size, first, after = _whole_batches(view[:count], end_offset)
         if not size:
-            wanted = _PLACE.unpack_from(view)[1] + LENGTH_OVERHEAD
+            wanted = _BATCH_HEADER.unpack_from(view)[1] + LENGTH_OVERHEAD
             if wanted <= len(self._buffer):
                 return None
             self._buffer = bytearray(wanted)  # one batch that is larger than a chunk
@@ -65,7 +65,7 @@ def _whole_batches(view: memoryview, end_offset: Offset) -> tuple[int, Offset, O
     position, end = 0, len(view)
     first = after = -1
     while end - position >= HEADER_SIZE and after < end_offset:
-        base_offset, length, magic, last_offset_delta = _PLACE.unpack_from(view, position)
+        base_offset, length, magic, last_offset_delta = _BATCH_HEADER.unpack_from(view, position)
         size = length + LENGTH_OVERHEAD
         if magic != MAGIC:
             check_not_legacy(view[position:])

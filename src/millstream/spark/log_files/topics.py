@@ -31,9 +31,9 @@ from millstream.storage.partition_metadata import parse_partition_metadata
 log = logging.getLogger(__name__)
 
 
-def find_partition(log_dirs: Sequence[str], place: TopicPartition) -> Path | None:
+def find_partition(log_dirs: Sequence[str], topic_partition: TopicPartition) -> Path | None:
     """Return the directory of a partition, None where no log directory has it."""
-    name = directory_name(place, DirectoryKind.CURRENT)
+    name = directory_name(topic_partition, DirectoryKind.CURRENT)
     return next(
         (path for directory in log_dirs if (path := Path(directory, name)).is_dir()),
         None,
@@ -61,17 +61,19 @@ class FileTopics:
     def forget(self) -> None:
         """Nothing is remembered."""
 
-    def places(self, subscription: Subscription) -> list[TopicPartition]:
+    def topic_partitions(self, subscription: Subscription) -> list[TopicPartition]:
         """See :class:`millstream.spark.topics.Topics`."""
         found = self._all()
         match subscription:
             case Assign():
-                for place in subscription.partitions:
-                    if place not in found:
-                        raise ConfigError(f"option assign: partition {place} does not exist")
+                for topic_partition in subscription.partitions:
+                    if topic_partition not in found:
+                        raise ConfigError(
+                            f"option assign: partition {topic_partition} does not exist"
+                        )
                 return list(subscription.partitions)
             case Subscribe():
-                topics = {place.topic for place in found}
+                topics = {topic_partition.topic for topic_partition in found}
                 for name in subscription.topics:
                     if name not in topics:
                         raise ConfigError(f"option subscribe: topic {name!r} does not exist")
@@ -79,71 +81,84 @@ class FileTopics:
             case SubscribePattern():
                 pattern = re.compile(subscription.pattern)
                 return [
-                    place
-                    for place in found
-                    if place.topic not in INTERNAL_TOPICS and pattern.fullmatch(place.topic)
+                    topic_partition
+                    for topic_partition in found
+                    if topic_partition.topic not in INTERNAL_TOPICS
+                    and pattern.fullmatch(topic_partition.topic)
                 ]
 
-    def earliest(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
+    def earliest(self, topic_partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
         """See :class:`millstream.spark.topics.Topics`."""
         kept = self._checkpoints(LOG_START_OFFSETS)
         starts = {}
-        for place in places:
-            segments = list_segments(self._directory(place))
+        for topic_partition in topic_partitions:
+            segments = list_segments(self._directory(topic_partition))
             first = segments[0].base_offset if segments else 0
-            starts[place] = max(first, kept.get(place, 0))
+            starts[topic_partition] = max(first, kept.get(topic_partition, 0))
         return starts
 
     def latest(
-        self, places: Sequence[TopicPartition], *, read_committed: bool
+        self, topic_partitions: Sequence[TopicPartition], *, read_committed: bool
     ) -> dict[TopicPartition, Offset]:
         """See :class:`millstream.spark.topics.Topics`."""
         high_watermarks = self._checkpoints(HIGH_WATERMARKS)
-        starts = self.earliest(places)
+        starts = self.earliest(topic_partitions)
         ends = {}
-        for place in places:
-            directory = self._directory(place)
+        for topic_partition in topic_partitions:
+            directory = self._directory(topic_partition)
             if (directory.parent / CLEAN_SHUTDOWN_MARKER).exists():
                 end = log_end(directory, list_segments(directory))
             else:
-                end = high_watermarks.get(place, 0)
-            end = max(end, starts[place])
-            ends[place] = first_unstable(directory, starts[place], end) if read_committed else end
+                end = high_watermarks.get(topic_partition, 0)
+            end = max(end, starts[topic_partition])
+            ends[topic_partition] = (
+                first_unstable(directory, starts[topic_partition], end) if read_committed else end
+            )
         return ends
 
     def at_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, Offset | None]:
         """See :class:`millstream.spark.topics.Topics`."""
-        places = list(timestamps)
-        starts, ends = self.earliest(places), self.latest(places, read_committed=False)
+        topic_partitions = list(timestamps)
+        starts, ends = (
+            self.earliest(topic_partitions),
+            self.latest(topic_partitions, read_committed=False),
+        )
         return {
-            place: offset_at_time(
-                self._directory(place), timestamps[place], starts[place], ends[place]
+            topic_partition: offset_at_time(
+                self._directory(topic_partition),
+                timestamps[topic_partition],
+                starts[topic_partition],
+                ends[topic_partition],
             )
-            for place in places
+            for topic_partition in topic_partitions
         }
 
     def ids(self, names: Iterable[str]) -> dict[str, TopicId]:
         """See :class:`millstream.spark.topics.Topics`."""
         wanted = set(names)
         ids: dict[str, TopicId] = {}
-        for place in self._all():
-            if place.topic in wanted and place.topic not in ids:
+        for topic_partition in self._all():
+            if topic_partition.topic in wanted and topic_partition.topic not in ids:
                 try:
-                    text = (self._directory(place) / PARTITION_METADATA).read_text("utf-8")
+                    text = (self._directory(topic_partition) / PARTITION_METADATA).read_text(
+                        "utf-8"
+                    )
                 except FileNotFoundError:
                     continue
                 topic_id = parse_partition_metadata(text)
                 if topic_id is not None:
-                    ids[place.topic] = topic_id
+                    ids[topic_partition.topic] = topic_id
         return ids
 
-    def sizes(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def sizes(self, topic_partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """See :class:`millstream.spark.topics.Topics`."""
         return {
-            place: sum(each.size_bytes for each in list_segments(self._directory(place)))
-            for place in places
+            topic_partition: sum(
+                each.size_bytes for each in list_segments(self._directory(topic_partition))
+            )
+            for topic_partition in topic_partitions
         }
 
     def commit(self, group: str, positions: Mapping[TopicPartition, Offset]) -> None:
@@ -164,10 +179,10 @@ class FileTopics:
                     found.add(parsed[0])
         return sorted(found)
 
-    def _directory(self, place: TopicPartition) -> Path:
-        directory = find_partition(self._log_dirs, place)
+    def _directory(self, topic_partition: TopicPartition) -> Path:
+        directory = find_partition(self._log_dirs, topic_partition)
         if directory is None:
-            raise ConfigError(f"{place} is in none of {', '.join(self._log_dirs)}")
+            raise ConfigError(f"{topic_partition} is in none of {', '.join(self._log_dirs)}")
         return directory
 
     def _checkpoints(self, name: str) -> dict[TopicPartition, Offset]:

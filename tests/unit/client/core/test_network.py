@@ -40,7 +40,7 @@ def groups(broker: TwinBroker, request: Request) -> Response:
     return ListGroupsResponse(error_code=0, groups=[])
 
 
-def test_a_request_connects_greets_and_is_answered() -> None:
+def test_a_request_connects_negotiates_and_is_answered() -> None:
     loop, cluster, network = world()
     answer = loop.run(network.send_any(MetadataRequest(topics=[])))
     assert isinstance(answer, MetadataResponse)

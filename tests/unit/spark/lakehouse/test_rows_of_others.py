@@ -11,7 +11,7 @@ import pytest
 
 from millstream.model.errors import ConfigError, MillstreamError
 from millstream.model.topic import TopicPartition
-from millstream.spark.lakehouse.audit import NO_PLACE, table_offsets
+from millstream.spark.lakehouse.audit import NO_TOPIC_PARTITION, table_offsets
 from millstream.spark.lakehouse.data_files import DataFile
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
 from millstream.spark.lakehouse.second_load import check_not_loaded
@@ -52,9 +52,9 @@ def table(tmp_path: Path) -> Table:
 
 def test_they_are_counted_and_not_taken_for_records(table: Table) -> None:
     found = table_offsets(table)
-    assert set(found) == {TopicPartition("t", 0), NO_PLACE}
+    assert set(found) == {TopicPartition("t", 0), NO_TOPIC_PARTITION}
     assert found[TopicPartition("t", 0)].intervals == [(LARGE, LARGE + 1)]
-    assert found[NO_PLACE].count == 4
+    assert found[NO_TOPIC_PARTITION].count == 4
 
 
 def test_they_are_no_load_of_a_topic(table: Table) -> None:

@@ -13,4 +13,4 @@ from millstream.client.core.admin.topics import Topics
 
 
 class AdminCore(Topics, Configs, Cluster, Groups, Offsets, Replicas, Producers, Access):
-    """The administrator without a face."""
+    """The admin client on a client's loop: what the blocking and the asyncio API share."""

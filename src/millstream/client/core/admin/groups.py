@@ -206,7 +206,9 @@ class Groups(Routing):
             request = OffsetCommitRequest(
                 group_id=group,
                 member_id="",
-                topics=commit_rows({place: offsets[place] for place in pending}),
+                topics=commit_rows(
+                    {topic_partition: offsets[topic_partition] for topic_partition in pending}
+                ),
             )
             response = await self.ask_coordinator(
                 group, request, OffsetCommitResponse, max_version=_LAST_VERSION_WITH_NAMES
@@ -222,15 +224,15 @@ class Groups(Routing):
         return await self.each(offsets, ask, coordinator_of=lambda _: group)
 
     async def delete_group_offsets(
-        self, group: str, places: Iterable[TopicPartition]
+        self, group: str, topic_partitions: Iterable[TopicPartition]
     ) -> Outcomes[TopicPartition, None]:
         """Forget the group's offsets of partitions."""
 
         async def ask(pending: list[TopicPartition]) -> dict[TopicPartition, Outcome[None]]:
             topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
-            for place in pending:
-                row = OffsetDeleteRequestPartition(partition_index=place.partition)
-                topics.setdefault(place.topic, []).append(row)
+            for topic_partition in pending:
+                row = OffsetDeleteRequestPartition(partition_index=topic_partition.partition)
+                topics.setdefault(topic_partition.topic, []).append(row)
             request = OffsetDeleteRequest(
                 group_id=group,
                 topics=[
@@ -248,7 +250,7 @@ class Groups(Routing):
                 for row in topic.partitions
             }
 
-        return await self.each(places, ask, coordinator_of=lambda _: group)
+        return await self.each(topic_partitions, ask, coordinator_of=lambda _: group)
 
     async def _each_group(
         self, groups: Iterable[str], ask: Callable[[str], Coroutine[Any, None, Outcome[T]]]
@@ -319,10 +321,10 @@ def read_committed(response: OffsetFetchResponse) -> dict[TopicPartition, Commit
     committed: dict[TopicPartition, Committed] = {}
     for name, partitions in rows:
         for row in partitions:
-            place = TopicPartition(name, row.partition_index)
-            _raise(row.error_code, f"committed offset of {place}")
+            topic_partition = TopicPartition(name, row.partition_index)
+            _raise(row.error_code, f"committed offset of {topic_partition}")
             if row.committed_offset != NO_OFFSET:
-                committed[place] = Committed(
+                committed[topic_partition] = Committed(
                     row.committed_offset, row.committed_leader_epoch, row.metadata or ""
                 )
     return committed
@@ -333,13 +335,15 @@ def commit_rows(
 ) -> list[OffsetCommitRequestTopic]:
     """Return offsets as a request carries them."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for place, given in offsets.items():
+    for topic_partition, given in offsets.items():
         committed = given if isinstance(given, Committed) else Committed(given)
         if committed.offset < 0:
-            raise ValueError(f"the offset {committed.offset} of {place} cannot be committed")
-        topics.setdefault(place.topic, []).append(
+            raise ValueError(
+                f"the offset {committed.offset} of {topic_partition} cannot be committed"
+            )
+        topics.setdefault(topic_partition.topic, []).append(
             OffsetCommitRequestPartition(
-                partition_index=place.partition,
+                partition_index=topic_partition.partition,
                 committed_offset=committed.offset,
                 committed_leader_epoch=committed.leader_epoch,
                 committed_metadata=committed.metadata,

@@ -53,15 +53,22 @@ class Offsets(Routing):
         ) -> dict[TopicPartition, Outcome[FoundOffset | None]]:
             leaders, failed = await self.by_leader(pending)
             found = await self.apart(leaders, ask_leader)
-            return found | {place: Outcome(None, error) for place, error in failed.items()}
+            return found | {
+                topic_partition: Outcome(None, error) for topic_partition, error in failed.items()
+            }
 
         async def ask_leader(
-            leader: int, places: list[TopicPartition]
+            leader: int, topic_partitions: list[TopicPartition]
         ) -> dict[TopicPartition, Outcome[FoundOffset | None]]:
             request = ListOffsetsRequest(
                 replica_id=CONSUMER_ID,
                 isolation_level=int(read_committed),
-                topics=list_offsets_topics({place: timestamps[place] for place in places}),
+                topics=list_offsets_topics(
+                    {
+                        topic_partition: timestamps[topic_partition]
+                        for topic_partition in topic_partitions
+                    }
+                ),
                 timeout_ms=self.timeout_ms,
             )
             return _read(await self.network.call(leader, request, ListOffsetsResponse))
@@ -72,9 +79,9 @@ class Offsets(Routing):
 def list_offsets_topics(wanted: Mapping[TopicPartition, int]) -> list[ListOffsetsTopic]:
     """Return what to ask for as a request carries it."""
     topics: dict[str, list[ListOffsetsPartition]] = {}
-    for place, timestamp in wanted.items():
-        topics.setdefault(place.topic, []).append(
-            ListOffsetsPartition(partition_index=place.partition, timestamp=timestamp)
+    for topic_partition, timestamp in wanted.items():
+        topics.setdefault(topic_partition.topic, []).append(
+            ListOffsetsPartition(partition_index=topic_partition.partition, timestamp=timestamp)
         )
     return [ListOffsetsTopic(name=name, partitions=rows) for name, rows in topics.items()]
 
@@ -83,11 +90,13 @@ def _read(response: ListOffsetsResponse) -> dict[TopicPartition, Outcome[FoundOf
     found: dict[TopicPartition, Outcome[FoundOffset | None]] = {}
     for topic in response.topics:
         for row in topic.partitions:
-            place = TopicPartition(topic.name, row.partition_index)
+            topic_partition = TopicPartition(topic.name, row.partition_index)
             value = (
                 None
                 if row.offset == NO_OFFSET
                 else FoundOffset(row.offset, row.timestamp, row.leader_epoch)
             )
-            found[place] = Outcome(value, refusal(row.error_code, None, f"offsets of {place}"))
+            found[topic_partition] = Outcome(
+                value, refusal(row.error_code, None, f"offsets of {topic_partition}")
+            )
     return found

@@ -65,7 +65,7 @@ class Producers(Routing):
     """What can be asked about producers."""
 
     async def describe_producers(
-        self, places: Iterable[TopicPartition]
+        self, topic_partitions: Iterable[TopicPartition]
     ) -> Outcomes[TopicPartition, list[ActiveProducer]]:
         """Return who produces to partitions, idempotently or in transactions (KIP-664)."""
 
@@ -74,14 +74,16 @@ class Producers(Routing):
         ) -> dict[TopicPartition, Outcome[list[ActiveProducer]]]:
             leaders, failed = await self.by_leader(pending)
             found = await self.apart(leaders, ask_leader)
-            return found | {place: Outcome(None, error) for place, error in failed.items()}
+            return found | {
+                topic_partition: Outcome(None, error) for topic_partition, error in failed.items()
+            }
 
         async def ask_leader(
             leader: int, some: list[TopicPartition]
         ) -> dict[TopicPartition, Outcome[list[ActiveProducer]]]:
             topics: dict[str, list[int]] = {}
-            for place in some:
-                topics.setdefault(place.topic, []).append(place.partition)
+            for topic_partition in some:
+                topics.setdefault(topic_partition.topic, []).append(topic_partition.partition)
             request = DescribeProducersRequest(
                 topics=[
                     TopicRequest(name=name, partition_indexes=indexes)
@@ -90,13 +92,13 @@ class Producers(Routing):
             )
             response = await self.network.call(leader, request, DescribeProducersResponse)
             return {
-                place: _producers(row, place)
+                topic_partition: _producers(row, topic_partition)
                 for topic in response.topics
                 for row in topic.partitions
-                for place in [TopicPartition(topic.name, row.partition_index)]
+                for topic_partition in [TopicPartition(topic.name, row.partition_index)]
             }
 
-        return await self.each(places, ask)
+        return await self.each(topic_partitions, ask)
 
     async def list_transactions(
         self, *, states: Sequence[str] = (), producer_ids: Sequence[int] = ()
@@ -159,7 +161,9 @@ class Producers(Routing):
         )
 
 
-def _producers(row: PartitionResponse, place: TopicPartition) -> Outcome[list[ActiveProducer]]:
+def _producers(
+    row: PartitionResponse, topic_partition: TopicPartition
+) -> Outcome[list[ActiveProducer]]:
     producers = [
         ActiveProducer(
             producer_id=each.producer_id,
@@ -171,4 +175,4 @@ def _producers(row: PartitionResponse, place: TopicPartition) -> Outcome[list[Ac
         )
         for each in row.active_producers
     ]
-    return Outcome(producers, refusal(row.error_code, row.error_message, str(place)))
+    return Outcome(producers, refusal(row.error_code, row.error_message, str(topic_partition)))

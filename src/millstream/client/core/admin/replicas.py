@@ -120,8 +120,8 @@ class Replicas(Routing):
                 return await self._partitions_in_metadata([each.name for each in wanted])
             for topic in response.topics:
                 for row in topic.partitions:
-                    place = TopicPartition(topic.name or "", row.partition_index)
-                    found[place] = PartitionReplicas(
+                    topic_partition = TopicPartition(topic.name or "", row.partition_index)
+                    found[topic_partition] = PartitionReplicas(
                         leader=row.leader_id,
                         leader_epoch=row.leader_epoch,
                         replicas=tuple(row.replica_nodes),
@@ -152,11 +152,11 @@ class Replicas(Routing):
         self,
         brokers: Iterable[int] | None = None,
         *,
-        places: Iterable[TopicPartition] | None = None,
+        topic_partitions: Iterable[TopicPartition] | None = None,
     ) -> Outcomes[int, list[LogDirectory]]:
         """Return the log directories of brokers (None: all) with all replicas, or with some."""
         wanted = list(brokers) if brokers is not None else list((await self.metadata()).brokers)
-        topics = None if places is None else _by_topic(places)
+        topics = None if topic_partitions is None else _by_topic(topic_partitions)
         rows = (
             None
             if topics is None
@@ -197,10 +197,10 @@ class Replicas(Routing):
                         path=path,
                         topics=[
                             AlterReplicaLogDirTopic(name=name, partitions=indexes)
-                            for name, indexes in _by_topic(places)
+                            for name, indexes in _by_topic(topic_partitions)
                         ],
                     )
-                    for path, places in paths.items()
+                    for path, topic_partitions in paths.items()
                 ]
             )
             response = await self.ask_broker(broker_id, request, AlterReplicaLogDirsResponse)
@@ -216,12 +216,12 @@ class Replicas(Routing):
 
     async def elect_leaders(
         self,
-        places: Iterable[TopicPartition] | None = None,
+        topic_partitions: Iterable[TopicPartition] | None = None,
         *,
         election_type: ElectionType = ElectionType.PREFERRED,
     ) -> Outcomes[TopicPartition, None]:
         """Elect leaders of partitions, or with None of all that need it (KIP-460)."""
-        topics = None if places is None else _by_topic(places)
+        topics = None if topic_partitions is None else _by_topic(topic_partitions)
         request = ElectLeadersRequest(
             election_type=election_type,
             topic_partitions=None
@@ -235,8 +235,10 @@ class Replicas(Routing):
             found: Outcomes[TopicPartition, None] = Outcomes()
             for topic in response.replica_election_results:
                 for row in topic.partition_result:
-                    place = TopicPartition(topic.topic, row.partition_id)
-                    found[place] = done(row.error_code, row.error_message, str(place))
+                    topic_partition = TopicPartition(topic.topic, row.partition_id)
+                    found[topic_partition] = done(
+                        row.error_code, row.error_message, str(topic_partition)
+                    )
             return {None: Outcome(found, refusal(response.error_code, None, "an election"))}
 
         return (await self.each([None], ask))[None].get()
@@ -248,11 +250,11 @@ class Replicas(Routing):
 
         async def ask(pending: list[TopicPartition]) -> dict[TopicPartition, Outcome[None]]:
             topics: dict[str, list[ReassignablePartition]] = {}
-            for place in pending:
-                brokers = assignments[place]
-                topics.setdefault(place.topic, []).append(
+            for topic_partition in pending:
+                brokers = assignments[topic_partition]
+                topics.setdefault(topic_partition.topic, []).append(
                     ReassignablePartition(
-                        partition_index=place.partition,
+                        partition_index=topic_partition.partition,
                         replicas=None if brokers is None else list(brokers),
                     )
                 )
@@ -265,7 +267,7 @@ class Replicas(Routing):
             response = await self.ask_controller(request, AlterPartitionReassignmentsResponse)
             whole = refusal(response.error_code, response.error_message, "reassignments")
             if whole is not None:
-                return {place: Outcome(None, whole) for place in pending}
+                return {topic_partition: Outcome(None, whole) for topic_partition in pending}
             return {
                 TopicPartition(topic.name, row.partition_index): done(
                     row.error_code, row.error_message, f"{topic.name}-{row.partition_index}"
@@ -277,10 +279,10 @@ class Replicas(Routing):
         return await self.each(assignments, ask)
 
     async def list_partition_reassignments(
-        self, places: Iterable[TopicPartition] | None = None
+        self, topic_partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Reassignment]:
         """Return the reassignments under way, of all partitions or of some."""
-        topics = None if places is None else _by_topic(places)
+        topics = None if topic_partitions is None else _by_topic(topic_partitions)
         request = ListPartitionReassignmentsRequest(
             timeout_ms=self.timeout_ms,
             topics=None
@@ -306,10 +308,10 @@ class Replicas(Routing):
         return (await self.each([None], ask))[None].get()
 
 
-def _by_topic(places: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+def _by_topic(topic_partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
     topics: dict[str, list[int]] = {}
-    for place in places:
-        topics.setdefault(place.topic, []).append(place.partition)
+    for topic_partition in topic_partitions:
+        topics.setdefault(topic_partition.topic, []).append(topic_partition.partition)
     return list(topics.items())
 
 

@@ -69,25 +69,29 @@ class Routing:
         return metadata
 
     async def by_leader(
-        self, places: Iterable[TopicPartition]
+        self, topic_partitions: Iterable[TopicPartition]
     ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, BrokerError]]:
         """Group partitions by the broker that leads them; those without one have an error."""
-        wanted = list(places)
-        metadata = await self.metadata(dict.fromkeys(place.topic for place in wanted))
+        wanted = list(topic_partitions)
+        metadata = await self.metadata(
+            dict.fromkeys(topic_partition.topic for topic_partition in wanted)
+        )
         leaders: dict[int, list[TopicPartition]] = {}
         failed: dict[TopicPartition, BrokerError] = {}
-        for place in wanted:
-            topic = metadata.topics[place.topic]
+        for topic_partition in wanted:
+            topic = metadata.topics[topic_partition.topic]
             error = topic.error
-            if error is ErrorCode.NONE and not 0 <= place.partition < len(topic.partitions):
+            if error is ErrorCode.NONE and not 0 <= topic_partition.partition < len(
+                topic.partitions
+            ):
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if error is ErrorCode.NONE and topic.partitions[place.partition].leader < 0:
+            if error is ErrorCode.NONE and topic.partitions[topic_partition.partition].leader < 0:
                 error = ErrorCode.LEADER_NOT_AVAILABLE
             if error is ErrorCode.NONE:
-                leader = topic.partitions[place.partition].leader
-                leaders.setdefault(leader, []).append(place)
+                leader = topic.partitions[topic_partition.partition].leader
+                leaders.setdefault(leader, []).append(topic_partition)
             else:
-                failed[place] = BrokerError(error, str(place))
+                failed[topic_partition] = BrokerError(error, str(topic_partition))
         return leaders, failed
 
     # --- one request -----------------------------------------------------------------------------

@@ -218,22 +218,29 @@ class Topics(Routing):
         async def ask(pending: list[TopicPartition]) -> dict[TopicPartition, Outcome[Offset]]:
             leaders, failed = await self.by_leader(pending)
             found = await self.apart(leaders, ask_leader)
-            return found | {place: Outcome(None, error) for place, error in failed.items()}
+            return found | {
+                topic_partition: Outcome(None, error) for topic_partition, error in failed.items()
+            }
 
         async def ask_leader(
-            leader: int, places: list[TopicPartition]
+            leader: int, topic_partitions: list[TopicPartition]
         ) -> dict[TopicPartition, Outcome[Offset]]:
             request = DeleteRecordsRequest(
-                topics=_delete_rows({place: before[place] for place in places}),
+                topics=_delete_rows(
+                    {
+                        topic_partition: before[topic_partition]
+                        for topic_partition in topic_partitions
+                    }
+                ),
                 timeout_ms=self.timeout_ms,
             )
             response = await self.network.call(leader, request, DeleteRecordsResponse)
             found: dict[TopicPartition, Outcome[Offset]] = {}
             for topic in response.topics:
                 for row in topic.partitions:
-                    place = TopicPartition(topic.name, row.partition_index)
-                    error = refusal(row.error_code, None, str(place))
-                    found[place] = Outcome(row.low_watermark, error)
+                    topic_partition = TopicPartition(topic.name, row.partition_index)
+                    error = refusal(row.error_code, None, str(topic_partition))
+                    found[topic_partition] = Outcome(row.low_watermark, error)
             return found
 
         return await self.each(before, ask)
@@ -258,8 +265,8 @@ def creatable_topic(topic: NewTopic) -> CreatableTopic:
 
 def _delete_rows(before: Mapping[TopicPartition, Offset]) -> list[DeleteRecordsTopic]:
     topics: dict[str, list[DeleteRecordsPartition]] = {}
-    for place, offset in before.items():
-        topics.setdefault(place.topic, []).append(
-            DeleteRecordsPartition(partition_index=place.partition, offset=offset)
+    for topic_partition, offset in before.items():
+        topics.setdefault(topic_partition.topic, []).append(
+            DeleteRecordsPartition(partition_index=topic_partition.partition, offset=offset)
         )
     return [DeleteRecordsTopic(name=name, partitions=rows) for name, rows in topics.items()]

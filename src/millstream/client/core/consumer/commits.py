@@ -56,10 +56,10 @@ class Commits:
     ) -> None:
         """Commit as the member that ``group`` names; BrokerError with the first refusal."""
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for place, offset in offsets.items():
-            topics.setdefault(place.topic, []).append(
+        for topic_partition, offset in offsets.items():
+            topics.setdefault(topic_partition.topic, []).append(
                 OffsetCommitRequestPartition(
-                    partition_index=place.partition,
+                    partition_index=topic_partition.partition,
                     committed_offset=offset.offset,
                     committed_leader_epoch=offset.leader_epoch,
                     committed_metadata=offset.metadata,
@@ -84,17 +84,19 @@ class Commits:
         for topic in answer.topics:
             for row in topic.partitions:
                 if row.error_code:
-                    place = TopicPartition(topic.name, row.partition_index)
-                    self._refuse(ErrorCode.of(row.error_code), f"offset of {place}", group)
+                    topic_partition = TopicPartition(topic.name, row.partition_index)
+                    self._refuse(
+                        ErrorCode.of(row.error_code), f"offset of {topic_partition}", group
+                    )
 
     async def committed(
-        self, places: Iterable[TopicPartition]
+        self, topic_partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the committed offsets, None where nothing was committed.
 
         Offsets of transactions that are open still are waited for: UNSTABLE_OFFSET_COMMIT.
         """
-        wanted = list(places)
+        wanted = list(topic_partitions)
         if not wanted:
             return {}
         node_id = await self._network.coordinator(self._group_id, CoordinatorType.GROUP)
@@ -108,9 +110,9 @@ class Commits:
         assert isinstance(answer, OffsetFetchResponse)
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
         for name, row in self._rows(answer):
-            place = TopicPartition(name, row.partition_index)
-            raise_for(row.error_code, f"committed offset of {place}")
-            found[place] = (
+            topic_partition = TopicPartition(name, row.partition_index)
+            raise_for(row.error_code, f"committed offset of {topic_partition}")
+            found[topic_partition] = (
                 OffsetAndMetadata(
                     row.committed_offset, row.metadata or "", row.committed_leader_epoch
                 )
@@ -119,10 +121,12 @@ class Commits:
             )
         return found
 
-    def _fetch_request(self, places: list[TopicPartition], version: int) -> OffsetFetchRequest:
+    def _fetch_request(
+        self, topic_partitions: list[TopicPartition], version: int
+    ) -> OffsetFetchRequest:
         topics: dict[str, list[int]] = {}
-        for place in places:
-            topics.setdefault(place.topic, []).append(place.partition)
+        for topic_partition in topic_partitions:
+            topics.setdefault(topic_partition.topic, []).append(topic_partition.partition)
         if version >= _FIRST_WITH_GROUPS:
             group = OffsetFetchRequestGroup(
                 group_id=self._group_id,

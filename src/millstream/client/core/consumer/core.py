@@ -1,8 +1,8 @@
-"""The whole consumer on a client's loop: what both faces drive.
+"""The whole consumer on a client's loop: what the blocking and the asyncio API drive.
 
-A face hands records out by ``delivery``, where the user is, and comes here for the rest. Everything
-in this class runs on the loop; ``user.attention`` is read elsewhere to know whether the next poll
-must come here, and ``note_poll`` may be called anywhere.
+Each API hands records out by ``delivery``, in the user's thread, and calls this for the rest.
+Everything in this class runs on the loop; ``user.attention`` is read elsewhere to know whether the
+next poll must come here, and ``note_poll`` may be called anywhere.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class ConsumerCore:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions, without the group's assignment; none is as after unsubscribe."""
         chosen = list(partitions)
-        check_names(place.topic for place in chosen)
+        check_names(topic_partition.topic for topic_partition in chosen)
         if not chosen and not self.subscription.uses_group:
             self.unsubscribe_now()
             return
@@ -173,26 +173,28 @@ class ConsumerCore:
             await self._assignment.prepare_to_leave(lost=lost)
         self.unsubscribe_now()
 
-    def state(self, place: TopicPartition) -> PartitionState:
+    def state(self, topic_partition: TopicPartition) -> PartitionState:
         """Return the state of an assigned partition; ValueError for another."""
-        state = self.subscription.partitions.get(place)
+        state = self.subscription.partitions.get(topic_partition)
         if state is None:
-            raise ValueError(f"{place} is not assigned to this consumer")
+            raise ValueError(f"{topic_partition} is not assigned to this consumer")
         return state
 
-    def seek(self, place: TopicPartition, offset: Offset, leader_epoch: LeaderEpoch = -1) -> None:
+    def seek(
+        self, topic_partition: TopicPartition, offset: Offset, leader_epoch: LeaderEpoch = -1
+    ) -> None:
         """Read on from ``offset``."""
         if offset < 0:
             raise ValueError(f"offset {offset}")
-        state = self.state(place)
+        state = self.state(topic_partition)
         state.seek(offset, leader_epoch)
         self.user.drop_failures()
         self.positions.learn_leaders()
         self.fetcher.poke()
 
-    def reset(self, places: Iterable[TopicPartition], *, to_end: bool) -> None:
+    def reset(self, topic_partitions: Iterable[TopicPartition], *, to_end: bool) -> None:
         """Read on from the beginning or the end, looked up when it is needed."""
-        states = [self.state(place) for place in places] or list(
+        states = [self.state(topic_partition) for topic_partition in topic_partitions] or list(
             self.subscription.partitions.values()
         )
         for state in states:
@@ -200,14 +202,14 @@ class ConsumerCore:
         self.user.drop_failures()
         self.positions.update()
 
-    def pause(self, places: Iterable[TopicPartition]) -> None:
+    def pause(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Hand out nothing of these partitions until they are resumed."""
-        for state in [self.state(place) for place in places]:
+        for state in [self.state(topic_partition) for topic_partition in topic_partitions]:
             state.paused = True
 
-    def resume(self, places: Iterable[TopicPartition]) -> None:
+    def resume(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Hand records out again."""
-        for state in [self.state(place) for place in places]:
+        for state in [self.state(topic_partition) for topic_partition in topic_partitions]:
             state.paused = False
         self.fetcher.poke()
 
@@ -247,39 +249,43 @@ class ConsumerCore:
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first offsets at or after times; −1 and −2 ask for the end and beginning."""
         self._check_open()
-        self.metadata.want({place.topic for place in timestamps} | self._topics())
+        self.metadata.want(
+            {topic_partition.topic for topic_partition in timestamps} | self._topics()
+        )
         return await self.lookup.find(timestamps, timeout_ms=timeout_ms)
 
-    async def position(self, place: TopicPartition, timeout_ms: float) -> Offset:
+    async def position(self, topic_partition: TopicPartition, timeout_ms: float) -> Offset:
         """Return the next offset that will be handed out; waits until that is known."""
         deadline = self.loop.now_ms() + timeout_ms
         while True:
             self._check_open()
             self.user.raise_failure()
-            state = self.state(place)
+            state = self.state(topic_partition)
             if state.has_position:
                 return state.position
             left = deadline - self.loop.now_ms()
             if left <= 0:
-                raise TimedOutError(f"no position of {place} after {timeout_ms:.0f} ms")
+                raise TimedOutError(f"no position of {topic_partition} after {timeout_ms:.0f} ms")
             self.positions.update()
             ready: Deferred[None] = Deferred()
             self.positions.notify(ready)
             try:
-                await within(self.loop, ready, left, f"the position of {place}")
+                await within(self.loop, ready, left, f"the position of {topic_partition}")
             except TimedOutError:
-                raise TimedOutError(f"no position of {place} after {timeout_ms:.0f} ms") from None
-            if not self.state(place).has_position:
+                raise TimedOutError(
+                    f"no position of {topic_partition} after {timeout_ms:.0f} ms"
+                ) from None
+            if not self.state(topic_partition).has_position:
                 await sleep(self.loop, min(left, self.settings.retry_backoff_ms))
 
     async def committed(
-        self, places: Iterable[TopicPartition], timeout_ms: float
+        self, topic_partitions: Iterable[TopicPartition], timeout_ms: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return what the group has committed, None where nothing."""
         self._grouped("committed")
         commits = self._commits
         assert commits is not None
-        wanted = list(places)
+        wanted = list(topic_partitions)
         failures: list[Exception] = []
         asking = retrying(
             self.loop,
@@ -352,7 +358,7 @@ class ConsumerCore:
         self.fetcher.poke()
 
     def _topics(self) -> set[str]:
-        topics = {place.topic for place in self.subscription.partitions}
+        topics = {topic_partition.topic for topic_partition in self.subscription.partitions}
         topics |= self.subscription.topics
         if self._assignment is not None:
             topics |= self._assignment.wanted_topics
@@ -369,9 +375,11 @@ class ConsumerCore:
         Where nothing may be reset, and nothing was committed, the user hears of it.
         """
         strategy = self.settings.auto_offset_reset
-        for place, state in self.subscription.partitions.items():
-            if place.topic == name:
-                _log.warning("topic %s was deleted and created anew: %s is reset", name, place)
+        for topic_partition, state in self.subscription.partitions.items():
+            if topic_partition.topic == name:
+                _log.warning(
+                    "topic %s was deleted and created anew: %s is reset", name, topic_partition
+                )
                 state.leader_epoch = -1
                 if strategy == NONE:
                     state.await_committed()

@@ -63,7 +63,7 @@ class NoOffsetError(BrokerError):
 
     def __init__(self, partitions: Iterable[TopicPartition]) -> None:
         self.partitions = frozenset(partitions)
-        names = ", ".join(str(place) for place in sorted(self.partitions))
+        names = ", ".join(str(topic_partition) for topic_partition in sorted(self.partitions))
         super().__init__(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"no committed offset for {names} and auto.offset.reset is none: seek, or commit one",
@@ -75,7 +75,9 @@ class OffsetsOutOfRangeError(BrokerError):
 
     def __init__(self, offsets: Mapping[TopicPartition, Offset]) -> None:
         self.offsets = dict(offsets)
-        names = ", ".join(f"{place} at {offset}" for place, offset in sorted(offsets.items()))
+        names = ", ".join(
+            f"{topic_partition} at {offset}" for topic_partition, offset in sorted(offsets.items())
+        )
         super().__init__(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"not in the log: {names}; auto.offset.reset is none: seek to where to read on",
@@ -96,7 +98,10 @@ class LogTruncationError(BrokerError):
     ) -> None:
         self.positions = dict(positions)
         self.divergent = dict(divergent)
-        names = ", ".join(f"{place} below {offset}" for place, offset in sorted(positions.items()))
+        names = ", ".join(
+            f"{topic_partition} below {offset}"
+            for topic_partition, offset in sorted(positions.items())
+        )
         super().__init__(
             ErrorCode.OFFSET_OUT_OF_RANGE, f"the log was truncated: {names}; seek to read on"
         )

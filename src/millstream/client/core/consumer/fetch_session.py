@@ -76,14 +76,20 @@ class FetchSession:
             self._used_ids = uses_ids
             self.epoch = INITIAL_EPOCH
         before = {} if self.epoch == INITIAL_EPOCH else self._targets
-        changed = {place: each for place, each in wanted.items() if before.get(place) != each}
+        changed = {
+            topic_partition: each
+            for topic_partition, each in wanted.items()
+            if before.get(topic_partition) != each
+        }
         forgotten = [
-            (place, each.topic_id)
-            for place, each in before.items()
-            if place not in wanted or wanted[place].topic_id != each.topic_id
+            (topic_partition, each.topic_id)
+            for topic_partition, each in before.items()
+            if topic_partition not in wanted or wanted[topic_partition].topic_id != each.topic_id
         ]
         self._targets = dict(wanted)
-        self._names = {each.topic_id: place.topic for place, each in wanted.items()}
+        self._names = {
+            each.topic_id: topic_partition.topic for topic_partition, each in wanted.items()
+        }
         return FetchPlan(
             self.session_id, self.epoch, _by_topic(changed), _forgotten(forgotten), uses_ids
         )
@@ -92,9 +98,9 @@ class FetchSession:
         """Return the topic that was asked for by this id."""
         return self._names.get(topic_id)
 
-    def offset_of(self, place: TopicPartition) -> Offset | None:
+    def offset_of(self, topic_partition: TopicPartition) -> Offset | None:
         """Return the offset that was asked for last, None for a partition that was not."""
-        target = self._targets.get(place)
+        target = self._targets.get(topic_partition)
         return None if target is None else target.offset
 
     def on_answer(self, error: ErrorCode, session_id: int) -> bool:
@@ -121,15 +127,15 @@ class FetchSession:
 
 def _by_topic(targets: Mapping[TopicPartition, FetchTarget]) -> list[FetchTopic]:
     topics: dict[tuple[str, TopicId], FetchTopic] = {}
-    for place, target in targets.items():
-        key = (place.topic, target.topic_id)
+    for topic_partition, target in targets.items():
+        key = (topic_partition.topic, target.topic_id)
         topic = topics.get(key)
         if topic is None:
-            topic = FetchTopic(topic=place.topic, topic_id=target.topic_id, partitions=[])
+            topic = FetchTopic(topic=topic_partition.topic, topic_id=target.topic_id, partitions=[])
             topics[key] = topic
         topic.partitions.append(
             FetchPartition(
-                partition=place.partition,
+                partition=topic_partition.partition,
                 current_leader_epoch=target.leader_epoch,
                 fetch_offset=target.offset,
                 partition_max_bytes=target.max_bytes,
@@ -138,11 +144,13 @@ def _by_topic(targets: Mapping[TopicPartition, FetchTarget]) -> list[FetchTopic]
     return list(topics.values())
 
 
-def _forgotten(places: list[tuple[TopicPartition, TopicId]]) -> list[ForgottenTopic]:
+def _forgotten(topic_partitions: list[tuple[TopicPartition, TopicId]]) -> list[ForgottenTopic]:
     topics: dict[tuple[str, TopicId], ForgottenTopic] = {}
-    for place, topic_id in places:
-        key = (place.topic, topic_id)
+    for topic_partition, topic_id in topic_partitions:
+        key = (topic_partition.topic, topic_id)
         if key not in topics:
-            topics[key] = ForgottenTopic(topic=place.topic, topic_id=topic_id, partitions=[])
-        topics[key].partitions.append(place.partition)
+            topics[key] = ForgottenTopic(
+                topic=topic_partition.topic, topic_id=topic_id, partitions=[]
+            )
+        topics[key].partitions.append(topic_partition.partition)
     return list(topics.values())

@@ -17,7 +17,7 @@ from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch, Offset
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 
-_PLACE: Final = struct.Struct(">qiib6xi")
+_BATCH_HEADER: Final = struct.Struct(">qiib6xi")
 """Base offset, batch length, leader epoch, magic and last offset delta of a batch's header."""
 
 
@@ -84,7 +84,7 @@ def end_of_batches(data: memoryview) -> tuple[Offset, LeaderEpoch] | None:
     end = len(data)
     found = None
     while end - position >= HEADER_SIZE:
-        base_offset, length, epoch, magic, last_delta = _PLACE.unpack_from(data, position)
+        base_offset, length, epoch, magic, last_delta = _BATCH_HEADER.unpack_from(data, position)
         size = length + LENGTH_OVERHEAD
         if magic != MAGIC:
             # Not what this client reads: the reader says so, at this offset.

@@ -2,7 +2,8 @@
 
 A partition is asked for while less than one full answer of it lies in the buffer, so the broker
 works while records are handed out; all together no more than ``fetch.buffer.bytes`` and what is
-in flight. Partitions take turns within a request, because a broker fills answers in order.
+in flight. The order of partitions rotates from request to request, because a broker fills answers
+in order.
 
 Of APIs: Fetch 4 to 18; topics by id from 13 on; sessions from 7 (KIP-227); the closest replica
 from 11 (KIP-392); a new leader in a refusal from 16 (KIP-951). Kafka: ``AbstractFetch``,
@@ -83,7 +84,7 @@ class Fetcher:
         self._in_flight: set[int] = set()
         self._patience_ms: dict[int, int] = {}
         self._buffered_bytes = 0
-        self._turn = 0
+        self._round = 0
         self._poke_planned = False
         self._closed = False
 
@@ -151,7 +152,7 @@ class Fetcher:
 
     async def _fetch(self, node_id: int, states: list[PartitionState], *, is_partial: bool) -> None:
         session = self._sessions.setdefault(node_id, FetchSession())
-        fences = {state: state.fence for state in self._in_turn(states)}
+        fences = {state: state.fence for state in self._rotated(states)}
         plan = session.plan({each.topic_partition: self._target(each) for each in fences})
         settings = self._settings
         max_wait_ms = settings.fetch_max_wait_ms
@@ -192,9 +193,9 @@ class Fetcher:
             self._take(session, answer, fences)
             self.poke()
 
-    def _in_turn(self, states: list[PartitionState]) -> list[PartitionState]:
-        self._turn += 1
-        first = self._turn % len(states)
+    def _rotated(self, states: list[PartitionState]) -> list[PartitionState]:
+        self._round += 1
+        first = self._round % len(states)
         return states[first:] + states[:first]
 
     def _target(self, state: PartitionState) -> FetchTarget:
@@ -242,8 +243,8 @@ class Fetcher:
         for topic in answer.responses:
             name = topic.topic or session.name_of(topic.topic_id)
             for row in topic.partitions:
-                place = TopicPartition(name or "", row.partition_index)
-                state = self._subscription.partitions.get(place)
+                topic_partition = TopicPartition(name or "", row.partition_index)
+                state = self._subscription.partitions.get(topic_partition)
                 if state is None or fences.get(state) != state.fence:
                     continue
                 if row.error_code:
@@ -296,14 +297,14 @@ class Fetcher:
 
     def _refused(self, state: PartitionState, row: PartitionData, endpoints: list[Broker]) -> None:
         error = ErrorCode.of(row.error_code)
-        place = state.topic_partition
+        topic_partition = state.topic_partition
         now = self._loop.now_ms()
         state.retry_at_ms = now + self._settings.retry_backoff_ms
         self._loop.call_at(state.retry_at_ms, self.poke)
         if error in _LEARN_LEADER:
             state.preferred_replica = None
             leader = row.current_leader
-            hint = LeaderHint(place, leader.leader_id, leader.leader_epoch)
+            hint = LeaderHint(topic_partition, leader.leader_id, leader.leader_epoch)
             if leader.leader_id >= 0 and self._metadata.apply_hints([hint], endpoints):
                 state.retry_at_ms = now
             else:
@@ -311,8 +312,8 @@ class Fetcher:
         elif error is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range(state)
         elif error not in _ASK_AGAIN:
-            self.on_failure(BrokerError(error, f"fetch from {place}"))
-        _log.debug("fetch of %s at %d: %s", place, state.fetch_offset, error.name)
+            self.on_failure(BrokerError(error, f"fetch from {topic_partition}"))
+        _log.debug("fetch of %s at %d: %s", topic_partition, state.fetch_offset, error.name)
 
     def _out_of_range(self, state: PartitionState) -> None:
         """Ask the leader when a follower said so; else reset, once all before was handed out."""

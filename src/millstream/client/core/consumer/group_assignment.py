@@ -93,28 +93,34 @@ class GroupAssignment:
         self.is_leader = False
         owned = list(self._subscription.partitions)
         if lost:
-            await self._let_go(owned, lost=True)
+            await self._give_up(owned, lost=True)
         elif self._protocol is _COOPERATIVE:
-            gone = [place for place in owned if not self._subscription.matches(place.topic)]
-            for place in gone:
-                self._subscription.partitions[place].revoking = True
+            gone = [
+                topic_partition
+                for topic_partition in owned
+                if not self._subscription.matches(topic_partition.topic)
+            ]
+            for topic_partition in gone:
+                self._subscription.partitions[topic_partition].revoking = True
             await self.commit(owned)
-            await self._let_go(gone)
+            await self._give_up(gone)
         else:
             for state in self._subscription.partitions.values():
                 state.revoking = True
             await self.commit(owned)
-            await self._let_go(owned)
+            await self._give_up(owned)
 
     async def prepare_to_leave(self, *, lost: bool) -> None:
         """Tell the listener that everything goes: the member leaves the group."""
-        await self._let_go(list(self._subscription.partitions), lost=lost)
+        await self._give_up(list(self._subscription.partitions), lost=lost)
 
-    async def _let_go(self, places: Iterable[TopicPartition], *, lost: bool = False) -> None:
-        gone = frozenset(places)
+    async def _give_up(
+        self, topic_partitions: Iterable[TopicPartition], *, lost: bool = False
+    ) -> None:
+        gone = frozenset(topic_partitions)
         states = self._subscription.partitions
-        for place in gone & states.keys():
-            states[place].revoking = True
+        for topic_partition in gone & states.keys():
+            states[topic_partition].revoking = True
         if not gone:
             return
         told = gone & self._told
@@ -122,7 +128,11 @@ class GroupAssignment:
             self._told -= told
             await self.run(self.listener.lost(told) if lost else self.listener.revoked(told))
         self._subscription.set_partitions(
-            [place for place in self._subscription.partitions if place not in gone]
+            [
+                topic_partition
+                for topic_partition in self._subscription.partitions
+                if topic_partition not in gone
+            ]
         )
 
     async def describe(self) -> list[tuple[str, bytes]]:
@@ -181,7 +191,10 @@ class GroupAssignment:
             return {}
         assignments = assignor.assign(self._divided, members)
         _log.info("group divided by %s: %s", assignor.name, assignments)
-        return {member_id: encode_assignment(places) for member_id, places in assignments.items()}
+        return {
+            member_id: encode_assignment(topic_partitions)
+            for member_id, topic_partitions in assignments.items()
+        }
 
     async def _learn(self, topics: frozenset[str]) -> None:
         """Have metadata of all topics; one that is still unknown after an update is not there."""
@@ -231,7 +244,9 @@ class GroupAssignment:
     @property
     def wanted_topics(self) -> frozenset[str]:
         """Topics to keep metadata of: the member's own, and as the leader everybody's."""
-        own = self._subscription.topics | {place.topic for place in self._subscription.partitions}
+        own = self._subscription.topics | {
+            topic_partition.topic for topic_partition in self._subscription.partitions
+        }
         return own | self._group_topics if self.is_leader else own
 
     # --- after joining ---------------------------------------------------------------------------
@@ -240,13 +255,17 @@ class GroupAssignment:
         """Let go what is not in the share, then take what is new."""
         assigned = decode_assignment(assignment)
         subscription = self._subscription
-        strange = [place for place in assigned if not subscription.matches(place.topic)]
+        strange = [
+            topic_partition
+            for topic_partition in assigned
+            if not subscription.matches(topic_partition.topic)
+        ]
         if strange:
             _log.info("assigned %s, which is not subscribed to any more", strange)
             return True
         if subscription.kind is SubscriptionKind.PATTERN:
             # The leader may have seen a topic that this member has not: it is part of the deal.
-            subscription.topics |= {place.topic for place in assigned}
+            subscription.topics |= {topic_partition.topic for topic_partition in assigned}
             self._joined_topics = subscription.topics
         owned = frozenset(subscription.partitions)
         revoked = owned - frozenset(assigned)
@@ -273,11 +292,11 @@ class GroupAssignment:
 
     async def _hand_over(self, revoked: frozenset[TopicPartition]) -> None:
         """Stop reading, let the user finish what is in work, commit, and let go."""
-        for place in revoked:
-            self._subscription.partitions[place].revoking = True
+        for topic_partition in revoked:
+            self._subscription.partitions[topic_partition].revoking = True
         await self.at_poll()
         await self.commit(revoked)
-        await self._let_go(revoked)
+        await self._give_up(revoked)
 
     def reset(self) -> None:
         """Forget what was agreed on: the subscription ended."""
@@ -294,7 +313,7 @@ class GroupAssignment:
         raise ClientError(f"the group chose the assignor {name!r}, which this member did not offer")
 
 
-async def _do_nothing(places: Iterable[TopicPartition]) -> None:
+async def _do_nothing(topic_partitions: Iterable[TopicPartition]) -> None:
     return None
 
 

@@ -59,7 +59,7 @@ class GroupCommits:
         self._subscription = subscription
         self._commits = commits
         self._membership = membership
-        self._turn: Deferred[None] = Deferred.of(None)
+        self._previous: Deferred[None] = Deferred.of(None)
         self._due_at_ms = loop.now_ms() + settings.auto_commit_interval_ms
         self._auto_running = False
         if settings.auto_commits:
@@ -71,7 +71,7 @@ class GroupCommits:
         """Commit, and try again what passes until ``timeout_ms`` are over.
 
         TimedOutError then: a commit that is on its way may still arrive, and those after it wait
-        for it; one whose turn had not come by then is not sent.
+        for it; one that had not been sent by then is not sent at all.
         """
         deadline = self._loop.now_ms() + timeout_ms
         failures: list[Exception] = []
@@ -88,8 +88,8 @@ class GroupCommits:
                     failures=failures,
                 )
 
-        turn = spawn(self._in_turn(attempt))
-        await within(self._loop, turn, timeout_ms, "the commit", failures)
+        running = spawn(self._one_after_another(attempt))
+        await within(self._loop, running, timeout_ms, "the commit", failures)
 
     def commit_async(self, offsets: Offsets, callback: CommitCallback | None) -> None:
         """Commit once; the callback hears how it went, in a later call of the user."""
@@ -97,7 +97,7 @@ class GroupCommits:
         async def run() -> None:
             failure: Exception | None = None
             try:
-                await self._in_turn(lambda: self._once(offsets))
+                await self._one_after_another(lambda: self._once(offsets))
             except (ClientError, KafkaError) as error:
                 failure = error
                 if is_retriable(error) and not isinstance(error, RebalanceInProgressError):
@@ -130,7 +130,7 @@ class GroupCommits:
 
     async def _auto(self, offsets: Offsets) -> None:
         try:
-            await self._in_turn(lambda: self._once(offsets))
+            await self._one_after_another(lambda: self._once(offsets))
         except ClosedError:
             pass
         except (ClientError, KafkaError) as error:
@@ -149,7 +149,7 @@ class GroupCommits:
         """Ask for a poll: only there positions are what the user is done with."""
         self.on_attention()
 
-    async def commit_by_itself(self, places: Iterable[TopicPartition]) -> None:
+    async def commit_by_itself(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Commit the positions of partitions that are given up, if the consumer commits by itself.
 
         A failure is logged: the partitions go to others in any case, who read records again.
@@ -157,7 +157,11 @@ class GroupCommits:
         if not self._settings.auto_commits:
             return
         consumed = self._subscription.consumed()
-        offsets = {place: consumed[place] for place in places if place in consumed}
+        offsets = {
+            topic_partition: consumed[topic_partition]
+            for topic_partition in topic_partitions
+            if topic_partition in consumed
+        }
         if not offsets:
             return
         try:
@@ -173,15 +177,15 @@ class GroupCommits:
             offsets = self._subscription.consumed()
             if offsets:
                 await self.commit(offsets, timeout_ms)
-        await self._turn
+        await self._previous
         # Callbacks of commits that ended just now are queued after this returns to the loop.
         await sleep(self._loop, 0)
 
     # --- one commit ------------------------------------------------------------------------------
 
-    async def _in_turn(self, operation: Callable[[], Awaitable[None]]) -> None:
-        before, mine = self._turn, Deferred[None]()
-        self._turn = mine
+    async def _one_after_another(self, operation: Callable[[], Awaitable[None]]) -> None:
+        before, mine = self._previous, Deferred[None]()
+        self._previous = mine
         await before
         try:
             await operation()

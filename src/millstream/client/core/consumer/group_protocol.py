@@ -83,8 +83,8 @@ def _split(data: bytes) -> tuple[int, memoryview]:
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> list[consumer_protocol.TopicPartition]:
     topics: dict[str, list[int]] = {}
-    for place in partitions:
-        topics.setdefault(place.topic, []).append(place.partition)
+    for topic_partition in partitions:
+        topics.setdefault(topic_partition.topic, []).append(topic_partition.partition)
     return [
         consumer_protocol.TopicPartition(topic=topic, partitions=numbers)
         for topic, numbers in topics.items()

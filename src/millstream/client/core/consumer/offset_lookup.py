@@ -62,10 +62,14 @@ class OffsetLookup:
         network, settings = self._network, self._settings
 
         async def ask() -> None:
-            missing = {place: at for place, at in timestamps.items() if place not in found}
-            for place in {each.topic: each for each in missing}.values():
-                if self._metadata.known(place.topic) is None:
-                    await self._metadata.topic(place.topic, timeout_ms)
+            missing = {
+                topic_partition: at
+                for topic_partition, at in timestamps.items()
+                if topic_partition not in found
+            }
+            for topic_partition in {each.topic: each for each in missing}.values():
+                if self._metadata.known(topic_partition.topic) is None:
+                    await self._metadata.topic(topic_partition.topic, timeout_ms)
             await self.find_once(missing, found)
 
         failures: list[Exception] = []
@@ -87,8 +91,13 @@ class OffsetLookup:
     ) -> None:
         """Ask every leader once; put what they answer into ``found`` and raise the first error."""
 
-        async def ask(node_id: int, places: list[TopicPartition]) -> None:
-            request = self._list_offsets({place: timestamps[place] for place in places})
+        async def ask(node_id: int, topic_partitions: list[TopicPartition]) -> None:
+            request = self._list_offsets(
+                {
+                    topic_partition: timestamps[topic_partition]
+                    for topic_partition in topic_partitions
+                }
+            )
             answer = await self._network.call(node_id, request, ListOffsetsResponse)
             _read_offsets(answer, found)
 
@@ -105,8 +114,10 @@ class OffsetLookup:
         raises the first error.
         """
 
-        async def ask(node_id: int, places: list[TopicPartition]) -> None:
-            request = _epoch_request({place: epochs[place] for place in places})
+        async def ask(node_id: int, topic_partitions: list[TopicPartition]) -> None:
+            request = _epoch_request(
+                {topic_partition: epochs[topic_partition] for topic_partition in topic_partitions}
+            )
             answer = await self._network.call(node_id, request, OffsetForLeaderEpochResponse)
             _read_epochs(answer, found)
 
@@ -114,20 +125,24 @@ class OffsetLookup:
 
     async def _of_leaders(
         self,
-        places: Iterable[TopicPartition],
+        topic_partitions: Iterable[TopicPartition],
         ask: Callable[[int, list[TopicPartition]], Awaitable[None]],
     ) -> None:
         """Run ``ask`` for all leaders at once; learn leaders anew after an error."""
         nodes: dict[int, list[TopicPartition]] = {}
         failure: Exception | None = None
-        for place in places:
-            leader = self._metadata.leader(place)
+        for topic_partition in topic_partitions:
+            leader = self._metadata.leader(topic_partition)
             if leader < 0:
-                failure = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"offsets of {place}")
-                if self._is_missing(place):
-                    failure = BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(place))
+                failure = BrokerError(
+                    ErrorCode.LEADER_NOT_AVAILABLE, f"offsets of {topic_partition}"
+                )
+                if self._is_missing(topic_partition):
+                    failure = BrokerError(
+                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(topic_partition)
+                    )
             else:
-                nodes.setdefault(leader, []).append(place)
+                nodes.setdefault(leader, []).append(topic_partition)
 
         async def one(node_id: int, asked: list[TopicPartition]) -> None:
             await ask(node_id, asked)
@@ -144,20 +159,20 @@ class OffsetLookup:
             self._metadata.request_update()
             raise failure
 
-    def _is_missing(self, place: TopicPartition) -> bool:
-        topic = self._metadata.known(place.topic)
-        return topic is not None and place.partition >= len(topic.partitions)
+    def _is_missing(self, topic_partition: TopicPartition) -> bool:
+        topic = self._metadata.known(topic_partition.topic)
+        return topic is not None and topic_partition.partition >= len(topic.partitions)
 
     def _list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> ListOffsetsRequest:
         topics: dict[str, list[ListOffsetsPartition]] = {}
-        for place, timestamp in timestamps.items():
-            partition = self._metadata.partition(place)
+        for topic_partition, timestamp in timestamps.items():
+            partition = self._metadata.partition(topic_partition)
             row = ListOffsetsPartition(
-                partition_index=place.partition,
+                partition_index=topic_partition.partition,
                 current_leader_epoch=-1 if partition is None else partition.leader_epoch,
                 timestamp=timestamp,
             )
-            topics.setdefault(place.topic, []).append(row)
+            topics.setdefault(topic_partition.topic, []).append(row)
         return ListOffsetsRequest(
             replica_id=_CONSUMER,
             isolation_level=int(self._settings.read_committed),
@@ -172,15 +187,17 @@ def _read_offsets(
     failure: BrokerError | None = None
     for topic in answer.topics:
         for row in topic.partitions:
-            place = TopicPartition(topic.name, row.partition_index)
+            topic_partition = TopicPartition(topic.name, row.partition_index)
             if row.error_code:
                 failure = failure or BrokerError(
-                    ErrorCode.of(row.error_code), f"offsets of {place}"
+                    ErrorCode.of(row.error_code), f"offsets of {topic_partition}"
                 )
             elif row.offset == NO_OFFSET:
-                found[place] = None
+                found[topic_partition] = None
             else:
-                found[place] = OffsetAndTimestamp(row.offset, row.timestamp, row.leader_epoch)
+                found[topic_partition] = OffsetAndTimestamp(
+                    row.offset, row.timestamp, row.leader_epoch
+                )
     if failure is not None:
         raise failure
 
@@ -189,10 +206,12 @@ def _epoch_request(
     epochs: Mapping[TopicPartition, tuple[LeaderEpoch, LeaderEpoch]],
 ) -> OffsetForLeaderEpochRequest:
     topics: dict[str, list[OffsetForLeaderPartition]] = {}
-    for place, (current, asked) in epochs.items():
-        topics.setdefault(place.topic, []).append(
+    for topic_partition, (current, asked) in epochs.items():
+        topics.setdefault(topic_partition.topic, []).append(
             OffsetForLeaderPartition(
-                partition=place.partition, current_leader_epoch=current, leader_epoch=asked
+                partition=topic_partition.partition,
+                current_leader_epoch=current,
+                leader_epoch=asked,
             )
         )
     return OffsetForLeaderEpochRequest(
@@ -208,12 +227,12 @@ def _read_epochs(
     failure: BrokerError | None = None
     for topic in answer.topics:
         for row in topic.partitions:
-            place = TopicPartition(topic.topic, row.partition)
+            topic_partition = TopicPartition(topic.topic, row.partition)
             if row.error_code:
                 failure = failure or BrokerError(
-                    ErrorCode.of(row.error_code), f"leader epochs of {place}"
+                    ErrorCode.of(row.error_code), f"leader epochs of {topic_partition}"
                 )
             else:
-                found[place] = (row.leader_epoch, row.end_offset)
+                found[topic_partition] = (row.leader_epoch, row.end_offset)
     if failure is not None:
         raise failure

@@ -80,8 +80,8 @@ class Positions:
 
     def learn_leaders(self) -> None:
         """Take leader epochs from metadata; a new one may ask for validation."""
-        for place, state in self._subscription.partitions.items():
-            partition = self._metadata.partition(place)
+        for topic_partition, state in self._subscription.partitions.items():
+            partition = self._metadata.partition(topic_partition)
             if partition is not None and partition.leader >= 0:
                 state.on_leader(partition.leader_epoch)
         self.update()
@@ -173,10 +173,14 @@ class Positions:
             await self._find(timestamps, found)
         finally:
             for state, fence in fences.items():
-                place = state.topic_partition
-                if place in found and state.fence == fence and state.phase is Phase.AWAIT_RESET:
+                topic_partition = state.topic_partition
+                if (
+                    topic_partition in found
+                    and state.fence == fence
+                    and state.phase is Phase.AWAIT_RESET
+                ):
                     self._learn_leader(state)
-                    self._reset_to(state, found[place])
+                    self._reset_to(state, found[topic_partition])
 
     async def _find(
         self,
@@ -188,8 +192,14 @@ class Positions:
         try:
             await self._lookup.find_once(timestamps, first)
         finally:
-            found.update({place: each for place, each in first.items() if each is not None})
-        late = [place for place, each in first.items() if each is None]
+            found.update(
+                {
+                    topic_partition: each
+                    for topic_partition, each in first.items()
+                    if each is not None
+                }
+            )
+        late = [topic_partition for topic_partition, each in first.items() if each is None]
         if late:
             end = LATEST.timestamp(0)
             await self._lookup.find_once(dict.fromkeys(late, end), found)
@@ -253,10 +263,12 @@ class Positions:
                 state.seek(end_offset, epoch)
                 state.phase = Phase.FETCHING
             return
-        place = state.topic_partition
+        topic_partition = state.topic_partition
         divergent = None if undefined else OffsetAndMetadata(end_offset, "", epoch)
         state.retry_at_ms = self._loop.now_ms() + self._settings.retry_backoff_max_ms
-        self.on_failure(LogTruncationError({place: position}, {place: divergent}))
+        self.on_failure(
+            LogTruncationError({topic_partition: position}, {topic_partition: divergent})
+        )
 
 
 def _fetch_epoch(state: PartitionState) -> LeaderEpoch:

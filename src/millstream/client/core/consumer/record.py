@@ -91,10 +91,10 @@ def read_offsets(given: Offsets | None) -> dict[TopicPartition, OffsetAndMetadat
     """Return what a user means by offsets; None stays None. Errors as for :func:`read_offset`."""
     if given is None:
         return None
-    for place in given:
-        if not isinstance(place, TopicPartition):
-            raise TypeError(f"offsets are given by TopicPartition, not by {place!r}")
-    return {place: read_offset(each) for place, each in given.items()}
+    for topic_partition in given:
+        if not isinstance(topic_partition, TopicPartition):
+            raise TypeError(f"offsets are given by TopicPartition, not by {topic_partition!r}")
+    return {topic_partition: read_offset(each) for topic_partition, each in given.items()}
 
 
 class OffsetAndTimestamp(NamedTuple):

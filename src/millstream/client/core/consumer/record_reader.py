@@ -87,8 +87,8 @@ class RecordReader(Generic[K, V]):
             for batch in batches:
                 batch.ensure_valid()
         batches = list(filter(_holds_records(fetched), batches))
-        place = fetched.topic_partition
-        shape = RecordShape(ConsumerRecord, place.topic, place.partition)
+        topic_partition = fetched.topic_partition
+        shape = RecordShape(ConsumerRecord, topic_partition.topic, topic_partition.partition)
         records = decode_batches(batches, shape, start_offset=fetched.fetch_offset)
         if self._key is None and self._value is None:
             return records
@@ -112,7 +112,7 @@ class RecordReader(Generic[K, V]):
 
     def _read_singly(self, fetched: Fetched) -> ReadRecords[K, V]:
         records: list[ConsumerRecord[K, V]] = []
-        place = fetched.topic_partition
+        topic_partition = fetched.topic_partition
         reached = fetched.fetch_offset
         try:
             holds_records = _holds_records(fetched)
@@ -127,39 +127,41 @@ class RecordReader(Generic[K, V]):
                     return ReadRecords(records, error)
                 except (MillstreamError, ValueError) as error:
                     end = _end_of(batch, fetched)
-                    damaged = _damaged(place, max(batch.base_offset, reached), error, end)
+                    damaged = _damaged(topic_partition, max(batch.base_offset, reached), error, end)
                     return ReadRecords(records, damaged)
                 reached = max(reached, batch.next_offset)
         except (CorruptLogError, KafkaError) as error:
-            return ReadRecords(records, _damaged(place, reached, error, None))
+            return ReadRecords(records, _damaged(topic_partition, reached, error, None))
         return ReadRecords(records)
 
     def _read_batch(
         self, batch: Batch, fetched: Fetched, records: list[ConsumerRecord[K, V]]
     ) -> None:
-        place = fetched.topic_partition
+        topic_partition = fetched.topic_partition
         first = fetched.fetch_offset
         for record in iter_records(batch):
             if record.offset >= first:
-                records.append(self._make(place, record, batch))
+                records.append(self._make(topic_partition, record, batch))
 
-    def _make(self, place: TopicPartition, record: Record, batch: Batch) -> ConsumerRecord[K, V]:
+    def _make(
+        self, topic_partition: TopicPartition, record: Record, batch: Batch
+    ) -> ConsumerRecord[K, V]:
         key: object = record.key
         value: object = record.value
         part = "key"
         try:
             if self._key is not None and record.key is not None:
-                key = self._key(place.topic, record.key)
+                key = self._key(topic_partition.topic, record.key)
             part = "value"
             if self._value is not None and record.value is not None:
-                value = self._value(place.topic, record.value)
+                value = self._value(topic_partition.topic, record.value)
         except Exception as error:
-            failure = RecordDeserializationError(place, record.offset, part, error)
+            failure = RecordDeserializationError(topic_partition, record.offset, part, error)
             failure.__cause__ = error
             raise failure from error
         return ConsumerRecord(
-            place.topic,
-            place.partition,
+            topic_partition.topic,
+            topic_partition.partition,
             record.offset,
             record.timestamp,
             batch.timestamp_type,
@@ -198,8 +200,8 @@ def _end_of(damaged: Batch, fetched: Fetched) -> Offset | None:
 
 
 def _damaged(
-    place: TopicPartition, offset: Offset, cause: Exception, next_offset: Offset | None
+    topic_partition: TopicPartition, offset: Offset, cause: Exception, next_offset: Offset | None
 ) -> CorruptRecordError:
-    failure = CorruptRecordError(place, offset, str(cause), next_offset=next_offset)
+    failure = CorruptRecordError(topic_partition, offset, str(cause), next_offset=next_offset)
     failure.__cause__ = cause
     return failure

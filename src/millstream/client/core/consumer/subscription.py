@@ -225,18 +225,19 @@ class Subscription:
         """Have exactly these partitions; those that stay keep their state, buffers included."""
         before = self.partitions
         self.partitions = {
-            place: before.get(place) or PartitionState(place) for place in partitions
+            topic_partition: before.get(topic_partition) or PartitionState(topic_partition)
+            for topic_partition in partitions
         }
-        for place, state in before.items():
-            if place not in self.partitions:
+        for topic_partition, state in before.items():
+            if topic_partition not in self.partitions:
                 state.revoking = True
                 state.void()
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the position of every partition that has one, as it would be committed."""
         return {
-            place: OffsetAndMetadata(state.position, "", state.position_epoch)
-            for place, state in self.partitions.items()
+            topic_partition: OffsetAndMetadata(state.position, "", state.position_epoch)
+            for topic_partition, state in self.partitions.items()
             if state.has_position
         }
 

@@ -38,10 +38,10 @@ class TableReader:
 
     def add(self, fetched: Fetched) -> RecordError | None:
         """Take the rows of a fetch; return what ends them early, if something does."""
-        place = fetched.topic_partition
+        topic_partition = fetched.topic_partition
         batches = FetchedBatches(
-            place.topic,
-            place.partition,
+            topic_partition.topic,
+            topic_partition.partition,
             [fetched.data],
             start_offset=fetched.fetch_offset,
             aborted=fetched.aborted,
@@ -68,8 +68,8 @@ class TableReader:
         reader: RecordReader[bytes, bytes] = RecordReader(check_crcs=self._check_crcs)
         found = reader.read(fetched).error
         if found is None:
-            place = fetched.topic_partition
-            return CorruptRecordError(place, fetched.fetch_offset, str(damage))
+            topic_partition = fetched.topic_partition
+            return CorruptRecordError(topic_partition, fetched.fetch_offset, str(damage))
         return found
 
     def _sound_part(self, data: memoryview, offset: Offset) -> memoryview:

@@ -67,5 +67,5 @@ class Listener:
 
     def _call(self, name: str, partitions: Iterable[TopicPartition]) -> Callable[[], object]:
         function: PartitionsFunction | None = getattr(self._target, name, None)
-        places = frozenset(partitions)
-        return lambda: None if function is None else function(places)
+        topic_partitions = frozenset(partitions)
+        return lambda: None if function is None else function(topic_partitions)

@@ -1,9 +1,9 @@
 """Records wait here, in batches, until their leader is asked.
 
 One deque of batches per partition; the last one is open. ``append`` is called by the application,
-everything else on the client's loop: whoever touches a queue holds ``lock``, which the faces give
+everything else on the client's loop: whoever touches a queue holds ``lock``, which each API gives
 (Kafka: ``RecordAccumulator``). ``buffer.memory`` counts what batches hold from ``append`` until
-their outcome is known; 0 free means that ``append`` says no and the face lets its caller wait.
+their outcome is known; 0 free means that ``append`` refuses and the API lets its caller wait.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from millstream.records.record import Header
 class PartitionQueue:
     """The batches of one partition, oldest first."""
 
-    __slots__ = ("batches", "last", "place", "topic")
+    __slots__ = ("batches", "last", "topic", "topic_partition")
 
-    def __init__(self, place: TopicPartition, topic: TopicBuffer) -> None:
-        self.place = place
+    def __init__(self, topic_partition: TopicPartition, topic: TopicBuffer) -> None:
+        self.topic_partition = topic_partition
         self.topic = topic
         self.batches: deque[ProducerBatch] = deque()
         self.last: ProducerBatch | None = None
@@ -62,7 +62,7 @@ class TopicBuffer:
     def ended(self, batch: ProducerBatch) -> None:
         """Count a batch that takes no more records for the change of the sticky partition."""
         self.current = None
-        if batch.place.partition == self.sticky.current:
+        if batch.topic_partition.partition == self.sticky.current:
             self.sticky.produced(batch.size, len(self.queues), self._available)
 
     def _available(self) -> list[int]:
@@ -82,7 +82,7 @@ class RecordAccumulator:
     ) -> None:
         self.lock = lock
         self.topics: dict[str, TopicBuffer] = {}
-        self.places: dict[TopicPartition, PartitionQueue] = {}
+        self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.free_bytes = settings.buffer_memory
         self.waiting = 0
         """Callers that wait for memory."""
@@ -120,10 +120,10 @@ class RecordAccumulator:
         """Take how many partitions a topic has; what waits for one that is gone stays."""
         with self.lock:
             for index in range(len(topic.queues), partitions):
-                place = TopicPartition(topic.name, index)
-                known = self.places.get(place)
+                topic_partition = TopicPartition(topic.name, index)
+                known = self.queues.get(topic_partition)
                 if known is None:
-                    known = self.places[place] = PartitionQueue(place, topic)
+                    known = self.queues[topic_partition] = PartitionQueue(topic_partition, topic)
                 topic.queues.append(known)
             del topic.queues[partitions:]
             topic.available = available
@@ -176,10 +176,10 @@ class RecordAccumulator:
         full = queue.last
         if full is not None:
             self.end(queue)
-        batch = ProducerBatch(queue.place, max(self._room, size), self._now_ms())
+        batch = ProducerBatch(queue.topic_partition, max(self._room, size), self._now_ms())
         queue.batches.append(batch)
         queue.last = batch
-        self.pending[queue.place] = queue
+        self.pending[queue.topic_partition] = queue
         self.incomplete[batch] = None
         self.wake()
         return batch
@@ -192,7 +192,7 @@ class RecordAccumulator:
         batch.held_bytes = batch.size
         self.free_bytes -= batch.held_bytes
         queue.batches.append(batch)
-        self.pending[queue.place] = queue
+        self.pending[queue.topic_partition] = queue
         self.incomplete[batch] = None
         self.wake()
         return True
@@ -212,7 +212,7 @@ class RecordAccumulator:
         if batch is queue.last:
             self.end(queue)
         if not queue.batches:
-            self.pending.pop(queue.place, None)
+            self.pending.pop(queue.topic_partition, None)
         return batch
 
     def put_back(self, batches: Sequence[ProducerBatch]) -> None:
@@ -220,7 +220,7 @@ class RecordAccumulator:
 
         Among those that were sent they stand by their sequence.
         """
-        queue = self.places[batches[0].place]
+        queue = self.queues[batches[0].topic_partition]
         with self.lock:
             at = 0
             for other in queue.batches:
@@ -232,7 +232,7 @@ class RecordAccumulator:
             for batch in reversed(batches):
                 queue.batches.insert(at, batch)
                 self.incomplete[batch] = None
-            self.pending[queue.place] = queue
+            self.pending[queue.topic_partition] = queue
 
     def replace(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
         """Let parts, which are as old, take the place of a batch among those without an outcome."""
@@ -246,13 +246,13 @@ class RecordAccumulator:
 
     def remove(self, batch: ProducerBatch) -> None:
         """Take a batch out of its queue, wherever it stands; with the lock held."""
-        queue = self.places[batch.place]
+        queue = self.queues[batch.topic_partition]
         if batch in queue.batches:
             queue.batches.remove(batch)
         if batch is queue.last:
             self.end(queue)
         if not queue.batches:
-            self.pending.pop(queue.place, None)
+            self.pending.pop(queue.topic_partition, None)
 
     def shrink(self, batch: ProducerBatch, held_bytes: int) -> None:
         """Count a batch for less: it has become bytes."""

@@ -84,8 +84,10 @@ class AnswerReader:
             for row in topic.partition_responses:
                 rows[TopicPartition(name, row.index)] = row
         hints = [
-            LeaderHint(place, row.current_leader.leader_id, row.current_leader.leader_epoch)
-            for place, row in rows.items()
+            LeaderHint(
+                topic_partition, row.current_leader.leader_id, row.current_leader.leader_epoch
+            )
+            for topic_partition, row in rows.items()
             if row.error_code and row.current_leader.leader_id >= 0
         ]
         if hints:
@@ -94,7 +96,7 @@ class AnswerReader:
                 for each in response.node_endpoints
             ]
             self._metadata.apply_hints(hints, endpoints)
-        return [_outcome(batch, rows.get(batch.place)) for batch in batches]
+        return [_outcome(batch, rows.get(batch.topic_partition)) for batch in batches]
 
     def halves(self, batch: ProducerBatch) -> list[ProducerBatch]:
         """Return two open batches with the records of an encoded one."""
@@ -103,7 +105,7 @@ class AnswerReader:
         middle = (len(records) + 1) // 2
         parts = []
         for piece in (records[:middle], records[middle:]):
-            part = ProducerBatch(batch.place, 0, batch.created_ms)
+            part = ProducerBatch(batch.topic_partition, 0, batch.created_ms)
             part.is_closed = True
             part.attempts = batch.attempts
             part.tried_leader = batch.tried_leader
@@ -136,17 +138,17 @@ class AnswerReader:
 def _join_outcomes(batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
     """Parts that ended differently, or apart from each other: each record has its own outcome."""
     errors: dict[int, Exception] = {}
-    places: dict[int, RecordMetadata] = {}
+    found: dict[int, RecordMetadata] = {}
     index = 0
     for part in parts:
         for position in range(part.count):
             error = part.error_of(position)
             if error is None:
-                places[index] = part.metadata(position)
+                found[index] = part.metadata(position)
             else:
                 errors[index] = error
             index += 1
-    batch.places = places
+    batch.record_metadata = found
     first = next(iter(errors.values()), None)
     if first is None:
         batch.succeed(NO_OFFSET, NO_TIMESTAMP)
@@ -156,12 +158,14 @@ def _join_outcomes(batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None
 
 def _outcome(batch: ProducerBatch, row: PartitionProduceResponse | None) -> Outcome:
     if row is None:
-        missing = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no answer for {batch.place}")
+        missing = BrokerError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"no answer for {batch.topic_partition}"
+        )
         return Outcome(batch, missing, is_ambiguous=True)
     code = ErrorCode.of(row.error_code)
     if code is ErrorCode.NONE:
         return Outcome(batch, None, row.base_offset, row.log_append_time_ms)
-    about = row.error_message or f"{batch.count} records for {batch.place}"
+    about = row.error_message or f"{batch.count} records for {batch.topic_partition}"
     return Outcome(
         batch,
         BrokerError(code, about),

@@ -84,20 +84,20 @@ class ProducerBatch:
         "keys",
         "limit",
         "log_append_time_ms",
-        "place",
-        "places",
         "record_errors",
+        "record_metadata",
         "retry_at_ms",
         "room",
         "stamps",
         "timestamps",
+        "topic_partition",
         "tried_leader",
         "values",
         "watchers",
     )
 
-    def __init__(self, place: TopicPartition, room: int, created_ms: float) -> None:
-        self.place = place
+    def __init__(self, topic_partition: TopicPartition, room: int, created_ms: float) -> None:
+        self.topic_partition = topic_partition
         self.created_ms = created_ms
         self.limit = room
         self.room = room
@@ -126,7 +126,7 @@ class ProducerBatch:
         self.done = False
         self.error: Exception | None = None
         self.record_errors: Mapping[int, Exception] = {}
-        self.places: Mapping[int, RecordMetadata] | None = None
+        self.record_metadata: Mapping[int, RecordMetadata] | None = None
         """Where the records of a batch lie that was split, when they do not lie in one row."""
         self.base_offset: Offset = NO_OFFSET
         self.log_append_time_ms = NO_TIMESTAMP
@@ -231,29 +231,31 @@ class ProducerBatch:
         """Return why a record was not delivered, None when it was."""
         if self.error is None:
             return None
-        return self.record_errors.get(index, self.error if self.places is None else None)
+        return self.record_errors.get(index, self.error if self.record_metadata is None else None)
 
     def metadata(self, index: int) -> RecordMetadata:
         """Return where a delivered record lies."""
-        if self.places is not None:
-            return self.places[index]
+        if self.record_metadata is not None:
+            return self.record_metadata[index]
         offset = NO_OFFSET if self.base_offset < 0 else self.base_offset + index
         timestamp = self.log_append_time_ms
         if timestamp == NO_TIMESTAMP:
             timestamp = self.timestamps[index] if self.stamps is None else self.stamps[index]
-        return RecordMetadata(self.place.topic, self.place.partition, offset, timestamp)
+        return RecordMetadata(
+            self.topic_partition.topic, self.topic_partition.partition, offset, timestamp
+        )
 
 
 def expired(batch: ProducerBatch, limit_ms: float) -> TimedOutError:
     """Return the error of a batch that was not delivered in time."""
     return TimedOutError(
-        f"{batch.count} records for {batch.place} were not delivered within "
+        f"{batch.count} records for {batch.topic_partition} were not delivered within "
         f"{limit_ms:.0f} ms (delivery.timeout.ms), after {batch.attempts} attempts"
     )
 
 
 class Delivery:
-    """The outcome of one record; each face adds its way to wait."""
+    """The outcome of one record; each API adds its own way to wait."""
 
     __slots__ = ("_batch", "_index")
 

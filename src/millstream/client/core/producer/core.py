@@ -1,4 +1,4 @@
-"""A producer without a face: its parts put together, and what both faces do alike."""
+"""The parts of a producer put together: what the blocking and the asyncio API share."""
 
 from __future__ import annotations
 

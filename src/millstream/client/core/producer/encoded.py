@@ -33,9 +33,9 @@ class EncodedBatch(ProducerBatch):
     __slots__ = ("_count",)
 
     def __init__(
-        self, place: TopicPartition, data: memoryview, count: int, created_ms: float
+        self, topic_partition: TopicPartition, data: memoryview, count: int, created_ms: float
     ) -> None:
-        super().__init__(place, 0, created_ms)
+        super().__init__(topic_partition, 0, created_ms)
         self.data = data
         self.is_closed = True
         self._count = count
@@ -47,10 +47,12 @@ class EncodedBatch(ProducerBatch):
 
     def metadata(self, index: int) -> RecordMetadata:
         """Return where a delivered record lies; its timestamp is not told."""
-        if self.places is not None:
-            return self.places[index]
+        if self.record_metadata is not None:
+            return self.record_metadata[index]
         offset = self.base_offset if self.base_offset < 0 else self.base_offset + index
-        return RecordMetadata(self.place.topic, self.place.partition, offset, NO_TIMESTAMP)
+        return RecordMetadata(
+            self.topic_partition.topic, self.topic_partition.partition, offset, NO_TIMESTAMP
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +109,17 @@ class RowsOutcome:
             error = _copied(self.error)
             error.add_note(f"{self.failed_rows} rows were not delivered, {self._rows} were")
             raise error
-        ranges = (each for _, places in sorted(self._ranges.items()) for each in places)
+        ranges = (each for _, found in sorted(self._ranges.items()) for each in found)
         return RowsMetadata(self._rows, tuple(ranges))
 
     def _end(self, batch: ProducerBatch) -> None:
         failed = batch.count
-        if batch.places is not None:
-            for place in batch.places.values():
-                self._add(place.partition, place.offset, 1)
-            failed -= len(batch.places)
+        if batch.record_metadata is not None:
+            for metadata in batch.record_metadata.values():
+                self._add(metadata.partition, metadata.offset, 1)
+            failed -= len(batch.record_metadata)
         elif batch.error is None:
-            self._add(batch.place.partition, batch.base_offset, batch.count)
+            self._add(batch.topic_partition.partition, batch.base_offset, batch.count)
             failed = 0
         if batch.error is not None:
             self.error = self.error or batch.error
@@ -172,8 +174,8 @@ def values_batches(
             encode_rows(array("q", [timestamp_ms]) * count, None, piece, options=options)
         )
         check_size(core, len(data), most)
-        place = core.plan(topic, None, None, chosen).place
-        yield EncodedBatch(place, data, count, core.loop.now_ms())
+        queue = core.plan(topic, None, None, chosen)
+        yield EncodedBatch(queue.topic_partition, data, count, core.loop.now_ms())
         if partition is None:
             chosen = (chosen + 1) % len(topic.queues)
         start = stop

@@ -71,7 +71,7 @@ class ProducerMetrics:
         self.flushed_ms = 0.0
 
     def _topic(self, batch: ProducerBatch) -> TopicCounts:
-        name = batch.place.topic
+        name = batch.topic_partition.topic
         counts = self._topics.get(name)
         if counts is None:
             counts = self._topics[name] = TopicCounts()

@@ -1,6 +1,6 @@
 """Sends what is ready to whom it belongs, and again when that is called for.
 
-:meth:`Sender.wake` asks for a turn; a turn looks at every queue that holds batches (Kafka:
+:meth:`Sender.wake` schedules a pass; a pass looks at every queue that holds batches (Kafka:
 ``Sender.runOnce``):
 
 1. what has been here longer than ``delivery.timeout.ms`` fails;
@@ -79,15 +79,15 @@ class Sender:
         self._timer: TimerHandle | None = None
         self._is_woken = False
         self._is_closed = False
-        self._turns = 0
+        self._rounds = 0
         metadata.on_change(self.wake)
         metadata.on_recreated(self._forget_topic)
 
     def wake(self) -> None:
-        """Take a turn soon."""
+        """Schedule a pass over the queues."""
         if not self._is_woken and not self._is_closed:
             self._is_woken = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._run_once)
 
     def close(self, error: ClientError) -> None:
         """Stop; whatever has no outcome yet fails with ``error``."""
@@ -100,9 +100,9 @@ class Sender:
             if not batch.done:
                 self._finish(batch, error)
 
-    # --- a turn ----------------------------------------------------------------------------------
+    # --- one pass --------------------------------------------------------------------------------
 
-    def _turn(self) -> None:
+    def _run_once(self) -> None:
         self._is_woken = False
         if self._is_closed:
             return
@@ -144,11 +144,11 @@ class Sender:
         next_ms = _NEVER
         for queue in list(accumulator.pending.values()):
             batch = queue.batches[0]
-            if queue.place in self._muted:
+            if queue.topic_partition in self._muted:
                 continue
-            leader = self._metadata.leader(queue.place)
+            leader = self._metadata.leader(queue.topic_partition)
             if leader < 0:
-                self._metadata.used(queue.place.topic)
+                self._metadata.used(queue.topic_partition.topic)
                 self._metadata.request_update()
                 continue
             if batch.attempts and leader == batch.tried_leader and batch.retry_at_ms > now:
@@ -184,7 +184,7 @@ class Sender:
         limit_ms = self._settings.partitioner_availability_timeout_ms
         if limit_ms <= 0:
             return True
-        leader = self._metadata.leader(topic.queues[partition].place)
+        leader = self._metadata.leader(topic.queues[partition].topic_partition)
         since = self._unready_since.get(leader)
         return since is None or self._loop.now_ms() - since <= limit_ms
 
@@ -199,8 +199,8 @@ class Sender:
         self._unready_since.pop(leader, None)
         most = self._settings.max_in_flight_requests_per_connection
         while self._in_flight.get(leader, 0) < most:
-            self._turns += 1
-            first = self._turns % len(queues)
+            self._rounds += 1
+            first = self._rounds % len(queues)
             batches = self._drain(queues[first:] + queues[:first])
             if not batches:
                 return
@@ -229,7 +229,7 @@ class Sender:
         batches: list[ProducerBatch] = []
         for queue in queues:
             with accumulator.lock:
-                if not queue.batches or queue.place in self._muted:
+                if not queue.batches or queue.topic_partition in self._muted:
                     continue
                 batch = queue.batches[0]
                 if sequences is not None and not sequences.may_drain(batch):
@@ -243,7 +243,7 @@ class Sender:
             size += batch.size
             batches.append(batch)
             if self._settings.max_in_flight_requests_per_connection == 1:
-                self._muted.add(queue.place)
+                self._muted.add(queue.topic_partition)
         return batches
 
     def _may_linger(self, queue: PartitionQueue) -> bool:
@@ -275,7 +275,7 @@ class Sender:
         topics: dict[str, TopicProduceData] = {}
         by_name = False
         for batch in batches:
-            name = batch.place.topic
+            name = batch.topic_partition.topic
             topic = topics.get(name)
             if topic is None:
                 topic_id = self._metadata.topic_id(name)
@@ -283,7 +283,7 @@ class Sender:
                 topic = TopicProduceData(name=name, topic_id=topic_id, partition_data=[])
                 topics[name] = topic
             topic.partition_data.append(
-                PartitionProduceData(index=batch.place.partition, records=batch.data)
+                PartitionProduceData(index=batch.topic_partition.partition, records=batch.data)
             )
             batch.attempts += 1
             batch.tried_leader = leader
@@ -316,7 +316,7 @@ class Sender:
         self._metrics.request_ended(self._loop.now_ms() - sent_ms)
         for batch in batches:
             batch.in_network = False
-            self._muted.discard(batch.place)
+            self._muted.discard(batch.topic_partition)
         try:
             response = source.result()
         except (MillstreamError, MessageError) as error:
@@ -372,7 +372,7 @@ class Sender:
             settings.retry_backoff_ms,
             settings.retry_backoff_max_ms,
         )
-        log.debug("a batch for %s is sent again: %s", batch.place, error)
+        log.debug("a batch for %s is sent again: %s", batch.topic_partition, error)
         self._metrics.retried(batch)
         self._accumulator.put_back([batch])
 
@@ -389,7 +389,7 @@ class Sender:
     def _finish(
         self, batch: ProducerBatch, error: Exception, outcome: Outcome | None = None
     ) -> None:
-        log.info("%d records for %s failed: %s", batch.count, batch.place, error)
+        log.info("%d records for %s failed: %s", batch.count, batch.topic_partition, error)
         batch.fail(error, outcome.record_errors if outcome is not None else None)
         self._metrics.failed(batch)
         self._tell(batch)
@@ -414,7 +414,11 @@ class Sender:
 
     def _split(self, batch: ProducerBatch) -> None:
         """Send the halves of a batch that is too large for the broker."""
-        log.info("a batch of %d bytes for %s is too large and is split", batch.size, batch.place)
+        log.info(
+            "a batch of %d bytes for %s is too large and is split",
+            batch.size,
+            batch.topic_partition,
+        )
         parts = self._answers.halves(batch)
         if self.sequences is not None:
             self.sequences.replaced(batch, parts)
@@ -439,8 +443,8 @@ class Sender:
                     batch,
                     BrokerError(
                         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                        f"{batch.count} records for {batch.place} may be there or not: a batch "
-                        f"before them was given up after {limit_ms:.0f} ms",
+                        f"{batch.count} records for {batch.topic_partition} may be there or not: "
+                        f"a batch before them was given up after {limit_ms:.0f} ms",
                     ),
                 )
         if not sequences.identity.is_known and self._accumulator.pending:
@@ -459,9 +463,9 @@ class Sender:
 
     def _forget_topic(self, name: str) -> None:
         if self.sequences is not None:
-            for place in list(self._accumulator.places):
-                if place.topic == name:
-                    self.sequences.forget(place)
+            for topic_partition in list(self._accumulator.queues):
+                if topic_partition.topic == name:
+                    self.sequences.forget(topic_partition)
         self.wake()
 
     # --- waiting ---------------------------------------------------------------------------------

@@ -91,18 +91,18 @@ class Sequences:
         self.identity = ProducerIdentity()
         self._partitions: dict[TopicPartition, PartitionSequences] = {}
 
-    def of(self, place: TopicPartition) -> PartitionSequences:
+    def of(self, topic_partition: TopicPartition) -> PartitionSequences:
         """Return a partition's numbers."""
-        known = self._partitions.get(place)
+        known = self._partitions.get(topic_partition)
         if known is None:
-            known = self._partitions[place] = PartitionSequences()
+            known = self._partitions[topic_partition] = PartitionSequences()
         return known
 
     def may_drain(self, batch: ProducerBatch) -> bool:
         """Return True when ``batch``, the first of its queue, may be sent now."""
         if not self.identity.is_known:
             return False
-        numbers = self.of(batch.place)
+        numbers = self.of(batch.topic_partition)
         if numbers.has_gap:
             return False
         if batch.has_sequence:
@@ -115,7 +115,7 @@ class Sequences:
 
     def number(self, batch: ProducerBatch) -> None:
         """Give the next sequence to a batch that :meth:`may_drain` let through."""
-        numbers = self.of(batch.place)
+        numbers = self.of(batch.topic_partition)
         if self._is_stale(numbers):
             self._restart(numbers)
         batch.identify(Identity(numbers.producer_id, numbers.epoch, numbers.next_sequence))
@@ -124,7 +124,7 @@ class Sequences:
 
     def acknowledged(self, batch: ProducerBatch) -> None:
         """The broker has the batch."""
-        numbers = self.of(batch.place)
+        numbers = self.of(batch.topic_partition)
         if batch not in numbers.on_the_way:
             return
         numbers.has_begun = True
@@ -138,12 +138,12 @@ class Sequences:
 
     def is_first(self, batch: ProducerBatch) -> bool:
         """Return True when everything before the batch has been acknowledged."""
-        on_the_way = self.of(batch.place).on_the_way
+        on_the_way = self.of(batch.topic_partition).on_the_way
         return bool(on_the_way) and on_the_way[0] is batch
 
     def given_up(self, batch: ProducerBatch) -> None:
         """The batch will not be sent again: leaves a gap if it had a number."""
-        numbers = self.of(batch.place)
+        numbers = self.of(batch.topic_partition)
         if batch not in numbers.on_the_way:
             return
         after = list(numbers.on_the_way)[numbers.on_the_way.index(batch) + 1 :]
@@ -158,20 +158,20 @@ class Sequences:
 
     def refused_as_gap(self, batch: ProducerBatch) -> None:
         """The broker misses something before the first batch: its log or memory lost it."""
-        self.of(batch.place).has_gap = True
+        self.of(batch.topic_partition).has_gap = True
 
     def replaced(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """The batch was too large; its parts take its numbers."""
-        numbers = self.of(batch.place)
+        numbers = self.of(batch.topic_partition)
         if batch not in numbers.on_the_way:
             return
-        place = numbers.on_the_way.index(batch)
+        topic_partition = numbers.on_the_way.index(batch)
         sequence = batch.identity.base_sequence
         for part in parts:
             part.identify(batch.identity._replace(base_sequence=sequence))
             sequence = next_sequence(sequence, part.count)
         rest = list(numbers.on_the_way)
-        rest[place : place + 1] = parts
+        rest[topic_partition : topic_partition + 1] = parts
         numbers.on_the_way = deque(rest)
 
     def renumber(self) -> list[ProducerBatch]:
@@ -204,9 +204,9 @@ class Sequences:
                 batch.identity = NO_IDENTITY
         return lost
 
-    def forget(self, place: TopicPartition) -> None:
+    def forget(self, topic_partition: TopicPartition) -> None:
         """The topic was created anew: its brokers know no sequences of ours."""
-        numbers = self._partitions.get(place)
+        numbers = self._partitions.get(topic_partition)
         if numbers is not None:
             numbers.has_gap = True
 

@@ -57,8 +57,8 @@ def table_batches(
     )
     for each in batches_from_table(table, rules, TableColumns(**columns)):
         check_size(core, len(each.data), most)
-        place = TopicPartition(topic.name, each.partition)
-        yield EncodedBatch(place, each.data, each.count, core.loop.now_ms())
+        topic_partition = TopicPartition(topic.name, each.partition)
+        yield EncodedBatch(topic_partition, each.data, each.count, core.loop.now_ms())
 
 
 def _partitioner(core: ProducerCore, topic: TopicBuffer) -> TablePartitioner:

@@ -192,8 +192,8 @@ def spread(arrays: Sequence[pa.Array], values: Sequence[bytes | None]) -> list[p
     if all(value is not None for value in values):
         return list(arrays)
     index = iter(range(len(values)))
-    places = pa.array([None if v is None else next(index) for v in values], pa.int32())
-    return [array.take(places) for array in arrays]
+    topic_partitions = pa.array([None if v is None else next(index) for v in values], pa.int32())
+    return [array.take(topic_partitions) for array in arrays]
 
 
 def decode_rows(

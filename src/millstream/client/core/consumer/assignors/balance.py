@@ -27,12 +27,12 @@ def assign_balanced(
     plan = _Plan(topics, members)
     kept: Assignments = {member.member_id: [] for member in members}
     unassigned: list[TopicPartition] = []
-    for place in plan.partitions:
-        owner = current.get(place)
-        if owner is not None and plan.wants(owner, place):
-            kept[owner].append(place)
+    for topic_partition in plan.partitions:
+        owner = current.get(topic_partition)
+        if owner is not None and plan.wants(owner, topic_partition):
+            kept[owner].append(topic_partition)
         else:
-            unassigned.append(place)
+            unassigned.append(topic_partition)
     if len({member.topics for member in members}) <= 1:
         _assign_uniform(plan, kept, unassigned)
     else:
@@ -47,7 +47,9 @@ class _Plan:
 
     def __init__(self, topics: TopicRacks, members: Sequence[GroupMember]) -> None:
         wanted = sorted({topic for member in members for topic in member.topics})
-        self.partitions = [place for topic in wanted for place in all_partitions(topic, topics)]
+        self.partitions = [
+            topic_partition for topic in wanted for topic_partition in all_partitions(topic, topics)
+        ]
         self.members = [member.member_id for member in members]
         self._topics = {member.member_id: member.topics for member in members}
         self._racks = {member.member_id: member.rack_id for member in members}
@@ -55,13 +57,16 @@ class _Plan:
         every = [racks for topic in wanted for racks in topics.get(topic, ())]
         self.by_rack = racks_matter(self._racks.values(), every) if every else False
 
-    def wants(self, member_id: str, place: TopicPartition) -> bool:
+    def wants(self, member_id: str, topic_partition: TopicPartition) -> bool:
         """Return True when the member is there and subscribed to the topic."""
-        return place.topic in self._topics.get(member_id, ())
+        return topic_partition.topic in self._topics.get(member_id, ())
 
-    def is_near(self, member_id: str, place: TopicPartition) -> bool:
+    def is_near(self, member_id: str, topic_partition: TopicPartition) -> bool:
         """Return True when a replica lies in the member's rack."""
-        return self._racks[member_id] in self._replicas[place.topic][place.partition]
+        return (
+            self._racks[member_id]
+            in self._replicas[topic_partition.topic][topic_partition.partition]
+        )
 
 
 def _assign_uniform(plan: _Plan, kept: Assignments, unassigned: list[TopicPartition]) -> None:
@@ -76,7 +81,9 @@ def _assign_uniform(plan: _Plan, kept: Assignments, unassigned: list[TopicPartit
             limit, extra = quota + 1, extra - 1
         if len(partitions) > limit:
             if plan.by_rack:
-                partitions.sort(key=lambda place: not plan.is_near(member_id, place))
+                partitions.sort(
+                    key=lambda topic_partition: not plan.is_near(member_id, topic_partition)
+                )
             unassigned += partitions[limit:]
             del partitions[limit:]
     unassigned.sort()
@@ -97,22 +104,24 @@ def _fill(
     quota, extra = quota_and_extra
     left: list[TopicPartition] = []
     order = [member_id for member_id in plan.members if len(kept[member_id]) < quota or extra]
-    turn = 0
-    for place in unassigned:
+    next_index = 0
+    for topic_partition in unassigned:
         for step in range(len(order)):
-            member_id = order[(turn + step) % len(order)]
+            member_id = order[(next_index + step) % len(order)]
             size = len(kept[member_id])
-            if size >= quota + (extra > 0) or (near_only and not plan.is_near(member_id, place)):
+            if size >= quota + (extra > 0) or (
+                near_only and not plan.is_near(member_id, topic_partition)
+            ):
                 continue
-            kept[member_id].append(place)
+            kept[member_id].append(topic_partition)
             extra -= size == quota
-            turn += step + 1
+            next_index += step + 1
             break
         else:
-            left.append(place)
+            left.append(topic_partition)
             continue
-        if turn >= len(order):
-            turn = 0
+        if next_index >= len(order):
+            next_index = 0
             order = [each for each in order if len(kept[each]) < quota + (extra > 0)]
     return left, extra
 
@@ -120,30 +129,36 @@ def _fill(
 def _assign_general(plan: _Plan, kept: Assignments, unassigned: list[TopicPartition]) -> None:
     """Members want different topics: give to the smallest, then move while it helps."""
     candidates = {
-        topic: [member_id for member_id in plan.members if plan.wants(member_id, place)]
-        for topic, place in {place.topic: place for place in plan.partitions}.items()
+        topic: [member_id for member_id in plan.members if plan.wants(member_id, topic_partition)]
+        for topic, topic_partition in {
+            topic_partition.topic: topic_partition for topic_partition in plan.partitions
+        }.items()
     }
-    for place in sorted(unassigned, key=lambda each: (len(candidates[each.topic]), each)):
-        smallest = _smallest(plan, kept, candidates[place.topic], place)
-        kept[smallest].append(place)
-    owner = {place: member_id for member_id, places in kept.items() for place in places}
+    for topic_partition in sorted(unassigned, key=lambda each: (len(candidates[each.topic]), each)):
+        smallest = _smallest(plan, kept, candidates[topic_partition.topic], topic_partition)
+        kept[smallest].append(topic_partition)
+    owner = {
+        topic_partition: member_id
+        for member_id, topic_partitions in kept.items()
+        for topic_partition in topic_partitions
+    }
     moved = True
     while moved:
         moved = False
-        for place in plan.partitions:
-            giver = owner[place]
-            taker = _smallest(plan, kept, candidates[place.topic], place)
+        for topic_partition in plan.partitions:
+            giver = owner[topic_partition]
+            taker = _smallest(plan, kept, candidates[topic_partition.topic], topic_partition)
             if len(kept[giver]) > len(kept[taker]) + 1:
-                kept[giver].remove(place)
-                kept[taker].append(place)
-                owner[place] = taker
+                kept[giver].remove(topic_partition)
+                kept[taker].append(topic_partition)
+                owner[topic_partition] = taker
                 moved = True
 
 
 def _smallest(
-    plan: _Plan, kept: Assignments, candidates: Sequence[str], place: TopicPartition
+    plan: _Plan, kept: Assignments, candidates: Sequence[str], topic_partition: TopicPartition
 ) -> str:
     def rank(member_id: str) -> tuple[int, bool]:
-        return len(kept[member_id]), plan.by_rack and not plan.is_near(member_id, place)
+        return len(kept[member_id]), plan.by_rack and not plan.is_near(member_id, topic_partition)
 
     return min(candidates, key=rank)

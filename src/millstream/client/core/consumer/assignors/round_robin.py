@@ -23,11 +23,11 @@ class RoundRobinAssignor(Memoryless):
         """Deal the partitions out; a member that does not want a topic is passed over."""
         ordered = in_order(members)
         assignments: Assignments = {member.member_id: [] for member in members}
-        turn = 0
+        next_index = 0
         for topic in sorted({topic for member in members for topic in member.topics}):
-            for place in all_partitions(topic, topics):
-                while topic not in ordered[turn % len(ordered)].topics:
-                    turn += 1
-                assignments[ordered[turn % len(ordered)].member_id].append(place)
-                turn += 1
+            for topic_partition in all_partitions(topic, topics):
+                while topic not in ordered[next_index % len(ordered)].topics:
+                    next_index += 1
+                assignments[ordered[next_index % len(ordered)].member_id].append(topic_partition)
+                next_index += 1
         return assignments

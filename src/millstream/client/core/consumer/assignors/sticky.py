@@ -100,18 +100,20 @@ class CooperativeStickyAssignor:
         assignments = assign_balanced(topics, in_order(members), _settle(claims.items()))
         owners: dict[TopicPartition, set[str]] = {}
         for member in members:
-            for place in member.owned:
-                owners.setdefault(place, set()).add(member.member_id)
-        for member_id, places in assignments.items():
-            places[:] = [each for each in places if member_id in owners.get(each, {member_id})]
+            for topic_partition in member.owned:
+                owners.setdefault(topic_partition, set()).add(member.member_id)
+        for member_id, topic_partitions in assignments.items():
+            topic_partitions[:] = [
+                each for each in topic_partitions if member_id in owners.get(each, {member_id})
+            ]
         return assignments
 
 
 def encode_claim(claim: Claim) -> bytes:
     """Return the user data of ``sticky``."""
     topics: dict[str, list[int]] = {}
-    for place in claim.partitions:
-        topics.setdefault(place.topic, []).append(place.partition)
+    for topic_partition in claim.partitions:
+        topics.setdefault(topic_partition.topic, []).append(topic_partition.partition)
     pieces = [_INT32.pack(len(topics))]
     for topic, numbers in topics.items():
         name = topic.encode()
@@ -127,7 +129,7 @@ def decode_claim(data: bytes) -> Claim:
     Bytes that are none make no claim, as Kafka has it: they only cost stickiness.
     """
     try:
-        places: list[TopicPartition] = []
+        topic_partitions: list[TopicPartition] = []
         (topics,) = _INT32.unpack_from(data)
         position = 4
         for _ in range(topics):
@@ -137,11 +139,11 @@ def decode_claim(data: bytes) -> Claim:
             (count,) = _INT32.unpack_from(data, position)
             numbers = struct.unpack_from(f">{count}i", data, position + 4)
             position += 4 + 4 * count
-            places += [TopicPartition(topic, number) for number in numbers]
+            topic_partitions += [TopicPartition(topic, number) for number in numbers]
         generation = NO_GENERATION
         if len(data) >= position + 4:
             (generation,) = _INT32.unpack_from(data, position)
-        return Claim(tuple(places), generation)
+        return Claim(tuple(topic_partitions), generation)
     except (struct.error, ValueError):
         return Claim((), NO_GENERATION)
 
@@ -159,10 +161,12 @@ def _settle(claims: Iterable[tuple[str, Claim]]) -> dict[TopicPartition, str]:
     """Return who keeps which partition: the newest claim wins, two of one generation cancel out."""
     best: dict[TopicPartition, tuple[int, str | None]] = {}
     for member_id, claim in claims:
-        for place in claim.partitions:
-            generation, _ = best.get(place, (NO_GENERATION - 1, None))
+        for topic_partition in claim.partitions:
+            generation, _ = best.get(topic_partition, (NO_GENERATION - 1, None))
             if claim.generation > generation:
-                best[place] = (claim.generation, member_id)
+                best[topic_partition] = (claim.generation, member_id)
             elif claim.generation == generation:
-                best[place] = (generation, None)
-    return {place: owner for place, (_, owner) in best.items() if owner is not None}
+                best[topic_partition] = (generation, None)
+    return {
+        topic_partition: owner for topic_partition, (_, owner) in best.items() if owner is not None
+    }
