@@ -258,7 +258,7 @@ def test_a_declarative_pipeline(broker: BrokerProcess, access_log: str, tmp_path
         env={
             **os.environ,
             "MILLSTREAM_BOOTSTRAP_SERVERS": broker.bootstrap,
-            "MILLSTREAM_TOPIC": access_log,
+            "CLICKS_TOPIC": access_log,
             "SPARK_HOME": home,
         },
     )

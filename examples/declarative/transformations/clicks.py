@@ -6,7 +6,7 @@ from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
 BOOTSTRAP = os.environ.get("MILLSTREAM_BOOTSTRAP_SERVERS", "127.0.0.1:9092")
-TOPIC = os.environ.get("MILLSTREAM_TOPIC", "clicks")
+TOPIC = os.environ.get("CLICKS_TOPIC", "clicks")
 
 
 def active() -> SparkSession:

@@ -62,13 +62,13 @@ def broker_config(arguments: ServeArguments, environment: Mapping[str, str]) -> 
 
     ConfigError names the setting that is wrong.
     """
-    from millstream.config.broker import BrokerConfig, all_broker_keys
+    from millstream.config.broker import BrokerConfig, all_known_names
     from millstream.config.properties import from_environment, parse_properties
 
     settings: dict[str, str] = {}
     if arguments.properties_file is not None:
         settings |= parse_properties(_text(Path(arguments.properties_file).read_bytes()))
-    settings |= from_environment(environment, all_broker_keys())
+    settings |= from_environment(environment, all_known_names())
     settings |= settings_from_arguments(arguments, settings)
     return BrokerConfig(settings)
 

@@ -10,11 +10,13 @@ from typing import Final
 from millstream.config.accepted import FREE_PREFIXES, OLDER_NAMES, accepted_keys
 from millstream.config.definition import Config, ConfigKey, fill
 from millstream.config.listeners import (
+    SERVED_PROTOCOLS,
     Listener,
     parse_listeners,
     parse_protocol_map,
     refuse_unserved,
 )
+from millstream.config.protection import PROTECTING_NAMES, protects, refuse_unprotected
 from millstream.config.sections.groups import GroupsSettings
 from millstream.config.sections.identity import IdentitySettings
 from millstream.config.sections.logs import LogsSettings
@@ -66,6 +68,8 @@ class BrokerConfig(
                 values[key.attribute] = key.parse(text)
             else:
                 _check_without_effect(name, text)
+        refuse_unprotected(settings)
+        _check_inter_broker_protocol(values)
         if values["zookeeper_connect"] and "log.flush.policy" not in settings:
             # Replicas keep what the page cache of one broker loses; alone it is flushed.
             values["log_flush_policy"] = "os"
@@ -259,6 +263,15 @@ def _check_cordoned(values: Mapping[str, Value]) -> None:
         raise ConfigError("All entries in cordoned.log.dirs must be present in log.dirs or log.dir")
 
 
+def _check_inter_broker_protocol(values: Mapping[str, Value]) -> None:
+    protocol = values["security_inter_broker_protocol"]
+    if protocol not in SERVED_PROTOCOLS:
+        raise ConfigError(
+            f"security.inter.broker.protocol asks for {protocol}; "
+            f"Millstream serves {', '.join(sorted(SERVED_PROTOCOLS))}"
+        )
+
+
 def _check_roles(values: Mapping[str, Value]) -> None:
     roles = values["process_roles"]
     if isinstance(roles, tuple) and "broker" not in roles:
@@ -273,12 +286,20 @@ def all_broker_keys() -> Mapping[str, ConfigKey]:
     return {**BrokerConfig.keys, **accepted_keys()}
 
 
+@cache
+def all_known_names() -> frozenset[str]:
+    """Return the name of every setting that a broker may be given, those of older versions of Kafka
+    included; names that plug-ins choose are not among them.
+    """
+    return OLDER_NAMES | PROTECTING_NAMES | all_broker_keys().keys()
+
+
 def _check_without_effect(name: str, text: str) -> None:
     """Refuse a name that nobody knows, and a text that Kafka would refuse."""
     key = accepted_keys().get(name)
     if key is not None:
         key.parse(text)
-    elif name not in OLDER_NAMES and not name.startswith(FREE_PREFIXES):
+    elif not (name in OLDER_NAMES or name.startswith(FREE_PREFIXES) or protects(name)):
         raise ConfigError(unknown_setting(name))
 
 
@@ -286,7 +307,7 @@ def unknown_setting(name: str) -> str:
     """Return a sentence that says so, with the nearest name that is known."""
     from difflib import get_close_matches
 
-    near = get_close_matches(name, [*all_broker_keys(), *OLDER_NAMES], n=1, cutoff=0.6)
+    near = get_close_matches(name, all_known_names(), n=1, cutoff=0.6)
     hint = f"; the nearest is {near[0]}" if near else ""
     return f"unknown setting {name}{hint}"
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from millstream.config.broker import BrokerConfig, all_broker_keys
 from millstream.config.definition import PER_BROKER, READ_ONLY
+from millstream.config.protection import protects, refuse_unprotected
 from millstream.config.topic import validate
 from millstream.config.value import format_value
 from millstream.model.errors import ConfigError
@@ -80,7 +81,8 @@ class DynamicConfig:
     ) -> BrokerConfig:
         """Return what the settings would be; ConfigError when they cannot be."""
         dynamic = {**of_all_brokers, **of_this_broker}
-        known = {name: text for name, text in dynamic.items() if name in all_broker_keys()}
+        keys = all_broker_keys()
+        known = {name: dynamic[name] for name in dynamic if name in keys or protects(name)}
         return BrokerConfig({**self.static.overrides, **known})
 
     def check(self, texts: Mapping[str, str], *, for_all_brokers: bool) -> None:
@@ -117,6 +119,7 @@ class DynamicConfig:
         for name, key in known.items():
             if key.parse(texts[name]) == 0 and name in _NOT_ZERO:
                 raise ConfigError(f"Invalid {name} 0")
+        refuse_unprotected(texts)
 
     def update(
         self, *, of_all_brokers: Mapping[str, str], of_this_broker: Mapping[str, str]

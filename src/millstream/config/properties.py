@@ -10,6 +10,16 @@ from millstream.model.errors import ConfigError
 
 ENVIRONMENT_PREFIX: Final = "MILLSTREAM_"
 
+OTHER_VARIABLES: Final = frozenset({"MILLSTREAM_BOOTSTRAP_SERVERS", "MILLSTREAM_KERNEL"})
+"""Variables of that prefix that are read and are no settings of a broker."""
+
+_OF_KUBERNETES: Final = re.compile(
+    r"MILLSTREAM_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|"
+    r"PORT_\d+_(?:TCP|UDP|SCTP)(?:_PROTO|_PORT|_ADDR)?)"
+)
+"""Addresses of services whose names begin with ``millstream``; the address as a whole, ``…_PORT``,
+is told from a setting by its value, a URL."""
+
 _SPACE: Final = " \t\f"
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|u|.)", re.DOTALL)
 _KEY_END = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
@@ -76,11 +86,29 @@ def parse_overrides(items: Iterable[str]) -> dict[str, str]:
 
 def from_environment(environment: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
     """Return the settings that ``MILLSTREAM_*`` variables give: ``MILLSTREAM_LOG_DIRS`` sets
-    `log.dirs`. Variables that are no setting's name are left alone.
+    `log.dirs`.
+
+    ConfigError for a variable of that prefix that sets nothing, with the nearest that does. What
+    Kubernetes sets in every container for a service called ``millstream`` is left alone.
     """
     by_variable = {ENVIRONMENT_PREFIX + name.upper().replace(".", "_"): name for name in names}
-    return {
-        by_variable[variable]: value
-        for variable, value in environment.items()
-        if variable in by_variable
-    }
+    settings = {}
+    for variable, value in environment.items():
+        if variable in by_variable:
+            settings[by_variable[variable]] = value
+        elif variable.startswith(ENVIRONMENT_PREFIX) and not _is_of_others(variable, value):
+            raise ConfigError(_sets_nothing(variable, [*by_variable, *OTHER_VARIABLES]))
+    return settings
+
+
+def _is_of_others(variable: str, value: str) -> bool:
+    if variable in OTHER_VARIABLES or _OF_KUBERNETES.fullmatch(variable):
+        return True
+    return variable.endswith("_PORT") and "://" in value
+
+
+def _sets_nothing(variable: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(variable.upper(), known, n=1, cutoff=0.8)
+    return f"{variable} sets nothing{f'; the nearest is {near[0]}' if near else ''}"

@@ -8,6 +8,7 @@ from typing import Final
 from millstream.config.accepted import accepted_keys
 from millstream.config.broker import SECTIONS
 from millstream.config.definition import ConfigKey, UpdateMode
+from millstream.config.protection import PROTECTING_NAMES, PROTECTING_PREFIXES, protects
 from millstream.config.topic import TopicConfig
 from millstream.config.value import MAX_DOUBLE, MAX_INT, MAX_LONG, Value, format_value
 
@@ -17,14 +18,15 @@ INTRODUCTION: Final = """\
 Generated from the code: `python -m millstream.config.reference > docs/configuration.md`.
 
 Names, types, defaults and limits are those of Apache Kafka 4.3, and a Kafka `server.properties` is
-accepted as it is. Settings marked **Millstream** are our own.
+accepted as it is, unless it asks for a protection that Millstream does not give (the last section).
+Settings marked **Millstream** are our own.
 
 A broker takes settings from its `server.properties`, then from environment variables
 (`MILLSTREAM_LOG_DIRS` sets `log.dirs`), then from `--override name=value`; the last one counts.
 While it runs, settings that change *at any time* are changed by `kafka-configs`, by
 `millstream config` or by any admin client, for one broker or for all of them; what was set for one
-broker counts before what was set for all, and both before the file. A name that nobody knows stops
-the start, with the nearest known name in the message.
+broker counts before what was set for all, and both before the file. An unknown name, or a variable
+`MILLSTREAM_…` that sets nothing, stops the start, with the nearest known name in the message.
 
 A topic has settings of its own; what it does not set it inherits from the broker setting named in
 the table.
@@ -64,7 +66,27 @@ def _lines() -> Iterator[str]:
         "These settings of Apache Kafka 4.3 are accepted, checked and reported with Kafka's "
         "defaults, and change nothing here:\n"
     )
-    yield ", ".join(f"`{key.name}`" for key in _shown(accepted_keys().values())) + "."
+    accepted = [key.name for key in _shown(accepted_keys().values())]
+    yield _named(name for name in accepted if not protects(name)) + "."
+    yield "\n## Refused until they act\n"
+    yield (
+        "These settings protect a broker of Apache Kafka: encryption, authentication, "
+        "authorization, quotas, policies. Millstream does not act on them yet, so a broker does "
+        "not start, and does not take them while it runs, unless they are empty or have Kafka's "
+        "default:\n"
+    )
+    prefixes = [f"{prefix}*" for prefix in PROTECTING_PREFIXES]
+    yield _named([*sorted(PROTECTING_NAMES), *prefixes]) + "."
+    yield (
+        "\nThe same holds for one listener or one SASL mechanism (`listener.name.external.ssl.*`), "
+        "for the limits of one listener (`listener.name.external.max.connections` and "
+        "`max.connection.creation.rate`), and for every `security.inter.broker.protocol` but "
+        "`PLAINTEXT`."
+    )
+
+
+def _named(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _shown(keys: Iterable[ConfigKey]) -> Iterator[ConfigKey]:

@@ -1,6 +1,6 @@
 """The access log that tests of the main job read.
 
-``MILLSTREAM_ACCESS_LOG`` names it; without that it is ``../shared/data/access.log`` beside the
+``ACCESS_LOG`` names it; without that it is ``../shared/data/access.log`` beside the
 repository, and without that file lines are made up.
 """
 
@@ -16,7 +16,7 @@ GENERATED_LINES = 10_000
 
 def find_access_log() -> Path | None:
     """Return the file, or None when there is none."""
-    named = os.environ.get("MILLSTREAM_ACCESS_LOG")
+    named = os.environ.get("ACCESS_LOG")
     if named:
         return Path(named)
     beside = Path(__file__).parents[4] / "shared" / "data" / "access.log"

@@ -18,6 +18,7 @@ from millstream.cli.serve_arguments import (
     parse_arguments,
     settings_from_arguments,
 )
+from millstream.model.errors import ConfigError
 
 
 def test_every_form_of_the_command_line() -> None:
@@ -73,7 +74,6 @@ def test_options_count_more_than_variables_and_these_more_than_the_file(tmp_path
     environment = {
         "MILLSTREAM_LOG_RETENTION_MS": "4",
         "MILLSTREAM_NUM_PARTITIONS": "5",
-        "MILLSTREAM_ACCESS_LOG": "not a setting",
         "PATH": "/bin",
     }
     arguments = parse_arguments([str(file), "--override", "num.partitions=6"])
@@ -81,6 +81,20 @@ def test_options_count_more_than_variables_and_these_more_than_the_file(tmp_path
     assert config.overrides["num.partitions"] == "6"
     assert config.overrides["log.retention.ms"] == "4"
     assert config.overrides["log.segment.bytes"] == "20000000"
+
+
+@pytest.mark.parametrize(
+    ("variable", "message"),
+    [
+        ("MILLSTREAM_LOG_RETENTOIN_MS", "the nearest is MILLSTREAM_LOG_RETENTION_MS"),
+        ("MILLSTREAM_SUPER_USERS", "super.users: Millstream does not act"),
+        ("MILLSTREAM_AUTHORIZER_CLASS_NAME", "authorizer.class.name: Millstream does not act"),
+        ("MILLSTREAM_ZOOKEEPER_SET_ACL", "zookeeper.set.acl: Millstream does not act"),
+    ],
+)
+def test_a_variable_that_would_do_nothing_stops_the_start(variable: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        broker_config(ServeArguments(), {variable: "true"})
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])

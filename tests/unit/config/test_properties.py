@@ -6,6 +6,7 @@ import pytest
 
 from millstream.config.properties import from_environment, parse_overrides, parse_properties
 from millstream.model.errors import ConfigError
+from millstream.records import kernel
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,47 @@ def test_overrides() -> None:
             parse_overrides([wrong])
 
 
+NAMES = ["log.dirs", "log.dir", "log.retention.ms"]
+
+
 def test_environment_variables() -> None:
-    environment = {"MILLSTREAM_LOG_DIRS": "/x", "MILLSTREAM_OTHER": "1", "LOG_DIR": "/y"}
-    assert from_environment(environment, ["log.dirs", "log.dir"]) == {"log.dirs": "/x"}
+    environment = {"MILLSTREAM_LOG_DIRS": "/x", "LOG_DIR": "/y", "PATH": "/bin"}
+    assert from_environment(environment, NAMES) == {"log.dirs": "/x"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "message"),
+    [
+        ("MILLSTREAM_LOG_DRIS", "MILLSTREAM_LOG_DRIS sets nothing; the nearest is MILLSTREAM_LOG_"),
+        ("MILLSTREAM_LOGRETENTION_MS", "; the nearest is MILLSTREAM_LOG_RETENTION_MS$"),
+        ("MILLSTREAM_log_dirs", "; the nearest is MILLSTREAM_LOG_DIRS$"),
+        ("MILLSTREAM_KERNAL", "; the nearest is MILLSTREAM_KERNEL$"),
+        ("MILLSTREAM_XYZZY", "MILLSTREAM_XYZZY sets nothing$"),
+        ("MILLSTREAM_PORT", "MILLSTREAM_PORT sets nothing"),
+        ("MILLSTREAM_", "MILLSTREAM_ sets nothing"),
+    ],
+)
+def test_a_variable_that_sets_nothing_is_refused(variable: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        from_environment({variable: "/x"}, NAMES)
+
+
+def test_variables_that_other_parts_of_millstream_read() -> None:
+    environment = {kernel.SWITCH: "off", "MILLSTREAM_BOOTSTRAP_SERVERS": "h:9092"}
+    assert from_environment(environment, NAMES) == {}
+
+
+def test_variables_that_kubernetes_sets_for_a_service_of_that_name() -> None:
+    environment = {
+        "MILLSTREAM_SERVICE_HOST": "10.0.0.11",
+        "MILLSTREAM_SERVICE_PORT": "9092",
+        "MILLSTREAM_SERVICE_PORT_KAFKA": "9092",
+        "MILLSTREAM_PORT": "tcp://10.0.0.11:9092",
+        "MILLSTREAM_PORT_9092_TCP": "tcp://10.0.0.11:9092",
+        "MILLSTREAM_PORT_9092_TCP_PROTO": "tcp",
+        "MILLSTREAM_PORT_9092_TCP_PORT": "9092",
+        "MILLSTREAM_PORT_9092_TCP_ADDR": "10.0.0.11",
+        "MILLSTREAM_HEADLESS_SERVICE_HOST": "10.0.0.12",
+        "MILLSTREAM_HEADLESS_PORT": "tcp://10.0.0.12:9092",
+    }
+    assert from_environment(environment, NAMES) == {}
