@@ -2,9 +2,9 @@
 
 ::
 
-    IDLE --send--> WAITING --back-off over--> CONNECTING --connected--> GREETING --versions--> READY
-      ^                                            |                       |                    |
-      +--------------- failed, timed out, closed, idle: what was asked fails --------------------+
+    IDLE --send--> WAITING --back-off--> CONNECTING --connected--> NEGOTIATING --versions--> READY
+      ^                                      |                         |                      |
+      +------------- failed, timed out, closed, idle: what was asked fails -------------------+
 
 ``WAITING`` is left out when the last attempt did not fail. A request whose answer does not come in
 time closes the connection, because nothing behind it could be answered either; all that was in

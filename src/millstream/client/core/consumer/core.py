@@ -17,8 +17,8 @@ from millstream.client.core.consumer.commits import Commits
 from millstream.client.core.consumer.fetcher import Fetcher
 from millstream.client.core.consumer.group_assignment import GroupAssignment
 from millstream.client.core.consumer.group_commits import CommitCallback, GroupCommits
+from millstream.client.core.consumer.group_member import GroupMember
 from millstream.client.core.consumer.group_requests import GroupRequests
-from millstream.client.core.consumer.membership import Membership
 from millstream.client.core.consumer.metrics import (
     CONSUMER_GROUP,
     COORDINATOR_GROUP,
@@ -75,7 +75,7 @@ class ConsumerCore:
         self.lookup = OffsetLookup(self.network, self.metadata, settings)
         self.user = UserSide(loop, lambda: len(self.fetcher.buffer) > 0)
         self._commits: Commits | None = None
-        self._membership: Membership | None = None
+        self._member: GroupMember | None = None
         self._assignment: GroupAssignment | None = None
         self._group_commits: GroupCommits | None = None
         if settings.group_id is not None:
@@ -90,7 +90,7 @@ class ConsumerCore:
         settings = self.settings
         self._commits = Commits(self.network, group_id, self.coordinator_metrics)
         self._assignment = GroupAssignment(self.network, self.metadata, settings, self.subscription)
-        self._membership = Membership(
+        self._member = GroupMember(
             self.loop,
             settings,
             GroupRequests(self.network, settings),
@@ -98,7 +98,7 @@ class ConsumerCore:
             self.coordinator_metrics,
         )
         self._group_commits = GroupCommits(
-            self.loop, settings, self.subscription, self._commits, self._membership
+            self.loop, settings, self.subscription, self._commits, self._member
         )
 
     def _connect_parts(self) -> None:
@@ -109,16 +109,16 @@ class ConsumerCore:
         self.fetcher.on_reset = self.positions.update
         self.positions.on_ready = self.fetcher.poke
         self.positions.on_failure = self.user.fail
-        membership, assignment, commits = self._membership, self._assignment, self._group_commits
-        if membership is not None and assignment is not None and commits is not None:
-            membership.on_attention = self.user.attend
-            membership.on_failure = self.user.fail
-            membership.is_polling = lambda: self.user.is_waiting
+        member, assignment, commits = self._member, self._assignment, self._group_commits
+        if member is not None and assignment is not None and commits is not None:
+            member.on_attention = self.user.attend
+            member.on_failure = self.user.fail
+            member.is_polling = lambda: self.user.is_waiting
             assignment.on_assigned = self._on_assigned
             assignment.commit = commits.commit_by_itself
             assignment.at_poll = self._next_poll
             assignment.run = self.user.run
-            assignment.is_current = lambda number: membership.group.generation_id == number
+            assignment.is_current = lambda number: member.group.generation_id == number
             commits.on_attention = self.user.attend
             commits.run = self.user.run
 
@@ -157,10 +157,10 @@ class ConsumerCore:
 
     def unsubscribe_now(self) -> None:
         """Read nothing; a group that was joined is left without waiting."""
-        membership, assignment = self._membership, self._assignment
-        if membership is not None and assignment is not None:
+        member, assignment = self._member, self._assignment
+        if member is not None and assignment is not None:
             if self.subscription.uses_group:
-                spawn(membership.leave("the consumer unsubscribed from all topics"))
+                spawn(member.leave("the consumer unsubscribed from all topics"))
             assignment.reset()
         self.subscription.unsubscribe()
         self.metadata.want_all(wanted=False)
@@ -169,7 +169,7 @@ class ConsumerCore:
     async def unsubscribe(self) -> None:
         """Tell the listener, leave the group, read nothing."""
         if self.subscription.uses_group and self._assignment is not None:
-            lost = self._membership is not None and self._membership.stable_group is None
+            lost = self._member is not None and self._member.stable_group is None
             await self._assignment.prepare_to_leave(lost=lost)
         self.unsubscribe_now()
 
@@ -217,8 +217,8 @@ class ConsumerCore:
 
     def note_poll(self) -> None:
         """Note that the user polls without coming here; may be called on any thread."""
-        if self._membership is not None:
-            self._membership.last_poll_ms = self.loop.now_ms()
+        if self._member is not None:
+            self._member.last_poll_ms = self.loop.now_ms()
 
     def poll(self, timeout_ms: float) -> Deferred[UserCall | None]:
         """Do what a poll of the user is due for, and wait until there is something for the user.
@@ -228,9 +228,9 @@ class ConsumerCore:
         """
         self._check_open()
         self.user.attention = False
-        if self._membership is not None and self.subscription.uses_group:
+        if self._member is not None and self.subscription.uses_group:
             self._look_for_rejoin()
-            self._membership.poll()
+            self._member.poll()
         if self._group_commits is not None:
             self._group_commits.poll()
         self.positions.update()
@@ -238,9 +238,9 @@ class ConsumerCore:
         return self.user.wait(timeout_ms)
 
     async def _next_poll(self) -> None:
-        assert self._membership is not None
+        assert self._member is not None
         self.user.attend()
-        await self._membership.polled.wait()
+        await self._member.polled.wait()
 
     # --- offsets ---------------------------------------------------------------------------------
 
@@ -325,14 +325,14 @@ class ConsumerCore:
     def group(self) -> GroupMetadata:
         """Who this consumer is in its group."""
         self._grouped("group_metadata")
-        assert self._membership is not None
-        return self._membership.group
+        assert self._member is not None
+        return self._member.group
 
     def enforce_rebalance(self, reason: str) -> None:
         """Rebalance the group at the next poll."""
         self._grouped("enforce_rebalance")
-        assert self._membership is not None
-        self._membership.request_rejoin(reason)
+        assert self._member is not None
+        self._member.request_rejoin(reason)
 
     def _grouped(self, what: str) -> GroupAssignment:
         self._check_open()
@@ -341,15 +341,15 @@ class ConsumerCore:
         return self._assignment
 
     def _look_for_rejoin(self) -> None:
-        membership, assignment = self._membership, self._assignment
-        if membership is None or assignment is None or not self.subscription.uses_group:
+        member, assignment = self._member, self._assignment
+        if member is None or assignment is None or not self.subscription.uses_group:
             return
         if self.subscription.kind is SubscriptionKind.PATTERN:
             assignment.match_pattern()
         reason = assignment.outdated
-        if reason is not None and not membership.is_rebalancing:
-            membership.request_rejoin(reason)
-        elif membership.rejoin_needed and not membership.is_rebalancing:
+        if reason is not None and not member.is_rebalancing:
+            member.request_rejoin(reason)
+        elif member.rejoin_needed and not member.is_rebalancing:
             self.user.attention = True
 
     def _on_assigned(self) -> None:
@@ -394,11 +394,11 @@ class ConsumerCore:
         values: dict[tuple[str, str], float] = {}
         for name, value in self.fetch_metrics.values(self.subscription).items():
             values[FETCH_GROUP, name] = value
-        if self._membership is not None:
+        if self._member is not None:
             assigned = len(self.subscription.partitions)
             for name, value in self.coordinator_metrics.values(assigned).items():
                 values[COORDINATOR_GROUP, name] = value
-            since = self.loop.now_ms() - self._membership.last_poll_ms
+            since = self.loop.now_ms() - self._member.last_poll_ms
             values[CONSUMER_GROUP, "last-poll-seconds-ago"] = since / 1000
         return values
 
@@ -425,12 +425,12 @@ class ConsumerCore:
                 # for what this member had until its session ends.
                 commit_ms = max(left_ms() - _LEAVING_MS, left_ms() / 2)
                 await attempt(self._group_commits.finish(commit_ms), commit_ms, "the last commit")
-            membership, assignment = self._membership, self._assignment
-            if self.subscription.uses_group and membership is not None and assignment is not None:
+            member, assignment = self._member, self._assignment
+            if self.subscription.uses_group and member is not None and assignment is not None:
                 # The listener takes the time that it takes: who closes runs it.
-                await assignment.prepare_to_leave(lost=membership.stable_group is None)
+                await assignment.prepare_to_leave(lost=member.stable_group is None)
                 if self.settings.internal_leave_group_on_close:
-                    leaving = membership.leave("the consumer is being closed")
+                    leaving = member.leave("the consumer is being closed")
                     await attempt(leaving, left_ms(), "leaving the group")
         finally:
             self.end()
@@ -438,8 +438,8 @@ class ConsumerCore:
     async def abandon(self) -> None:
         """Leave the group and hang up: there is no user any more who could be told of anything."""
         try:
-            if self._membership is not None and self.subscription.uses_group:
-                leaving = self._membership.leave("the consumer was dropped")
+            if self._member is not None and self.subscription.uses_group:
+                leaving = self._member.leave("the consumer was dropped")
                 with contextlib.suppress(ClientError):
                     await within(self.loop, spawn(leaving), _LEAVING_MS, "leaving the group")
         finally:
@@ -448,8 +448,8 @@ class ConsumerCore:
     def end(self) -> None:
         """Hang up at once, without a word to the group. Harmless twice."""
         self._closed = True
-        if self._membership is not None:
-            self._membership.close()
+        if self._member is not None:
+            self._member.close()
         self.positions.close()
         self.fetcher.close()
         self.metadata.close()

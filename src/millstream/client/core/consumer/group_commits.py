@@ -18,7 +18,7 @@ from millstream.client.core.consumer.errors import (
     RebalanceInProgressError,
     RetriableCommitError,
 )
-from millstream.client.core.consumer.membership import Membership
+from millstream.client.core.consumer.group_member import GroupMember
 from millstream.client.core.consumer.record import GroupMetadata, OffsetAndMetadata
 from millstream.client.core.consumer.settings import ConsumerSettings
 from millstream.client.core.consumer.subscription import Subscription
@@ -48,7 +48,7 @@ class GroupCommits:
         settings: ConsumerSettings,
         subscription: Subscription,
         commits: Commits,
-        membership: Membership,
+        member: GroupMember,
     ) -> None:
         self.on_attention: Callable[[], None] = lambda: None
         self.run: Callable[[Callable[[], object]], Deferred[None]] = lambda function: Deferred.of(
@@ -58,7 +58,7 @@ class GroupCommits:
         self._settings = settings
         self._subscription = subscription
         self._commits = commits
-        self._membership = membership
+        self._member = member
         self._previous: Deferred[None] = Deferred.of(None)
         self._due_at_ms = loop.now_ms() + settings.auto_commit_interval_ms
         self._auto_running = False
@@ -118,7 +118,7 @@ class GroupCommits:
         if not self._settings.auto_commits or self._loop.now_ms() < self._due_at_ms:
             return
         if self._auto_running or (
-            self._subscription.uses_group and self._membership.stable_group is None
+            self._subscription.uses_group and self._member.stable_group is None
         ):
             return
         offsets = self._subscription.consumed()
@@ -201,26 +201,26 @@ class GroupCommits:
         except BrokerError as error:
             code = error.error
             if code is ErrorCode.REBALANCE_IN_PROGRESS:
-                self._membership.request_rejoin("a commit was refused: the group is rebalancing")
+                self._member.request_rejoin("a commit was refused: the group is rebalancing")
                 raise RebalanceInProgressError from error
             if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
                 self._refused(group, code)
                 raise CommitFailedError from error
             if code is ErrorCode.FENCED_INSTANCE_ID:
-                self._membership.fail(error)
+                self._member.fail(error)
             raise
 
     def _committer(self) -> GroupMetadata:
         if not self._subscription.uses_group:
-            return GroupMetadata(self._membership.group.group_id)
-        group = self._membership.stable_group
+            return GroupMetadata(self._member.group.group_id)
+        group = self._member.stable_group
         if group is not None:
             return group
-        if self._membership.is_rebalancing:
+        if self._member.is_rebalancing:
             raise RebalanceInProgressError
         raise CommitFailedError("this consumer is not a member of the group now")
 
     def _refused(self, group: GroupMetadata, code: ErrorCode) -> None:
-        if self._subscription.uses_group and self._membership.group == group:
+        if self._subscription.uses_group and self._member.group == group:
             forget = code is ErrorCode.UNKNOWN_MEMBER_ID
-            self._membership.reset(f"a commit was refused with {code.name}", forget_member=forget)
+            self._member.reset(f"a commit was refused with {code.name}", forget_member=forget)

@@ -313,8 +313,8 @@ def test_several_assignors_meet_in_one_that_all_have(cluster: ReaderCluster) -> 
     second.subscribe(["t"])
     settle(first, second)
     assert first.owned | second.owned == frozenset(T)
-    assert first.core._membership is not None
-    assert first.core._membership.assignor == "range"
+    assert first.core._member is not None
+    assert first.core._member.assignor == "range"
 
 
 def test_unsubscribing_leaves_and_another_subscription_joins_anew(cluster: ReaderCluster) -> None:

@@ -79,7 +79,7 @@ class Rebalance(Protocol):
         """Take what the leader gave; return True when the group must rebalance once more."""
 
 
-class Membership:
+class GroupMember:
     """The member that this consumer is. ``on_attention`` asks for a poll of the user soon."""
 
     def __init__(
