@@ -1,6 +1,6 @@
 """The ``.log`` file of a segment: whole record batches one after the other, no padding.
 
-The file is opened on first use and let go when too many are open. Kafka: ``FileRecords``.
+The file is opened on first use and closed when too many are open. Kafka: ``FileRecords``.
 """
 
 from __future__ import annotations
@@ -49,13 +49,15 @@ class FileRecords:
     file is longer.
     """
 
-    __slots__ = ("_environment", "_file", "_location", "size")
+    __slots__ = ("_environment", "_file", "_location", "cuts", "size")
 
     def __init__(self, environment: LogEnvironment, location: SegmentLocation, size: int) -> None:
         self._environment = environment
         self._location = location
         self._file: File | None = None
         self.size = size
+        self.cuts = 0
+        """How often the end was cut off: what was found before may not be there any more."""
 
     @property
     def path(self) -> str:
@@ -69,6 +71,7 @@ class FileRecords:
         if preallocate_bytes:
             self._file.truncate(preallocate_bytes)
         self.size = 0
+        self.cuts += 1
         self._environment.open_files.opened(self)
 
     def file(self) -> File:
@@ -104,11 +107,11 @@ class FileRecords:
             check_not_legacy(self.chunk(0))
 
     def release(self) -> None:
-        """Let go of the open file; slices of it stay readable."""
+        """Close the file until it is needed again; slices of it stay readable."""
         self._file = None
 
     def close(self) -> None:
-        """Let go of the open file for good."""
+        """Close the file for good."""
         if self._file is not None:
             self._file = None
             self._environment.open_files.closed(self)
@@ -130,6 +133,7 @@ class FileRecords:
         """Cut the batches from ``size`` on; return how many bytes went."""
         assert 0 <= size <= self.size
         cut = self.size - size
+        self.cuts += 1
         self.file().truncate(size)
         self.size = size
         return cut

@@ -22,7 +22,7 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import islice
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from millstream.model.errors import CorruptIndexError
 from millstream.model.offsets import Offset
@@ -89,6 +89,11 @@ class SegmentIndex(ABC):
         """True while the entries are at hand."""
         return self._data is not None
 
+    @property
+    def is_unwritten(self) -> bool:
+        """True while entries were collected that :meth:`trim` has yet to write."""
+        return self._is_unwritten
+
     def create(self) -> None:
         """Make the index anew, empty; what an older file held is gone. Where there is none, it is
         made with the first entry, or when the index is trimmed.
@@ -151,6 +156,16 @@ class SegmentIndex(ABC):
             raise self._corrupt(f"{size} bytes are no whole number of entries")
         return file.read_at(size - entry_size, entry_size) if size else None
 
+    def take_over(self, other: Self) -> None:
+        """Use the entries of another object for the same file, which is closed."""
+        self.close()
+        self._data = other._data
+        self.count = other.count
+        self._is_unwritten = other._is_unwritten
+        other.close()
+        if self._data is not None and not self._is_unwritten:
+            self._environment.open_files.opened(self)
+
     def cold_ranges(self) -> list[FileRange]:
         """Return the file where bringing in its entries would wait for a disk."""
         if self._data is not None:
@@ -179,13 +194,13 @@ class SegmentIndex(ABC):
         """Raise CorruptIndexError unless the entries can be an index's."""
 
     def release(self) -> None:
-        """Let go of the open file or of the mapping; entries in memory stay."""
+        """Close the file or the mapping; entries in memory stay."""
         self._file = None
         if not isinstance(self._data, bytearray):
             self._data = None
 
     def close(self) -> None:
-        """Let go of everything; trim first."""
+        """Close the file and forget the entries; trim first."""
         self._environment.open_files.closed(self)
         self._file = None
         self._data = None

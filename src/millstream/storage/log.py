@@ -19,7 +19,7 @@ from millstream.records.batch import LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, Bat
 from millstream.records.control import parse_marker
 from millstream.records.crc32c import Buffer
 from millstream.records.scan import BatchScanner
-from millstream.storage import lookup
+from millstream.storage.aborted_transactions import AbortedTransaction, aborted_transactions
 from millstream.storage.directory import PartitionDirectory
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.flush import FlushPlan
@@ -27,11 +27,11 @@ from millstream.storage.leader_epochs import EpochEndOffset
 from millstream.storage.loader import Loader, LoadOptions
 from millstream.storage.log_core import LogCore
 from millstream.storage.log_read import LogRead
-from millstream.storage.lookup import AbortedTransaction, TimestampOffset
 from millstream.storage.producer_recovery import replay_batch
 from millstream.storage.producer_state import ActiveProducer, BatchMetadata
 from millstream.storage.read_ahead import ColdReadError, ReadAhead
 from millstream.storage.segment import Segment
+from millstream.storage.timestamp_lookup import TimestampLookup, TimestampOffset
 
 __all__ = [
     "AbortedTransaction",
@@ -43,6 +43,7 @@ __all__ = [
     "Log",
     "LogRead",
     "ReadAhead",
+    "TimestampLookup",
     "TimestampOffset",
 ]
 
@@ -397,7 +398,7 @@ class Log(LogCore):
                 wait_for_disk,
             )
         except ColdReadError as error:
-            cold = ReadAhead(self.log_directory, error.ranges)
+            cold = ReadAhead(self.log_directory, error)
             return LogRead(fetch_offset, None, local.active.base_offset, cold)
         except CorruptLogError as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
@@ -412,7 +413,7 @@ class Log(LogCore):
         if read.records is None:
             return []
         try:
-            return lookup.aborted_transactions(
+            return aborted_transactions(
                 self._local.segments,
                 fetch_offset=read.fetch_offset,
                 segment_base_offset=read.segment_base_offset,
@@ -422,27 +423,38 @@ class Log(LogCore):
         except OSError as error:
             raise self._failed(error) from error
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """Return the first record at or after ``timestamp``; None when all are older.
+    def look_up(
+        self, lookup: TimestampLookup, *, wait_for_disk: bool = True
+    ) -> TimestampOffset | ReadAhead | None:
+        """Advance a look-up by time; return what it finds, None where no record is late enough.
 
-        Raises StorageError; CorruptLogError.
+        Not to ``wait_for_disk`` returns what another thread has to do before this is called again
+        with the same ``lookup``. Raises StorageError; CorruptLogError.
         """
         try:
-            return lookup.offset_for_timestamp(
-                self._local.segments, timestamp, self._offsets.log_start_offset
+            return lookup.advance(
+                self._local.segments, self._offsets.log_start_offset, wait_for_disk=wait_for_disk
             )
+        except ColdReadError as cold:
+            return ReadAhead(self.log_directory, cold)
         except OSError as error:
             raise self._failed(error) from error
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """Return the first record at or after ``timestamp``; None when all are older. It waits for
+        the disk. Raises StorageError; CorruptLogError.
+        """
+        found = self.look_up(TimestampLookup(timestamp))
+        assert not isinstance(found, ReadAhead)
+        return found
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """Return the first record with the largest timestamp; None in a log without any.
-
-        Raises StorageError; CorruptLogError.
+        """Return the first record with the largest timestamp; None in a log without any. It waits
+        for the disk. Raises StorageError; CorruptLogError.
         """
-        try:
-            return lookup.offset_of_max_timestamp(self._local.segments)
-        except OSError as error:
-            raise self._failed(error) from error
+        found = self.look_up(TimestampLookup(None))
+        assert not isinstance(found, ReadAhead)
+        return found
 
     # Producers
 

@@ -24,7 +24,7 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple, Self
 
 from millstream.model.offsets import Offset
 from millstream.storage.directory import OFFSET_INDEX
@@ -75,6 +75,12 @@ class OffsetIndex(SegmentIndex):
         """Begin anew in memory alone."""
         super().collect()
         self._fences = array("i")
+
+    def take_over(self, other: Self) -> None:
+        """Use the entries of another object for the same file, and its fences."""
+        fences = other._fences if other.is_loaded else array("i")
+        super().take_over(other)
+        self._fences = fences
 
     def append(self, offset: Offset, position: int) -> None:
         """Add an entry for the batch at ``position``, whose last offset is ``offset``."""

@@ -1,13 +1,24 @@
-"""What a read would wait for a disk for, gathered on the owner's thread and brought in on any.
+"""What a look-up needs from a disk before it can go on: gathered on the thread that owns the log,
+brought in on any other.
 
 A log is read on the thread that owns it, and records leave by sendfile on that thread, too. Both
 are quick while the system has the bytes in memory, as it has the newest ones. A reader far behind
 asks for bytes that may have to come from the disk: they are brought in first, elsewhere.
+
+A look-up that would wait raises :class:`ColdReadError`; the log turns that into a
+:class:`ReadAhead`. The caller runs it on another thread and asks again. Two kinds of work may be in
+it:
+
+``ranges``        bytes that have to be in the page cache
+``preparations``  work that takes long even when the bytes are there: an index that is held against
+                  its log or made anew. A preparation works on file objects of its own and keeps its
+                  outcome; the owner of the log takes that over when it asks again.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 from millstream.model.errors import MillstreamError, StorageError
 from millstream.storage.files import File
@@ -21,34 +32,47 @@ class FileRange(NamedTuple):
     size: int
 
 
+class Preparation(Protocol):
+    """Work for a look-up that any thread may do; it changes nothing that the log's owner uses."""
+
+    def run(self) -> None:
+        """Do the work and keep the outcome. A second call does nothing. Raises OSError."""
+
+
 class ColdReadError(MillstreamError):
     """A look-up was not to wait for a disk, and would have had to. Kept inside this package."""
 
-    def __init__(self, ranges: list[FileRange]) -> None:
+    def __init__(
+        self, ranges: Sequence[FileRange] = (), preparations: Sequence[Preparation] = ()
+    ) -> None:
         super().__init__("it is not in memory")
         self.ranges = ranges
+        self.preparations = preparations
 
 
 class ReadAhead:
-    """Pieces of one log's files that are not in memory. It holds the files, so it can run while the
-    log goes on, or is deleted.
+    """What one look-up in one log waits for. It holds the files of its ranges, so it can run while
+    the log goes on, or is deleted.
     """
 
-    __slots__ = ("log_directory", "ranges")
+    __slots__ = ("log_directory", "preparations", "ranges")
 
-    def __init__(self, log_directory: str, ranges: list[FileRange]) -> None:
+    def __init__(self, log_directory: str, cold: ColdReadError) -> None:
         self.log_directory = log_directory
-        self.ranges = ranges
+        self.ranges = cold.ranges
+        self.preparations = cold.preparations
 
     @property
     def size(self) -> int:
-        """How many bytes are to be read."""
+        """How many bytes of ``ranges`` are to be read."""
         return sum(each.size for each in self.ranges)
 
     def run(self) -> None:
-        """Read everything, and wait for the disk. Raises StorageError."""
+        """Do everything, and wait for the disk. Any thread. Raises StorageError."""
         try:
             for file, position, size in self.ranges:
                 file.read_ahead(position, size)
+            for preparation in self.preparations:
+                preparation.run()
         except OSError as error:
             raise StorageError(self.log_directory, f"reading failed: {error}") from error

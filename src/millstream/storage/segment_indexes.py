@@ -13,7 +13,7 @@ from typing import Final
 from millstream.model.errors import CorruptIndexError, CorruptLogError
 from millstream.model.offsets import NO_TIMESTAMP, Offset
 from millstream.records.scan import BatchScanner
-from millstream.storage.directory import SegmentLocation
+from millstream.storage.directory import PartitionDirectory, SegmentLocation
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.file_records import BatchPosition, FileRecords
 from millstream.storage.offset_index import OffsetIndex
@@ -21,6 +21,7 @@ from millstream.storage.read_ahead import ColdReadError
 from millstream.storage.time_index import TimeIndex
 
 _UNKNOWN: Final = -2
+"""A largest timestamp that was not read yet."""
 
 _END_BYTES: Final = 65_536
 """More than what lies behind the last index entry, mostly."""
@@ -30,13 +31,17 @@ class SegmentIndexes:
     """Both indexes. They are brought in when first needed: to look up, or to append."""
 
     __slots__ = (
+        "_cuts",
+        "_environment",
+        "_is_detached",
         "_largest_timestamp",
+        "_location",
         "_offset_of_largest",
-        "_records",
         "_unindexed_bytes",
         "_verified",
         "interval_bytes",
         "offset_index",
+        "records",
         "time_index",
         "to_append",
     )
@@ -50,7 +55,13 @@ class SegmentIndexes:
         max_bytes: int,
         interval_bytes: int,
     ) -> None:
-        self._records = records
+        self._environment = environment
+        self._location = location
+        self._is_detached = False
+        self._cuts = records.cuts
+        """How often the log had been cut when a detached object was made."""
+        self.records = records
+        """The log that the indexes are for."""
         self.offset_index = OffsetIndex(environment, location, max_bytes)
         self.time_index = TimeIndex(environment, location, max_bytes)
         self.interval_bytes = interval_bytes
@@ -60,6 +71,11 @@ class SegmentIndexes:
         self._largest_timestamp = _UNKNOWN
         self._offset_of_largest = location.base_offset
         self._unindexed_bytes = 0
+
+    @property
+    def base_offset(self) -> Offset:
+        """Base offset of the segment."""
+        return self._location.base_offset
 
     @property
     def is_full(self) -> bool:
@@ -82,7 +98,7 @@ class SegmentIndexes:
         self.to_append = True
         self._verified = True
         self._largest_timestamp = NO_TIMESTAMP
-        self._offset_of_largest = self.offset_index.base_offset
+        self._offset_of_largest = self.base_offset
         self._unindexed_bytes = 0
 
     def prepare_append(self) -> None:
@@ -142,7 +158,7 @@ class SegmentIndexes:
         self.close()
 
     def close(self) -> None:
-        """Let go of the entries."""
+        """Close the files and forget the entries."""
         self.offset_index.close()
         self.time_index.close()
         self.to_append = False
@@ -153,34 +169,108 @@ class SegmentIndexes:
         self.time_index.truncate_to(offset)
         self._unindexed_bytes = 0
         self._largest_timestamp, self._offset_of_largest = self.time_index.last_entry
-        for batch in self._records.headers(self.offset_index.position(self._offset_of_largest)):
+        for batch in self.records.headers(self.offset_index.position(self._offset_of_largest)):
             if batch.max_timestamp > self._largest_timestamp:
                 self._largest_timestamp = batch.max_timestamp
                 self._offset_of_largest = batch.last_offset
 
     def rebuild(self) -> None:
-        """Make both indexes from the log. Raises CorruptLogError."""
+        """Make both indexes from the log; a detached object makes them in memory alone.
+
+        Raises CorruptLogError.
+        """
         to_append = self.to_append
-        self.create()
-        for batch in self._records.headers():
+        if self._is_detached:
+            self.collect()
+        else:
+            self.create()
+        for batch in self.records.headers():
             self.add(batch.position, batch.size, batch.last_offset, batch.max_timestamp)
-        if to_append:
+        if self._is_detached:
+            self.time_index.maybe_append(self._largest_timestamp, self._offset_of_largest)
+            self.to_append = False
+        elif to_append:
             self._unindexed_bytes = 0
         else:
             self.finish()
 
+    # Another thread
+
+    def detached(self) -> SegmentIndexes:
+        """Return a second object for the same files, as they are now, for a look-up on another
+        thread. It opens files of its own and writes none. Any thread may call this.
+        """
+        here, records = self._location, self.records
+        directory = here.directory
+        location = SegmentLocation(
+            PartitionDirectory(directory.parent, directory.name, directory.topic_partition),
+            here.base_offset,
+            here.suffix,
+        )
+        detached = SegmentIndexes(
+            self._environment,
+            location,
+            FileRecords(self._environment, location, records.size),
+            max_bytes=self.offset_index.max_bytes,
+            interval_bytes=self.interval_bytes,
+        )
+        detached._is_detached = True
+        detached._cuts = records.cuts
+        detached._verified = self._verified
+        return detached
+
+    def take_over(self, detached: SegmentIndexes) -> None:
+        """Use what a detached object has found out, unless the log was written to or cut since: the
+        largest timestamp, the entries that it loaded, and those that it had to make anew, which are
+        written to the files. On the thread that owns the log. Raises OSError.
+        """
+        records = self.records
+        is_current = detached._cuts == records.cuts and detached.records.size == records.size
+        if self.to_append or not is_current:
+            detached.close()
+            return
+        is_better = detached._verified or self._largest_timestamp == _UNKNOWN
+        if is_better and detached._largest_timestamp != _UNKNOWN:
+            self._largest_timestamp = detached._largest_timestamp
+            self._offset_of_largest = detached._offset_of_largest
+        self._verified |= detached._verified
+        was_rebuilt = detached.time_index.is_unwritten
+        if detached.is_ready:
+            self.offset_index.take_over(detached.offset_index)
+            self.time_index.take_over(detached.time_index)
+        detached.close()
+        if was_rebuilt:
+            self.offset_index.trim()
+            self.time_index.trim()
+            self.close()
+
     # Looking up
+
+    @property
+    def is_ready(self) -> bool:
+        """True while the entries are at hand and known to be the log's."""
+        return self.to_append or (
+            self._verified and self.offset_index.is_loaded and self.time_index.is_loaded
+        )
+
+    @property
+    def known_timestamp(self) -> int | None:
+        """The segment's largest timestamp, -1 if it has none; None where it has not been read yet.
+
+        What the time index claimed counts, until the indexes are held against the log.
+        """
+        return None if self._largest_timestamp == _UNKNOWN else self._largest_timestamp
 
     def ensure_in_memory(self) -> None:
         """Raise ColdReadError where the first look-up would wait for a disk: for the files, or for
         the ends of the log, which they are held against.
         """
-        if self.offset_index.is_loaded or self._records.size <= self.interval_bytes:
+        if self.offset_index.is_loaded or self.records.size <= self.interval_bytes:
             return
         cold = self.offset_index.cold_ranges() + self.time_index.cold_ranges()
         if not self._verified:
-            cold += self._records.cold_ranges(0, _END_BYTES)
-            cold += self._records.cold_ranges(max(0, self._records.size - _END_BYTES), _END_BYTES)
+            cold += self.records.cold_ranges(0, _END_BYTES)
+            cold += self.records.cold_ranges(max(0, self.records.size - _END_BYTES), _END_BYTES)
         if cold:
             raise ColdReadError(cold)
 
@@ -194,7 +284,7 @@ class SegmentIndexes:
         """
         index = self.offset_index
         if not index.is_loaded:
-            if self._records.size <= self.interval_bytes:
+            if self.records.size <= self.interval_bytes:
                 return 0, 0
             self._load(to_append=False)
         return index.bracket(offset)
@@ -207,7 +297,7 @@ class SegmentIndexes:
 
     def offset_beyond(self, position: int) -> Offset | None:
         """Return the offset of the first entry at or beyond ``position``; None if none is."""
-        if self._records.size <= self.interval_bytes and not self.to_append:
+        if self.records.size <= self.interval_bytes and not self.to_append:
             return None
         self._load(to_append=False)
         return self.offset_index.upper_bound(position)
@@ -217,12 +307,12 @@ class SegmentIndexes:
 
         Raises CorruptIndexError, FileNotFoundError.
         """
-        if self._records.size <= self.interval_bytes:
+        if self.records.size <= self.interval_bytes:
             return 0
         last = self.offset_index.last_entry
         if last is None:
             return 0
-        if last.position >= self._records.size:
+        if last.position >= self.records.size:
             raise CorruptIndexError(f"{self.offset_index.path}: it leads beyond the log")
         return last.position
 
@@ -231,7 +321,7 @@ class SegmentIndexes:
         the batch that holds it. Raises CorruptLogError.
         """
         if not self._verified:
-            if self._records.size:
+            if self.records.size:
                 self._load(to_append=False)
             self._largest_timestamp = _UNKNOWN
         if self._largest_timestamp == _UNKNOWN:
@@ -241,19 +331,22 @@ class SegmentIndexes:
     def claimed_timestamp(self) -> int:
         """Return what the time index says is the largest timestamp, at the cost of one read.
 
-        It may lie, where :meth:`largest_timestamp` looks into the log. Raises CorruptLogError.
+        It may lie, where :meth:`largest_timestamp` looks into the log. What cannot be true is not
+        taken: no entry at all, or zeros, which a file that was not cut to its entries ends in.
+        Raises CorruptLogError.
         """
         if self._largest_timestamp == _UNKNOWN:
             try:
                 self._read_largest()
             except (CorruptIndexError, FileNotFoundError):
                 return self.largest_timestamp()[0]
-        if self._largest_timestamp < 0 and self._records.size:
+        is_zero = self._largest_timestamp == 0 and self._offset_of_largest == self.base_offset
+        if (self._largest_timestamp < 0 or is_zero) and self.records.size:
             return self.largest_timestamp()[0]
         return self._largest_timestamp
 
     def _read_largest(self) -> None:
-        if self._records.size == 0:
+        if self.records.size == 0:
             self._largest_timestamp = NO_TIMESTAMP
         else:
             self._largest_timestamp, self._offset_of_largest = self.time_index.last_entry
@@ -272,7 +365,7 @@ class SegmentIndexes:
 
     def _verify(self) -> None:
         """Hold the last entries against the log: zeros and leftovers do not survive that."""
-        if self._records.size == 0:
+        if self.records.size == 0:
             if self.offset_index.count or self.time_index.count:
                 raise CorruptIndexError(f"{self.offset_index.path}: entries for an empty log")
             return
@@ -284,14 +377,14 @@ class SegmentIndexes:
         if timestamp == NO_TIMESTAMP:
             sound = self._batch_at(0).max_timestamp < 0
         else:
-            holder = self._records.find(offset, self.offset_index.position(offset))
+            holder = self.records.find(offset, self.offset_index.position(offset))
             sound = holder is not None and holder.max_timestamp == timestamp
         if first is None or not sound:
             raise CorruptIndexError(f"{self.time_index.path}: its last entry is not the log's")
 
     def _batch_at(self, position: int) -> BatchPosition:
         try:
-            return next(self._records.headers(position))
+            return next(self.records.headers(position))
         except CorruptLogError as error:
             if position == 0:
                 raise
@@ -299,4 +392,4 @@ class SegmentIndexes:
 
     def _lacks_entries(self) -> bool:
         """True when a batch begins so far into the log that it must have an entry."""
-        return any(batch.position > self.interval_bytes for batch in self._records.headers())
+        return any(batch.position > self.interval_bytes for batch in self.records.headers())

@@ -1,0 +1,298 @@
+"""Look-ups by time: the first record at or after a timestamp, the first with the largest one.
+
+A look-up goes through the segments in order and passes over those whose largest timestamp is too
+small. That timestamp is known for a segment that was written since the log was opened, and for one
+that was asked before. Of any other one the last entry of its time index is read, and nothing else.
+The segment that is chosen is searched: its indexes are held against its log, and its batches are
+read from the position that they give.
+
+No index of a closed segment is opened or loaded on the thread that owns the log, and no disk is
+waited for there: :meth:`TimestampLookup.advance` raises ColdReadError with what is to be done on
+another thread, and goes on from the outcome when it is called again. Only a search that finds
+everything in memory, indexes included, is made at once. Kafka:
+``UnifiedLog.fetchOffsetByTimestamp``, ``LogSegment.findOffsetByTimestamp``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from millstream.model.errors import CorruptLogError
+from millstream.model.offsets import NO_TIMESTAMP, LeaderEpoch, Offset
+from millstream.records.record import iter_records
+from millstream.storage.file_records import SCAN_BYTES, BatchPosition, FileRecords
+from millstream.storage.read_ahead import ColdReadError
+from millstream.storage.segment import Segment
+from millstream.storage.segment_indexes import SegmentIndexes
+from millstream.storage.segments import Segments
+
+_WARM_BYTES: Final = 256 * 1024
+"""How far the owner's thread searches a log; a longer search goes on elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampOffset:
+    """A record found by its time (ListOffsets)."""
+
+    timestamp: int
+    offset: Offset
+    leader_epoch: LeaderEpoch
+
+
+class TimestampLookup:
+    """One look-up by time, which is advanced until it has an answer.
+
+    ``timestamp`` in milliseconds; None asks for the first record with the largest timestamp of the
+    log (KIP-734), or, where no record has a timestamp, for the first record, as in Kafka.
+    """
+
+    __slots__ = ("_claims", "_is_urgent", "_searches", "_timestamp")
+
+    def __init__(self, timestamp: int | None) -> None:
+        self._timestamp = timestamp
+        self._claims: _TimestampClaims | None = None
+        self._searches: dict[Segment, _SegmentSearch] = {}
+        self._is_urgent = False
+        """True when another thread did not find a file: the owner's thread looks for it then."""
+
+    def advance(
+        self, segments: Segments, log_start_offset: Offset, *, wait_for_disk: bool
+    ) -> TimestampOffset | None:
+        """Return what is found, None where no record is late enough.
+
+        Records before ``log_start_offset`` do not count when a timestamp was given; markers count,
+        as in Kafka. Not to ``wait_for_disk`` raises ColdReadError where there is work for another
+        thread; call again once it is done. Raises CorruptLogError; OSError.
+        """
+        while True:
+            self._take_claims()
+            try:
+                if self._timestamp is None:
+                    return self._largest(segments)
+                return self._first_from(self._timestamp, segments, log_start_offset)
+            except ColdReadError as cold:
+                if not wait_for_disk and not self._is_urgent:
+                    raise
+                for work in cold.preparations:
+                    work.run()
+                    if isinstance(work, _Work) and work.missing is not None:
+                        # This thread is the one that renames files: it is gone for good.
+                        raise work.missing from None
+                self._is_urgent = False
+
+    def _first_from(
+        self, timestamp: int, segments: Segments, start_offset: Offset
+    ) -> TimestampOffset | None:
+        candidates = segments.starting_with(start_offset)
+        for number, segment in enumerate(candidates):
+            # Empty segments, which compaction leaves, say nothing about records.
+            if not segment.size:
+                continue
+            largest = segment.indexes.known_timestamp
+            if largest is None:
+                raise self._ask_for_claims(candidates[number:], enough=timestamp)
+            if largest >= timestamp:
+                found = self._search(segment, timestamp, start_offset)
+                if found is not None:
+                    return found
+        return None
+
+    def _largest(self, segments: Segments) -> TimestampOffset | None:
+        filled = [segment for segment in segments if segment.size]
+        while filled:
+            holder, largest = filled[0], NO_TIMESTAMP
+            for segment in filled:
+                known = segment.indexes.known_timestamp
+                if known is None:
+                    raise self._ask_for_claims(filled, enough=None)
+                if known > largest:
+                    holder, largest = segment, known
+            found = self._search(holder, largest, holder.base_offset)
+            if holder.indexes.known_timestamp == largest:
+                return found
+        return None
+
+    def _ask_for_claims(self, segments: Sequence[Segment], *, enough: int | None) -> ColdReadError:
+        self._claims = _TimestampClaims(segments, enough)
+        return ColdReadError(preparations=[self._claims])
+
+    def _take_claims(self) -> None:
+        claims, self._claims = self._claims, None
+        if claims is not None:
+            claims.apply()
+            if claims.failure is not None:
+                raise claims.failure
+            self._is_urgent |= claims.missing is not None
+
+    def _search(
+        self, segment: Segment, timestamp: int, start_offset: Offset
+    ) -> TimestampOffset | None:
+        search = self._searches.pop(segment, None)
+        if search is not None and search.is_for(timestamp, start_offset):
+            if search.failure is not None:
+                raise search.failure
+            if search.is_done:
+                self._searches[segment] = search
+                search.apply()
+                return search.found
+            self._is_urgent |= search.missing is not None
+        position = None
+        if segment.indexes.is_ready:
+            here = _LogSearch(segment.records, timestamp, start_offset)
+            if here.run_warm(segment.indexes.time_floor_position(timestamp, start_offset)):
+                return here.found
+            position = here.position
+        search = _SegmentSearch(segment, timestamp, start_offset, position)
+        self._searches[segment] = search
+        raise ColdReadError(preparations=[search])
+
+
+class _LogSearch:
+    """The search in the ``.log`` of one segment for the first record at or after both."""
+
+    __slots__ = ("_records", "_start_offset", "_timestamp", "found", "position")
+
+    def __init__(self, records: FileRecords, timestamp: int, start_offset: Offset) -> None:
+        self._records = records
+        self._timestamp = timestamp
+        self._start_offset = start_offset
+        self.found: TimestampOffset | None = None
+        self.position = 0
+        """Where :meth:`run_warm` has stopped."""
+
+    def run(self, position: int) -> None:
+        """Search from ``position`` up to the end. Raises CorruptLogError; OSError."""
+        for batch in self._records.headers(position):
+            if self._look_into(batch):
+                return
+
+    def run_warm(self, position: int) -> bool:
+        """Search as far as the log is in memory; False where the search is not at its end."""
+        records = self._records
+        self.position = position
+        if records.cold_ranges(position, SCAN_BYTES):
+            return False
+        for batch in records.headers(position):
+            self.position = batch.position
+            if batch.position - position > _WARM_BYTES or records.cold_ranges(
+                batch.position, batch.size + SCAN_BYTES
+            ):
+                return False
+            if self._look_into(batch):
+                break
+        return True
+
+    def _look_into(self, batch: BatchPosition) -> bool:
+        timestamp, start_offset = self._timestamp, self._start_offset
+        if batch.max_timestamp < timestamp or batch.last_offset < start_offset:
+            return False
+        for record in iter_records(self._records.batch_at(batch)):
+            if record.timestamp >= timestamp and record.offset >= start_offset:
+                self.found = TimestampOffset(record.timestamp, record.offset, batch.leader_epoch)
+                return True
+        return False
+
+
+class _Work:
+    """Work for another thread. What it finds wrong is kept for the log's owner."""
+
+    __slots__ = ("failure", "is_done", "missing")
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.failure: CorruptLogError | None = None
+        self.missing: FileNotFoundError | None = None
+        """A file that was not there: as a rule, the segment was renamed or deleted meanwhile."""
+
+    def run(self) -> None:
+        """Do the work unless it is done. Raises OSError."""
+        if self.is_done:
+            return
+        try:
+            self._run()
+        except FileNotFoundError as error:
+            self.missing = error
+            return
+        except CorruptLogError as error:
+            self.failure = error
+        self.is_done = True
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+
+class _TimestampClaims(_Work):
+    """What the time indexes of segments claim to be their largest timestamp, up to the first claim
+    that is ``enough``: read from each index's last entry.
+
+    An index that is missing, empty or obviously wrong is held against its log at once.
+    """
+
+    __slots__ = ("_claims", "_enough", "_segments")
+
+    def __init__(self, segments: Sequence[Segment], enough: int | None) -> None:
+        super().__init__()
+        self._segments = segments
+        self._enough = enough
+        self._claims: list[tuple[SegmentIndexes, SegmentIndexes]] = []
+
+    def _run(self) -> None:
+        for segment in self._segments:
+            if not segment.size or segment.indexes.known_timestamp is not None:
+                continue
+            indexes = segment.indexes.detached()
+            claimed = indexes.claimed_timestamp()
+            self._claims.append((segment.indexes, indexes))
+            if self._enough is not None and claimed >= self._enough:
+                return
+
+    def apply(self) -> None:
+        """Note the claims where nothing was written or cut meanwhile. On the owner's thread."""
+        for indexes, detached in self._claims:
+            indexes.take_over(detached)
+        self._claims.clear()
+
+
+class _SegmentSearch(_Work):
+    """The search for a timestamp in one segment, as it is when this object is made.
+
+    Without a ``position`` to begin at, the indexes are loaded, held against the log and asked.
+    """
+
+    __slots__ = ("_indexes", "_key", "_position", "_search", "_segment")
+
+    def __init__(
+        self, segment: Segment, timestamp: int, start_offset: Offset, position: int | None
+    ) -> None:
+        super().__init__()
+        self._segment = segment
+        self._key = (timestamp, start_offset, segment.records.cuts)
+        self._position = position
+        self._indexes = segment.indexes.detached()
+        self._search = _LogSearch(self._indexes.records, timestamp, start_offset)
+
+    @property
+    def found(self) -> TimestampOffset | None:
+        """The record that was found."""
+        return self._search.found
+
+    def is_for(self, timestamp: int, start_offset: Offset) -> bool:
+        """Tell whether the outcome answers this, and nothing was cut off since."""
+        return self._key == (timestamp, start_offset, self._segment.records.cuts)
+
+    def _run(self) -> None:
+        timestamp, start_offset, _ = self._key
+        position = self._position
+        try:
+            if position is None:
+                self._indexes.largest_timestamp()
+                position = self._indexes.time_floor_position(timestamp, start_offset)
+            self._search.run(position)
+        finally:
+            self._indexes.records.close()
+
+    def apply(self) -> None:
+        """Have the segment use the indexes that were loaded. On the owner's thread."""
+        self._segment.indexes.take_over(self._indexes)
