@@ -14,17 +14,25 @@ version  what it brings
 11       −6: the earliest offset that waits for upload (KIP-1023)
 =======  ====================================================================================
 
-Only a leader answers, and after an election only once it knows what is committed (KIP-207):
-OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE.
+Only a leader answers, and only while its lease holds (NOT_LEADER_OR_FOLLOWER otherwise): a broker
+that lost its session must not tell an end that its successor has moved. After an election it
+answers once it knows what is committed (KIP-207): OFFSET_NOT_AVAILABLE, before version 5
+LEADER_NOT_AVAILABLE.
+
+A look-up by time (a timestamp, or −3) reads indexes and batches off the loop where they are not in
+memory; the partitions of one request are looked up side by side.
 
 There is no tiered storage: −4 is the log start, and −5 and −6 have no offset to tell.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import contextlib
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from millstream.handlers.request import RequestContext
+from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.offsets import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from millstream.protocol.messages.list_offsets import (
@@ -36,6 +44,7 @@ from millstream.protocol.messages.list_offsets import (
 )
 from millstream.runtime.replicas.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from millstream.runtime.services import Services
+from millstream.storage.log import TimestampOffset
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -59,27 +68,38 @@ _SINCE_VERSION: Final = {
 
 def handle(
     services: Services, context: RequestContext, request: ListOffsetsRequest
-) -> ListOffsetsResponse:
+) -> ListOffsetsResponse | Coroutine[Deferred[Any], None, ListOffsetsResponse]:
     """Look up one offset per partition."""
     if request.isolation_level not in _ISOLATION_LEVELS:
         error = f"there is no isolation level {request.isolation_level}"
         return failed(context, request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error))
-    topics = []
-    for name, asked in _by_topic(request).items():
-        answers = []
-        for wanted, times in asked.values():
-            try:
-                partition = services.partitions.get(name, wanted.partition_index)
-                answer = _look_up(partition, wanted, request.isolation_level, context.version)
-            except KafkaError as error:
-                answer = _refused(wanted, error)
-            if times > 1:
-                answer = _refused(wanted, KafkaError(ErrorCode.INVALID_REQUEST))
-            if context.version < _FIRST_VERSION_WITH_EPOCHS:
-                answer.leader_epoch = NO_LEADER_EPOCH
-            answers.append(answer)
-        topics.append(ListOffsetsTopicResponse(name=name, partitions=answers))
-    return ListOffsetsResponse(topics=topics)
+    lookups = [
+        _Lookup(services, context.version, request.isolation_level, name, wanted, times)
+        for name, asked in _by_topic(request).items()
+        for wanted, times in asked.values()
+    ]
+    for lookup in lookups:
+        lookup.begin()
+    if all(lookup.found.done for lookup in lookups):
+        return _response(lookups)
+    return _wait(lookups)
+
+
+async def _wait(lookups: list[_Lookup]) -> ListOffsetsResponse:
+    for lookup in lookups:
+        with contextlib.suppress(KafkaError):
+            await lookup.found
+    return _response(lookups)
+
+
+def _response(lookups: list[_Lookup]) -> ListOffsetsResponse:
+    topics: dict[str, ListOffsetsTopicResponse] = {}
+    for lookup in lookups:
+        topic = topics.setdefault(
+            lookup.topic, ListOffsetsTopicResponse(name=lookup.topic, partitions=[])
+        )
+        topic.partitions.append(lookup.answer())
+    return ListOffsetsResponse(topics=list(topics.values()))
 
 
 def _by_topic(
@@ -109,32 +129,102 @@ def failed(
     )
 
 
-def _look_up(
-    partition: Partition, wanted: ListOffsetsPartition, isolation: int, version: int
-) -> ListOffsetsPartitionResponse:
-    timestamp = wanted.timestamp
-    if timestamp < 0 and version < _SINCE_VERSION.get(timestamp, version + 1):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    partition.check_leader_epoch(wanted.current_leader_epoch)
-    log = partition.log
-    end = log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
-    if timestamp == LATEST:
-        _refuse_unsettled(partition, version)
-        return _found(wanted, NO_TIMESTAMP, end, partition.leader_epoch)
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        start = log.log_start_offset
-        return _found(wanted, NO_TIMESTAMP, start, log.epoch_for_offset(start))
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return _found(wanted, NO_TIMESTAMP, NO_OFFSET, -1)
-    if timestamp == MAX_TIMESTAMP:
-        found = partition.offset_of_max_timestamp()
-    else:
-        found = partition.offset_for_timestamp(timestamp)
-    if found is None or found.offset >= end:
-        if found is not None:
-            _refuse_unsettled(partition, version)
-        return _found(wanted, NO_TIMESTAMP, NO_OFFSET, -1)
-    return _found(wanted, found.timestamp, found.offset, found.leader_epoch)
+class _Lookup:
+    """One partition of a request. An error stays with it."""
+
+    __slots__ = (
+        "_isolation",
+        "_partition",
+        "_services",
+        "_times",
+        "_version",
+        "_wanted",
+        "found",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        services: Services,
+        version: int,
+        isolation: int,
+        topic: str,
+        wanted: ListOffsetsPartition,
+        times: int,
+    ) -> None:
+        self._services = services
+        self._version = version
+        self._isolation = isolation
+        self._wanted = wanted
+        self._times = times
+        self._partition: Partition | None = None
+        self.topic = topic
+        self.found: Deferred[TimestampOffset | None] = Deferred()
+        """Filled with the record that a look-up by time finds, with None for any other."""
+
+    def begin(self) -> None:
+        """Start the look-up; what refuses it fails ``found``."""
+        try:
+            self._begin().on_done(self._settle)
+        except KafkaError as error:
+            self.found.fail(error)
+
+    def _begin(self) -> Deferred[TimestampOffset | None]:
+        wanted = self._wanted
+        if self._times > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        partition = self._services.partitions.get(self.topic, wanted.partition_index)
+        timestamp = wanted.timestamp
+        if timestamp < 0 and self._version < _SINCE_VERSION.get(timestamp, self._version + 1):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+        refusal = partition.refusal_to_answer()
+        if refusal is not None:
+            raise refusal
+        self._partition = partition
+        if timestamp >= 0:
+            return partition.offset_for_timestamp(timestamp)
+        if timestamp == MAX_TIMESTAMP:
+            return partition.offset_for_timestamp(None)
+        return Deferred.of(None)
+
+    def _settle(self, found: Deferred[TimestampOffset | None]) -> None:
+        try:
+            record = found.result()
+        except Exception as error:
+            self.found.fail(error)
+        else:
+            self.found.complete(record)
+
+    def answer(self) -> ListOffsetsPartitionResponse:
+        """Return the partition's part of the response, once ``found`` is filled."""
+        try:
+            answer = self._answer(self.found.result())
+        except KafkaError as error:
+            answer = _refused(self._wanted, error)
+        if self._version < _FIRST_VERSION_WITH_EPOCHS:
+            answer.leader_epoch = NO_LEADER_EPOCH
+        return answer
+
+    def _answer(self, found: TimestampOffset | None) -> ListOffsetsPartitionResponse:
+        wanted, partition = self._wanted, self._partition
+        assert partition is not None
+        refusal = partition.refusal_to_answer()  # other partitions took their time
+        if refusal is not None:
+            raise refusal
+        timestamp, log = wanted.timestamp, partition.log
+        end = log.last_stable_offset if self._isolation == READ_COMMITTED else log.high_watermark
+        if timestamp == LATEST:
+            _refuse_unsettled(partition, self._version)
+            return _found(wanted, NO_TIMESTAMP, end, partition.leader_epoch)
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            start = log.log_start_offset
+            return _found(wanted, NO_TIMESTAMP, start, log.epoch_for_offset(start))
+        if found is None or found.offset >= end:
+            if found is not None:
+                _refuse_unsettled(partition, self._version)
+            return _found(wanted, NO_TIMESTAMP, NO_OFFSET, -1)
+        return _found(wanted, found.timestamp, found.offset, found.leader_epoch)
 
 
 def _refuse_unsettled(partition: Partition, version: int) -> None:
