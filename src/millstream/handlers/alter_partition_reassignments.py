@@ -9,13 +9,14 @@ version  what it brings
 
 The answer leaves when the moves have begun; ListPartitionReassignments tells how they get on. What
 can be done without copying is done at once. Answered by the controller; any other broker says
-NOT_CONTROLLER. A time-out is not needed: nothing is waited for.
+NOT_CONTROLLER. Nothing is waited for, but a time-out that leaves no time is REQUEST_TIMED_OUT.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from millstream.controller.assignment import check_manual_replicas
 from millstream.controller.reassignment import origin_of
 from millstream.handlers.request import RequestContext
 from millstream.model.errors import ErrorCode, KafkaError
@@ -38,6 +39,10 @@ async def handle(
 ) -> AlterPartitionReassignmentsResponse:
     """Begin or cancel, each partition for itself."""
     services.controller.desk.check_active()
+    if not request.topics:
+        return AlterPartitionReassignmentsResponse(error_code=0, error_message="", responses=[])
+    if request.timeout_ms <= 0:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     refused: dict[TopicPartition, KafkaError | None] = {}
     wanted = []
     for topic in request.topics:
@@ -56,9 +61,17 @@ async def handle(
 def failed(
     context: RequestContext, request: AlterPartitionReassignmentsRequest, error: KafkaError
 ) -> AlterPartitionReassignmentsResponse:
-    """Refuse the request as a whole."""
+    """Refuse the request as a whole, and every partition."""
     return AlterPartitionReassignmentsResponse(
-        error_code=error.error.code, error_message=error.message, responses=[]
+        error_code=error.error.code,
+        error_message=error.message,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[_result(each.partition_index, error) for each in topic.partitions],
+            )
+            for topic in request.topics
+        ],
     )
 
 
@@ -70,7 +83,13 @@ def _factor_refusal(
         return None
     if not 0 <= place.partition < len(topic.partitions):
         return None
-    present = len(origin_of(topic.partitions[place.partition]))
+    state = topic.partitions[place.partition]
+    live = services.controller.desk.context.live_brokers
+    try:
+        check_manual_replicas(partition.replicas, {*live, *state.replicas}, None)
+    except KafkaError as error:
+        return error
+    present = len(origin_of(state))
     if len(partition.replicas) == present:
         return None
     return KafkaError(

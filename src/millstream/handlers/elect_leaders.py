@@ -8,7 +8,8 @@ version  what it brings
 2        flexible
 =======  ====================================================================================
 
-A null list of partitions means all of them; then those that need no election are left out. An
+A null list of partitions means all of them: every topic is in the answer, and of its partitions
+those that needed an election. An
 unclean election takes the longest log of the replicas that answer, and only where there is no
 leader. Answered by the controller; any other broker says NOT_CONTROLLER.
 """
@@ -24,6 +25,7 @@ from millstream.protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from millstream.runtime.controlling.last_resort_elections import ElectionResults
 from millstream.runtime.controlling.replica_control import ElectionType
 from millstream.runtime.services import Services
 
@@ -37,23 +39,50 @@ async def handle(
     except ValueError:
         reason = f"Unknown election type {request.election_type}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, reason) from None
-    places = None
+    if request.timeout_ms <= 0:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+    asked = None
     if request.topic_partitions is not None:
-        places = [
+        asked = [
             TopicPartition(topic.topic, index)
             for topic in request.topic_partitions
             for index in topic.partitions
         ]
-    results = await services.controller.replicas.elect(election_type, places)
-    by_topic: dict[str, list[PartitionResult]] = {}
-    for place, error in results.items():
-        by_topic.setdefault(place.topic, []).append(_result(place.partition, error))
+    results = await services.controller.replicas.elect(election_type, asked)
+    if request.topic_partitions is None:
+        rows = _of_all_topics(services, results)
+    else:
+        rows = [
+            (
+                topic.topic,
+                [
+                    (index, results[TopicPartition(topic.topic, index)])
+                    for index in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions
+        ]
     return ElectLeadersResponse(
         replica_election_results=[
-            ReplicaElectionResult(topic=topic, partition_result=results)
-            for topic, results in by_topic.items()
+            ReplicaElectionResult(
+                topic=topic,
+                partition_result=[_result(index, error) for index, error in outcomes],
+            )
+            for topic, outcomes in rows
         ]
     )
+
+
+def _of_all_topics(
+    services: Services, results: ElectionResults
+) -> list[tuple[str, list[tuple[int, KafkaError | None]]]]:
+    """Return the outcomes by topic; a topic where nothing was to be done has none."""
+    outcomes: dict[str, list[tuple[int, KafkaError | None]]] = {
+        image.name: [] for image in services.metadata.topics()
+    }
+    for topic_partition, error in results.items():
+        outcomes.setdefault(topic_partition.topic, []).append((topic_partition.partition, error))
+    return list(outcomes.items())
 
 
 def failed(

@@ -51,7 +51,56 @@ def test_a_leader_that_leads_needs_no_election(broker: AdminBroker, version: int
     everywhere = broker.call(
         ElectLeadersRequest(topic_partitions=None), version, ElectLeadersResponse
     )
-    assert everywhere.replica_election_results == []
+    (of_t,) = everywhere.replica_election_results
+    assert (of_t.topic, of_t.partition_result) == ("t", [])
+
+
+def test_every_partition_is_answered_as_often_as_it_was_named(broker: AdminBroker) -> None:
+    broker.create("t")
+    asked = [
+        TopicPartitions(topic="t", partitions=[0, 0]),
+        TopicPartitions(topic="t", partitions=[]),
+    ]
+    answer = broker.call(ElectLeadersRequest(topic_partitions=asked), 2, ElectLeadersResponse)
+    assert [
+        (each.topic, len(each.partition_result)) for each in answer.replica_election_results
+    ] == [
+        ("t", 2),
+        ("t", 0),
+    ]
+
+
+def test_no_time_left_is_timed_out(broker: AdminBroker) -> None:
+    broker.create("t")
+    asked = [TopicPartitions(topic="t", partitions=[0])]
+    elected = broker.call(
+        ElectLeadersRequest(topic_partitions=asked, timeout_ms=0), 2, ElectLeadersResponse
+    )
+    assert ErrorCode.of(elected.error_code) is ErrorCode.REQUEST_TIMED_OUT
+    (of_t,) = elected.replica_election_results
+    assert [row.error_code for row in of_t.partition_result] == [elected.error_code]
+    topics = [
+        ReassignableTopic(
+            name="t", partitions=[ReassignablePartition(partition_index=0, replicas=[1])]
+        )
+    ]
+    moved = broker.call(
+        AlterPartitionReassignmentsRequest(topics=topics, timeout_ms=-1),
+        1,
+        AlterPartitionReassignmentsResponse,
+    )
+    assert ErrorCode.of(moved.error_code) is ErrorCode.REQUEST_TIMED_OUT
+    (told,) = moved.responses
+    assert [row.error_code for row in told.partitions] == [moved.error_code]
+
+
+def test_no_move_at_all_is_answered_with_an_empty_message(broker: AdminBroker) -> None:
+    request = AlterPartitionReassignmentsRequest(
+        topics=[], allow_replication_factor_change=False, timeout_ms=0
+    )
+    answer = broker.call(request, 1, AlterPartitionReassignmentsResponse)
+    assert (answer.error_code, answer.error_message, answer.responses) == (0, "", [])
+    assert answer.allow_replication_factor_change
 
 
 def test_an_election_of_no_known_kind_is_refused_as_a_whole(broker: AdminBroker) -> None:
@@ -87,10 +136,12 @@ def test_moves(broker: AdminBroker, version: int) -> None:
     assert move(broker, 7, [1], version=version) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_the_number_of_replicas_is_kept_where_the_client_says_so(broker: AdminBroker) -> None:
+def test_replicas_that_cannot_be_are_no_question_of_their_number(broker: AdminBroker) -> None:
     broker.create("t")
     kept = {"allow_replication_factor_change": False}
-    assert move(broker, 0, [1, 2], **kept) is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert move(broker, 0, [1, 2], **kept) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert move(broker, 0, [1, 1], **kept) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert move(broker, 0, [], **kept) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert move(broker, 0, [1], **kept) is ErrorCode.NONE
 
 
