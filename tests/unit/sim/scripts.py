@@ -48,6 +48,8 @@ class Shape:
     groups: bool = False
     directories: int | None = None
     """How many log directories each broker has; None for any number."""
+    segment_bytes: int | None = None
+    """Size at which segments are closed, for scripts in which they have to be."""
     rebalances: bool = True
     """False where the controller is to give no leadership back by itself."""
 
@@ -71,6 +73,8 @@ def play(script: Script, seed: int) -> Report:
         if shape.fits(cluster):
             break
         seed += 1
+    if shape.segment_bytes is not None:
+        cluster.work.segment_bytes = shape.segment_bytes
     if not shape.rebalances:
         cluster.settings["auto.leader.rebalance.enable"] = "false"
 
@@ -752,6 +756,43 @@ def a_replica_moves_in_every_role(cluster: SimCluster) -> list[str]:
     return [] if moved else ["a move does not end"]
 
 
+def a_follower_truncates_and_loses_its_power(cluster: SimCluster) -> list[str]:
+    """A broker has checkpointed a recovery point when it truncates its log below it. It fetches as
+    much as it had, closes segments on the way, and loses its power before the next checkpoint.
+    """
+    first, second, third = lead_with_second(cluster)
+    for each in (first, third):
+        cluster.network.weather.slow[second, each, int(ApiKey.FETCH)] = NEVER_MS
+    log = replica(cluster, second).log
+    start = log.log_end_offset
+    cluster.until(lambda: log.log_end_offset > start + 12, 5_000)
+    cluster.kill(second, "kill the leader")
+    cut_off(cluster, second, first, third)
+    cluster.network.weather.slow.clear()
+    if not cluster.until(lambda: state(cluster).leader not in (second, NO_LEADER), 20_000):
+        return ["nobody leads"]
+    cluster.start_broker(second)
+    if not cluster.until(lambda: cluster.lives[second].is_up, 20_000):
+        return ["a broker does not start"]
+    cluster.go_on(4_000)  # the recovery point is checkpointed meanwhile
+    kept = cluster.lives[second].log_manager.get(TopicPartition(TOPIC, 0))
+    assert kept is not None
+    flushed = kept.recovery_point
+    leader = replica(cluster, state(cluster).leader).log
+    if not cluster.until(lambda: leader.log_end_offset > flushed + 12, 30_000):
+        return ["nobody writes"]
+    for each in (first, third):
+        cluster.network.heal(second, each)
+        cluster.network.heal(each, second)
+    if not cluster.until(lambda: kept.recovery_point < flushed, 10_000):
+        return []  # nothing had to be truncated
+    if not cluster.until(lambda: kept.log_end_offset > flushed, 1_500):
+        return []
+    cluster.lose_power(second)
+    cluster.start_broker(second)
+    return []
+
+
 SCRIPTS: dict[Script, Shape] = {
     answers_are_lost: Shape(),
     a_leader_writes_nothing: Shape(),
@@ -774,5 +815,6 @@ SCRIPTS: dict[Script, Shape] = {
     two_tails: Shape(rebalances=False),
     a_move_takes_long: Shape(brokers=4),
     a_replica_moves_in_every_role: Shape(directories=2, rebalances=False),
+    a_follower_truncates_and_loses_its_power: Shape(segment_bytes=300, rebalances=False),
 }
 """Every script, and the cluster that it needs."""
