@@ -43,8 +43,16 @@ log = logging.getLogger(__name__)
 COPY_BYTES: Final = 1 << 20
 """How much is copied at a time."""
 
-MAX_STEPS_ON_LOOP: Final = 4
-"""How many copies of so much may be made on the loop, to catch up with the last appends."""
+FIRST_COPIES_ON_LOOP: Final = 4
+"""How many times ``COPY_BYTES`` may be copied on the loop, to catch up with the last appends; twice
+as many at each further attempt, so that a replica that is written to fast moves too.
+"""
+
+MOST_COPIES_ON_LOOP: Final = 64
+"""Some tens of milliseconds of the loop."""
+
+PAUSE_MS: Final = 100.0
+"""Between two attempts to catch up: writes that waited for a flush get it."""
 
 LONGEST_WAIT_MS: Final = 1_000.0
 """After so long a copy that waits for its turn looks at the rate again, for it may have changed."""
@@ -182,11 +190,15 @@ class ReplicaMover:
 
     async def _copy(self, move: _Move) -> None:
         """Copy until the future log has taken the replica's place or nobody wants it to."""
+        copies = FIRST_COPIES_ON_LOOP
         while self._is_wanted(move):
             if self._is_far_behind(move):
                 await self._wait_for_turn(await self._copy_some(move))
-            elif await self._finish(move):
+            elif await self._finish(move, copies * COPY_BYTES):
                 return
+            else:
+                copies = min(2 * copies, MOST_COPIES_ON_LOOP)
+                await self._pause(PAUSE_MS)
 
     def _is_wanted(self, move: _Move) -> bool:
         """Tell whether both logs are still what they were when the move began; whether the replica
@@ -263,13 +275,18 @@ class ReplicaMover:
             delay_ms = min(LONGEST_WAIT_MS, left_bytes * 1000 / limit if limit else math.inf)
             if delay_ms < 1:
                 return
-            elapsed: Deferred[None] = Deferred()
-            self._clock.call_later(delay_ms, partial(elapsed.complete, None))
-            await elapsed
+            await self._pause(delay_ms)
             left_bytes -= limit * delay_ms / 1000
 
-    async def _finish(self, move: _Move) -> bool:
-        """Let the copy take the replica's place; False when it has to be copied more first."""
+    async def _pause(self, delay_ms: float) -> None:
+        elapsed: Deferred[None] = Deferred()
+        self._clock.call_later(delay_ms, partial(elapsed.complete, None))
+        await elapsed
+
+    async def _finish(self, move: _Move, most_bytes: int) -> bool:
+        """Let the copy take the replica's place; False when more than ``most_bytes`` were appended
+        while it was flushed, or the replica has another role since.
+        """
         partition, future = self._partition(move), move.future
         assert partition is not None
         partition.hold_flushes()
@@ -286,7 +303,7 @@ class ReplicaMover:
                 future.flushed(plan)
             # A partition in another role than before was flushed since, beyond the copy.
             is_held = self._is_wanted(move) and self._partition(move) is partition
-            if is_held and self._catch_up(move):
+            if is_held and self._catch_up(move, most_bytes):
                 taken = True
                 self._swap(move, partition)
         finally:
@@ -294,14 +311,17 @@ class ReplicaMover:
                 partition.release_flushes()
         return taken
 
-    def _catch_up(self, move: _Move) -> bool:
+    def _catch_up(self, move: _Move, most_bytes: int) -> bool:
+        """Copy the rest on the loop; False when it is more than ``most_bytes``."""
         source, future = move.source, move.future
-        for _ in range(MAX_STEPS_ON_LOOP):
+        copied_bytes = 0
+        while copied_bytes < most_bytes:
             records = self._read(move).records
             if records is None:
-                return future.log_end_offset == source.log_end_offset
+                break
             _transfer(records, source.log_directory, future, self._clock.now_ms())
-        return False
+            copied_bytes += records.size
+        return future.log_end_offset == source.log_end_offset
 
     def _swap(self, move: _Move, partition: Partition) -> None:
         topic_partition = move.topic_partition

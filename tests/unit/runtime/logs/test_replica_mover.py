@@ -16,6 +16,7 @@ from millstream.records.record import read_records
 from millstream.runtime.logs import replica_mover
 from millstream.runtime.logs.replica_mover import ReplicaMover
 from millstream.runtime.replicas.partition import Partition
+from millstream.storage.flush import FlushPlan
 
 T0 = TopicPartition("t", 0)
 SMALL = {"internal_segment_bytes": "1000", "index_interval_bytes": "100"}
@@ -111,6 +112,35 @@ def test_writes_and_reads_go_on_at_every_step(
     site.clock.settle()
     assert outcomes == ["ok"] * (len(written) - 60)
     assert values(partition) == written
+
+
+def test_a_replica_moves_that_is_written_to_faster_than_it_is_copied(
+    site: LogSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many segments are begun while the copy is flushed; who waits for a flush gets it between two
+    attempts to catch up.
+    """
+    monkeypatch.setattr(replica_mover, "COPY_BYTES", 1000)
+    site.create("t", **SMALL)
+    partition, outcomes = site.partition(), Outcomes()
+    was = site.directory_of("t")
+    run = FlushPlan.run
+
+    def run_slowly(plan: FlushPlan) -> None:
+        run(plan)
+        if plan.log_directory != was:
+            for _ in range(10):
+                write(partition, outcomes, b"x" * 600)
+
+    monkeypatch.setattr(FlushPlan, "run", run_slowly)
+    mover_of(site).move(partition, other(was))
+    for _ in range(50):
+        write(partition, outcomes, b"x" * 600)
+        site.clock.settle()
+        site.clock.advance(60)
+    assert site.directory_of("t") == other(was), "it never caught up with the writes"
+    assert outcomes == ["ok"] * len(outcomes)
+    assert len(outcomes) > 50
 
 
 def test_nothing_is_acknowledged_between_the_copy_and_the_swap(site: LogSite) -> None:
