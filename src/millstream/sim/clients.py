@@ -79,10 +79,15 @@ class Client:
         )
 
     async def ask(
-        self, broker: BrokerId, request: Request, version: int | None = None, lane: str = ""
+        self,
+        broker: BrokerId,
+        request: Request,
+        version: int | None = None,
+        lane: str = "",
+        timeout_ms: float = REQUEST_MS,
     ) -> Response:
-        """Ask a broker; KafkaError when it does not answer."""
-        return await self._channels.send(broker, request, REQUEST_MS, version=version, lane=lane)
+        """Ask a broker; KafkaError when it does not answer in ``timeout_ms``."""
+        return await self._channels.send(broker, request, timeout_ms, version=version, lane=lane)
 
     def forget(self, broker: BrokerId, request: Request, version: int, lane: str) -> None:
         """Send what nobody answers."""

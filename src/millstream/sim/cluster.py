@@ -109,7 +109,7 @@ class SimCluster:
             self.swarm = self.swarm.with_log_moves(moving)
         if self.swarm.moves_logs:
             self.directories = DIRECTORIES
-            self.move_ms = moving.choice((0.0, 300.0, 2_000.0))
+            self.move_ms = moving.choice((0.0, 30.0, 200.0))
             self.work.segment_bytes = moving.choice((None, 300, 1_500))
         self.settings["log.dirs"] = ",".join(self.directories)
         self.machines = {each: self._machine(each) for each in self.numbers}
@@ -293,6 +293,7 @@ class SimCluster:
         with _server_errors() as errors:
             problems = self._run(script)
         problems += errors
+        problems += [f"nobody caught {each}" for each in self.loop.uncaught[:20]]
         problems += self.checkers.problems
         for client in self.work.clients:
             problems += client.problems

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import traceback
 from collections.abc import Callable
 from random import Random
 from typing import Final
@@ -38,6 +39,8 @@ class Loop:
         self.now_ms = 0.0
         self.chance = Random(seed)
         """Where all chance comes from; part of the seed's history."""
+        self.uncaught: list[str] = []
+        """What callbacks of processes have raised: an event loop logs it and goes on."""
         self.events = 0
         self.most_events: int | None = None
         """After how many a run is given up: whoever turns in a circle takes no virtual time."""
@@ -120,8 +123,12 @@ class NodeClock:
             return
         if self._held is not None:
             self._held.append(callback)
-        else:
+            return
+        try:
             callback()
+        except Exception as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            self._loop.uncaught.append(f"{error!r} at {frame.filename}:{frame.lineno}")
 
     def pause(self) -> None:
         """Stop as SIGSTOP does."""

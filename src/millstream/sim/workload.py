@@ -51,6 +51,8 @@ class Workload:
         """True when topics keep some of their newest bytes alone."""
         self.segment_bytes: int | None = None
         """Size at which the topic's segments are closed; None for one that is never reached."""
+        self.flush_policy: str | None = None
+        """The topic's flush policy; None for one that chance draws."""
         self.history = History()
         self.numbers = list(range(FIRST_CLIENT, FIRST_CLIENT + CLIENTS))
         self.clients: list[Client] = []
@@ -78,6 +80,7 @@ class Workload:
 
     async def _create_topic(self) -> None:
         chance = self._chance
+        drawn = chance.choice(("os", "os", "os", "ack"))
         topic = CreatableTopic(
             name=TOPIC,
             num_partitions=self.partition_count,
@@ -85,9 +88,7 @@ class Workload:
             assignments=[],
             configs=[
                 CreatableTopicConfig(name="min.insync.replicas", value=str(self.min_isr)),
-                CreatableTopicConfig(
-                    name="flush.policy", value=chance.choice(("os", "os", "os", "ack"))
-                ),
+                CreatableTopicConfig(name="flush.policy", value=self.flush_policy or drawn),
                 CreatableTopicConfig(name="segment.index.bytes", value="4096"),
                 CreatableTopicConfig(name="segment.ms", value=chance.choice(("600000", "1500"))),
             ],

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from tests.unit.sim import scripts
+from tests.unit.sim import scripts, service_scripts
 
 from millstream.controller import election, isr_changes, reassignment
 from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
@@ -25,14 +25,18 @@ from millstream.replication import divergence, follower
 from millstream.replication.follower import Append, FollowerReplication
 from millstream.replication.isr import Committed, PendingExpand
 from millstream.replication.leader import LeaderReplication
+from millstream.runtime import event_queue
 from millstream.runtime.controlling import controller_desk
 from millstream.runtime.controlling.metadata_pushes import MetadataPushes
 from millstream.runtime.controlling.replica_control import ReplicaControl
 from millstream.runtime.metadata import broker_metadata
 from millstream.runtime.metadata.broker_metadata import BrokerMetadata
 from millstream.runtime.replicas import partitions, replica_fetcher
-from millstream.runtime.replicas.leader_role import ReplicationContext
+from millstream.runtime.replicas.leader_role import LeaderRole, ReplicationContext
 from millstream.runtime.replicas.partition import Partition
+from millstream.runtime.replicas.partitions import Partitions
+from millstream.runtime.replicas.readable_bytes import ReadableBytes
+from millstream.runtime.replicas.replica_fetcher import ReplicaFetcher
 from millstream.runtime.replicas.replica_manager import ReplicaManager
 from millstream.server import membership
 from millstream.sim.cluster import SimCluster
@@ -42,6 +46,7 @@ from millstream.storage.log import Log
 from millstream.storage.log_core import LogCore
 
 Patch = Callable[[pytest.MonkeyPatch], None]
+SCRIPTS = scripts.SCRIPTS | service_scripts.SCRIPTS
 MOST_EVENTS = 150_000
 """More than a lively seed takes."""
 
@@ -490,6 +495,72 @@ def leaves_waiters_of_groups(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "append_internal", mutant)
 
 
+# --- service -------------------------------------------------------------------------------------
+
+
+def forgets_how_its_role_ended(patch: pytest.MonkeyPatch) -> None:
+    """Who waits for the disk of a leader that has ended already is answered at once."""
+
+    def mutant(self: LeaderRole, last_offset: int, callback: Any) -> None:
+        ended, self._end_error = self._end_error, None
+        try:
+            original(self, last_offset, callback)
+        finally:
+            self._end_error = ended
+
+    original = LeaderRole.wait_until_local
+    patch.setattr(LeaderRole, "wait_until_local", mutant)
+
+
+def proposes_again_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A leader backs off from a controller that answers no proposal."""
+    patch.setattr(LeaderReplication, "_pause_after_failure", lambda self: 100.0)
+
+
+def remembers_every_batch(patch: pytest.MonkeyPatch) -> None:
+    """The sizes of so many batches are remembered at most that are not committed."""
+
+    def mutant(self: ReadableBytes, max_batches: int = 0) -> None:
+        original(self, sys.maxsize)
+
+    original = ReadableBytes.__init__
+    patch.setattr(ReadableBytes, "__init__", mutant)
+
+
+def stops_at_a_callback_that_raises(patch: pytest.MonkeyPatch) -> None:
+    """What a callback on an event's outcome raises stops no later event."""
+
+    def mutant(outcome: Any, ended: Any) -> None:
+        try:
+            value = ended.result()
+        except BaseException as error:
+            outcome.fail(error)
+        else:
+            outcome.complete(value)
+
+    patch.setattr(event_queue, "_fill", mutant)
+
+
+def stops_at_an_answer_that_it_cannot_apply(patch: pytest.MonkeyPatch) -> None:
+    """An answer that cannot be applied pauses its partition alone."""
+
+    def mutant(self: ReplicaFetcher, response: Any, now_ms: float) -> None:
+        for topic in response.responses:
+            for data in topic.partitions:
+                key = (topic.topic_id, data.partition_index)
+                position, role = self._session.told.get(key), self._followed.get(key)
+                if position is not None and role is not None:
+                    self._changed[key] = None
+                    role.on_data(position, data, now_ms)
+
+    patch.setattr(ReplicaFetcher, "_apply", mutant)
+
+
+def applies_settings_anew(patch: pytest.MonkeyPatch) -> None:
+    """Settings of a topic are applied where they have changed."""
+    patch.setattr(Partitions, "_with_settings_in_force", lambda self, image: image)
+
+
 # --- what to run ---------------------------------------------------------------------------------
 
 
@@ -514,7 +585,7 @@ class Mutation:
         """Run one seed; the rule is off already."""
         try:
             if self.script is not None:
-                return scripts.play(self.script, seed).problems
+                return scripts.play(self.script, SCRIPTS[self.script], seed).problems
             cluster = SimCluster(seed, swarm=Swarm.of(*self.kinds, every_ms=self.every_ms))
             cluster.loop.most_events = MOST_EVENTS
             return cluster.run(12).problems
@@ -712,6 +783,36 @@ MUTATIONS: tuple[Mutation, ...] = (
         "groups: a commit is committed",
         leaves_waiters_of_groups,
         script=scripts.a_coordinator_is_cut_off,
+    ),
+    Mutation(
+        "acks=1 is answered when the role has ended",
+        forgets_how_its_role_ended,
+        script=service_scripts.a_disk_fails_between_two_writes,
+    ),
+    Mutation(
+        "proposals back off",
+        proposes_again_at_once,
+        script=service_scripts.the_store_is_away_while_an_isr_is_proposed,
+    ),
+    Mutation(
+        "the sizes of batches are bounded",
+        remembers_every_batch,
+        script=service_scripts.nobody_follows_for_long,
+    ),
+    Mutation(
+        "a callback that raises stops no event",
+        stops_at_a_callback_that_raises,
+        script=service_scripts.the_controller_is_asked_by_one_who_fails,
+    ),
+    Mutation(
+        "an answer that cannot be applied stops no fetcher",
+        stops_at_an_answer_that_it_cannot_apply,
+        script=service_scripts.a_follower_fails_at_one_partition,
+    ),
+    Mutation(
+        "settings are applied where they changed",
+        applies_settings_anew,
+        script=service_scripts.an_isr_changes,
     ),
 )
 

@@ -44,19 +44,22 @@ class Shape:
     """The cluster that a script needs."""
 
     brokers: int = 3
+    partitions: int = 1
     min_isr: int = 2
     groups: bool = False
     directories: int | None = None
     """How many log directories each broker has; None for any number."""
     segment_bytes: int | None = None
     """Size at which segments are closed, for scripts in which they have to be."""
+    flush_policy: str | None = None
+    """The topic's flush policy; None for any."""
     rebalances: bool = True
     """False where the controller is to give no leadership back by itself."""
 
     def fits(self, cluster: SimCluster) -> bool:
         """Tell whether a cluster is like that."""
         return (
-            (len(cluster.numbers), cluster.work.partition_count) == (self.brokers, 1)
+            (len(cluster.numbers), cluster.work.partition_count) == (self.brokers, self.partitions)
             and cluster.min_isr == self.min_isr
             and (cluster.work.group_count > 0 or not self.groups)
             and self.directories in (None, len(cluster.directories))
@@ -64,17 +67,16 @@ class Shape:
         )
 
 
-def play(script: Script, seed: int) -> Report:
+def play(script: Script, shape: Shape, seed: int) -> Report:
     """Play a script in a cluster of the shape it needs, another one for each seed."""
-    shape = SCRIPTS[script]
     seed *= 1_000
     while True:
         cluster = SimCluster(seed, swarm=Swarm.of("elect"))
         if shape.fits(cluster):
             break
         seed += 1
-    if shape.segment_bytes is not None:
-        cluster.work.segment_bytes = shape.segment_bytes
+    cluster.work.segment_bytes = shape.segment_bytes
+    cluster.work.flush_policy = shape.flush_policy
     if not shape.rebalances:
         cluster.settings["auto.leader.rebalance.enable"] = "false"
 
@@ -87,10 +89,10 @@ def play(script: Script, seed: int) -> Report:
     return cluster.play(strike)
 
 
-def state(cluster: SimCluster) -> PartitionState:
+def state(cluster: SimCluster, index: int = 0) -> PartitionState:
     tree = cluster.ensemble.tree.nodes
-    node = tree[paths.state(TOPIC, 0)]
-    replicas = payloads.read_topic("", tree[paths.topic(TOPIC)].data).replicas[0]
+    node = tree[paths.state(TOPIC, index)]
+    replicas = payloads.read_topic("", tree[paths.topic(TOPIC)].data).replicas[index]
     return payloads.read_state("", node.data, replicas=replicas, version=node.version)
 
 
@@ -748,7 +750,7 @@ def a_replica_moves_in_every_role(cluster: SimCluster) -> list[str]:
     cluster.kill(first, "kill the leader")
     if not cluster.until(lambda: state(cluster).leader == second, 20_000):
         return ["nobody leads"]
-    cluster.move_ms = 2_000.0
+    cluster.move_ms = 500.0
     cluster.start_broker(first)
     whole(cluster)
     elect_preferred(cluster, controller)

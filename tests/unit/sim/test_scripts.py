@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.sim.scripts import SCRIPTS, Script, play
+from tests.unit.sim import scripts, service_scripts
+
+SCRIPTS = scripts.SCRIPTS | service_scripts.SCRIPTS
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_script(script: Script) -> None:
-    assert play(script, 1).problems == []
+def test_script(script: scripts.Script) -> None:
+    assert scripts.play(script, SCRIPTS[script], 1).problems == []
