@@ -405,7 +405,7 @@ class _Fetch:
         if self._isolation == READ_COMMITTED:
             aborted = [
                 AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
-                for one in partition.aborted_transactions(read)
+                for one in read.aborted
             ]
         data = PartitionData(
             partition_index=fetch.partition,

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from millstream.config.topic import TopicConfig
-from millstream.model.errors import CorruptLogError
+from millstream.model.errors import CorruptIndexError, CorruptLogError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicId
 from millstream.records.legacy import UnsupportedFormatError
@@ -36,6 +36,7 @@ from millstream.storage.directory import (
     SEGMENT_EXTENSIONS,
     SWAP,
     TIME_INDEX,
+    TRANSACTION_INDEX,
     PartitionDirectory,
     SegmentLocation,
     file_name,
@@ -118,6 +119,7 @@ class Loader:
         self._epochs = LeaderEpochs()
         self._epochs_changed = False
         self._report = RecoveryReport()
+        self._has_transactions_in_active = False
         self._known_start = options.log_start_offset
         """Before it nothing is kept, whatever lies in the first segment."""
 
@@ -216,6 +218,7 @@ class Loader:
                 continue
             segment = self._segment(base_offset, found[LOG])
             self._segments.add(segment)
+            self._has_transactions_in_active = TRANSACTION_INDEX in found
             missing = OFFSET_INDEX not in found or TIME_INDEX not in found
             if missing and self._options.had_clean_shutdown:
                 _log.warning("%s: an index is missing and is rebuilt", segment.records.path)
@@ -282,7 +285,10 @@ class Loader:
         self._refuse_old_format([active])
         try:
             end = active.next_offset()
-        except CorruptLogError as error:
+            if self._has_transactions_in_active:
+                # An append adds to it, so it has to be sound. Others are made anew when asked.
+                active.transaction_index.check()
+        except (CorruptLogError, CorruptIndexError) as error:
             _log.warning("%s was closed cleanly and is damaged: %s", active.records.path, error)
             return self._recover_from([active])
         active.close()

@@ -362,6 +362,7 @@ class Log(LogCore):
         upper_bound_offset: Offset,
         min_one_batch: bool,
         wait_for_disk: bool = True,
+        with_aborted: bool = False,
     ) -> LogRead:
         """Refer to the bytes from the batch that holds ``fetch_offset`` up to
         ``upper_bound_offset``, which is the LEO, the high watermark or the last stable offset.
@@ -370,7 +371,9 @@ class Log(LogCore):
         whole whatever its size. A read ends with its segment. Kafka: ``LocalLog.read``.
 
         Not to ``wait_for_disk`` leaves what is not in memory to the caller to read ahead
-        (``LogRead.cold``) before it asks again: after the indexes it may be the batches' turn.
+        (``LogRead.cold``) before it asks again: after the indexes come the batches. For a committed
+        reader, ``with_aborted`` adds the transactions that it has to leave out; a transaction index
+        that is damaged is made anew, which is left to the caller in the same way.
 
         Raises KafkaError: OFFSET_OUT_OF_RANGE outside [log start, LEO], CORRUPT_MESSAGE where the
         log is damaged; StorageError.
@@ -389,7 +392,7 @@ class Log(LogCore):
                 if fetch_offset == log_end_offset:
                     local.active.hint(log_end_offset, local.active.records.size)
                 return LogRead(fetch_offset, None, local.active.base_offset)
-            return local.read(
+            read = local.read(
                 fetch_offset,
                 max_bytes,
                 upper_bound_offset,
@@ -397,6 +400,8 @@ class Log(LogCore):
                 min_one_batch,
                 wait_for_disk,
             )
+            if with_aborted:
+                read.aborted = self.aborted_transactions(read, wait_for_disk=wait_for_disk)
         except ColdReadError as error:
             cold = ReadAhead(self.log_directory, error)
             return LogRead(fetch_offset, None, local.active.base_offset, cold)
@@ -404,22 +409,32 @@ class Log(LogCore):
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         except OSError as error:
             raise self._failed(error) from error
+        return read
 
-    def aborted_transactions(self, read: LogRead) -> list[AbortedTransaction]:
-        """Return the aborted transactions that a committed reader of ``read`` must know.
+    def aborted_transactions(
+        self, read: LogRead, *, wait_for_disk: bool = True
+    ) -> list[AbortedTransaction]:
+        """Return the aborted transactions that a committed reader of ``read`` must know. A
+        transaction index that is damaged is made anew from the log.
 
-        Raises StorageError.
+        Raises KafkaError(CORRUPT_MESSAGE) where the log is damaged as well; StorageError; not to
+        ``wait_for_disk``, ColdReadError.
         """
         if read.records is None:
             return []
         try:
             return aborted_transactions(
+                self._local.environment,
                 self._local.segments,
+                self._snapshots,
                 fetch_offset=read.fetch_offset,
                 segment_base_offset=read.segment_base_offset,
                 end_position=read.records.position + read.records.size,
                 log_end_offset=self._offsets.log_end_offset,
+                wait_for_disk=wait_for_disk,
             )
+        except CorruptLogError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         except OSError as error:
             raise self._failed(error) from error
 

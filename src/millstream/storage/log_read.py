@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from millstream.model.offsets import Offset
+from millstream.storage.aborted_transactions import AbortedTransaction
 from millstream.storage.file_slice import FileSlice
 from millstream.storage.read_ahead import ReadAhead
 
@@ -11,9 +12,12 @@ class LogRead:
     """``records`` start with the batch that holds ``fetch_offset``; None when there is nothing
     below the upper bound, or nothing that fits. Where the read would have had to wait for a disk
     and was not to, ``cold`` says for what, and nothing has been read.
+
+    ``aborted`` are the transactions whose records a committed reader has to leave out, where it was
+    asked for them. Some that lie beyond what was read may be among them.
     """
 
-    __slots__ = ("cold", "fetch_offset", "records", "segment_base_offset")
+    __slots__ = ("aborted", "cold", "fetch_offset", "records", "segment_base_offset")
 
     def __init__(
         self,
@@ -26,6 +30,7 @@ class LogRead:
         self.records = records
         self.segment_base_offset = segment_base_offset
         self.cold = cold
+        self.aborted: list[AbortedTransaction] = []
 
     @property
     def size(self) -> int:

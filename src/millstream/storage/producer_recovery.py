@@ -7,6 +7,7 @@ an aborted transaction is the one right after its marker, whatever the same prod
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from millstream.model.errors import CorruptIndexError
@@ -15,13 +16,13 @@ from millstream.records.batch import Batch
 from millstream.records.control import parse_marker
 from millstream.records.scan_kernel import new_batch_scanner
 from millstream.storage.environment import LogEnvironment
+from millstream.storage.file_records import FileRecords
 from millstream.storage.producer_snapshot import ProducerSnapshots
 from millstream.storage.producer_state import (
     BatchMetadata,
     ProducerStateManager,
     is_expired,
 )
-from millstream.storage.segment import Segment
 from millstream.storage.segments import Segments
 from millstream.storage.transaction_index import AbortedEntry
 
@@ -103,28 +104,38 @@ def replay_log(
         found = segment.find(start)
         if found is None:
             continue
-        _replay_segment(producers, segment, found.position, end)
+        replay_records(producers, segment.records, found.position, end)
 
 
-def _replay_segment(
-    producers: ProducerStateManager, segment: Segment, position: int, end: Offset
+def replay_records(
+    producers: ProducerStateManager,
+    records: FileRecords,
+    position: int,
+    end: Offset,
+    on_aborted: Callable[[AbortedEntry], None] = lambda _: None,
 ) -> None:
-    """Take note of the batches from ``position`` on that begin before ``end``. What is not sound
-    counts too, as long as a batch can be read there.
+    """Take note of the batches of one segment from ``position`` on that begin before ``end``, and
+    pass on the aborted transactions that end there. What is not sound counts too, as long as a
+    batch can be read there. Raises CorruptLogError.
     """
-    records = segment.records
+
+    def replay(batch: Batch) -> None:
+        aborted = replay_batch(producers, batch)
+        if aborted is not None:
+            on_aborted(aborted)
+
     scanner = new_batch_scanner(0, max_offset=end - 1, interval_bytes=_NO_INDEX)
     while position < records.size:
         taken = scanner.scan(records.chunk(position), position)
         for batch in scanner.producer_batches:
-            replay_batch(producers, batch)
+            replay(batch)
         scanner.producer_batches.clear()
         scanner.epochs.clear()
         if not taken:
             _, batch = next(records.batches(position))
             if batch.base_offset >= end:
                 return
-            replay_batch(producers, batch)
+            replay(batch)
             scanner.next_offset = batch.next_offset
             taken = batch.size
         position += taken

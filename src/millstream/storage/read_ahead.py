@@ -17,10 +17,11 @@ it:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from millstream.model.errors import MillstreamError, StorageError
+from millstream.model.errors import CorruptLogError, MillstreamError, StorageError
 from millstream.storage.files import File
 
 
@@ -32,11 +33,45 @@ class FileRange(NamedTuple):
     size: int
 
 
-class Preparation(Protocol):
-    """Work for a look-up that any thread may do; it changes nothing that the log's owner uses."""
+class Preparation(ABC):
+    """Work for a look-up that any thread may do; it changes nothing that the log's owner uses.
+
+    What it finds wrong is kept for the owner, who raises it for the partition that it concerns.
+    """
+
+    __slots__ = ("failure", "is_done", "missing")
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.failure: CorruptLogError | None = None
+        self.missing: FileNotFoundError | None = None
+        """A file that was not there: as a rule, the segment was renamed or deleted meanwhile."""
 
     def run(self) -> None:
-        """Do the work and keep the outcome. A second call does nothing. Raises OSError."""
+        """Do the work unless it is done. Raises OSError."""
+        if self.is_done:
+            return
+        self.missing = None
+        try:
+            self.prepare()
+        except FileNotFoundError as error:
+            self.missing = error
+            return
+        except CorruptLogError as error:
+            self.failure = error
+        self.is_done = True
+
+    def run_here(self) -> None:
+        """Do the work on the thread that owns the log, which is the one that renames its files: a
+        file that it does not find is gone for good. Raises OSError.
+        """
+        self.run()
+        if self.missing is not None:
+            raise self.missing
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Do the work. Raises CorruptLogError and OSError."""
 
 
 class ColdReadError(MillstreamError):

@@ -19,11 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from millstream.model.errors import CorruptLogError
 from millstream.model.offsets import NO_TIMESTAMP, LeaderEpoch, Offset
 from millstream.records.record import iter_records
 from millstream.storage.file_records import SCAN_BYTES, BatchPosition, FileRecords
-from millstream.storage.read_ahead import ColdReadError
+from millstream.storage.read_ahead import ColdReadError, Preparation
 from millstream.storage.segment import Segment
 from millstream.storage.segment_indexes import SegmentIndexes
 from millstream.storage.segments import Segments
@@ -76,10 +75,7 @@ class TimestampLookup:
                 if not wait_for_disk and not self._is_urgent:
                     raise
                 for work in cold.preparations:
-                    work.run()
-                    if isinstance(work, _Work) and work.missing is not None:
-                        # This thread is the one that renames files: it is gone for good.
-                        raise work.missing from None
+                    work.run_here()
                 self._is_urgent = False
 
     def _first_from(
@@ -195,35 +191,7 @@ class _LogSearch:
         return False
 
 
-class _Work:
-    """Work for another thread. What it finds wrong is kept for the log's owner."""
-
-    __slots__ = ("failure", "is_done", "missing")
-
-    def __init__(self) -> None:
-        self.is_done = False
-        self.failure: CorruptLogError | None = None
-        self.missing: FileNotFoundError | None = None
-        """A file that was not there: as a rule, the segment was renamed or deleted meanwhile."""
-
-    def run(self) -> None:
-        """Do the work unless it is done. Raises OSError."""
-        if self.is_done:
-            return
-        try:
-            self._run()
-        except FileNotFoundError as error:
-            self.missing = error
-            return
-        except CorruptLogError as error:
-            self.failure = error
-        self.is_done = True
-
-    def _run(self) -> None:
-        raise NotImplementedError
-
-
-class _TimestampClaims(_Work):
+class _TimestampClaims(Preparation):
     """What the time indexes of segments claim to be their largest timestamp, up to the first claim
     that is ``enough``: read from each index's last entry.
 
@@ -238,7 +206,7 @@ class _TimestampClaims(_Work):
         self._enough = enough
         self._claims: list[tuple[SegmentIndexes, SegmentIndexes]] = []
 
-    def _run(self) -> None:
+    def prepare(self) -> None:
         for segment in self._segments:
             if not segment.size or segment.indexes.known_timestamp is not None:
                 continue
@@ -255,7 +223,7 @@ class _TimestampClaims(_Work):
         self._claims.clear()
 
 
-class _SegmentSearch(_Work):
+class _SegmentSearch(Preparation):
     """The search for a timestamp in one segment, as it is when this object is made.
 
     Without a ``position`` to begin at, the indexes are loaded, held against the log and asked.
@@ -282,7 +250,7 @@ class _SegmentSearch(_Work):
         """Tell whether the outcome answers this, and nothing was cut off since."""
         return self._key == (timestamp, start_offset, self._segment.records.cuts)
 
-    def _run(self) -> None:
+    def prepare(self) -> None:
         timestamp, start_offset, _ = self._key
         position = self._position
         try:

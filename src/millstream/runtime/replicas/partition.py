@@ -34,7 +34,6 @@ from millstream.runtime.offload import Offload
 from millstream.runtime.replicas.produce_limits import produce_limits
 from millstream.runtime.replicas.waiters import CommitCallback, CommitWaiters, FetchWaiter
 from millstream.storage.log import (
-    AbortedTransaction,
     AppendResult,
     FlushPlan,
     Log,
@@ -338,14 +337,8 @@ class Partition:
                 upper_bound_offset=bound,
                 min_one_batch=min_one_batch,
                 wait_for_disk=wait_for_disk,
+                with_aborted=isolation == READ_COMMITTED,
             )
-        except StorageError as error:
-            raise self._storage_failed(error) from error
-
-    def aborted_transactions(self, read: LogRead) -> list[AbortedTransaction]:
-        """Return the aborted transactions that a committed reader of ``read`` must know."""
-        try:
-            return self.log.aborted_transactions(read)
         except StorageError as error:
             raise self._storage_failed(error) from error
 
