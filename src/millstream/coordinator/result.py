@@ -1,4 +1,5 @@
-"""What a coordinator's operation decides: an answer, records to persist, answers for others.
+"""What a coordinator's operation decides: an answer, records to persist, answers for others, and
+requests to other brokers.
 
 Theory of operation (Kafka: ``CoordinatorRuntime``, ``CoordinatorResult``):
 
@@ -8,18 +9,23 @@ Theory of operation (Kafka: ``CoordinatorRuntime``, ``CoordinatorResult``):
 * **apply**: ``replay`` changes the state from the records; loading after a restart is the same
   call. A result with ``replay=False`` describes memory that the operation has settled already.
 
-No answer leaves before every record it may rest on is committed. When an append fails, the driver
-throws the memory away and loads it again from the log.
+No answer leaves, and no request is sent, before every record it may rest on is committed. When an
+append fails, the driver throws the memory away and loads it again from the log; a request that was
+not sent then is not sent any more, and ``on_loaded`` asks for it again if the log says that it is
+owed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeAlias, TypeVar, cast
 
+from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.errors import KafkaError
-from millstream.protocol.message import Message
+from millstream.model.topic import TopicId
+from millstream.protocol.message import Message, Request, Response
 
 R = TypeVar("R")
 A = TypeVar("A")
@@ -87,18 +93,50 @@ class Answer:
         self.reply.fail(error)
 
 
+Event: TypeAlias = Callable[["Response | KafkaError", Instant], "Result[None]"]
+"""An operation that takes what became of an outbound request: its response, or why there is none
+(BROKER_NOT_AVAILABLE: it was not sent; NETWORK_EXCEPTION, REQUEST_TIMED_OUT: nobody knows)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutboundRequest:
+    """A request that a coordinator sends to a broker (Kafka: ``TransactionMarkerChannelManager``).
+
+    It is sent once the records of its result are committed. ``event`` is run on the same state
+    machine when it is answered or has failed; it is dropped where the state machine has ended or
+    was loaded again meanwhile. The receiver must be able to tell a request of an older coordinator
+    by an epoch that the request carries.
+    """
+
+    target: BrokerId
+    request: Request
+    timeout_ms: int
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChange:
+    """What became of a topic: it was created, or deleted."""
+
+    name: str
+    topic_id: TopicId
+    deleted: bool
+
+
 @dataclass(slots=True)
 class Result(Generic[R]):
     """The outcome of one operation.
 
     ``response`` answers the request that asked; None when its answer comes later through the
     reply it parked. ``answers`` go to requests that waited. ``records`` go into one batch, all or
-    none, unless ``atomic`` is False (tombstones may be many).
+    none, unless ``atomic`` is False (tombstones may be many). ``outbound`` is sent once the records
+    are committed.
     """
 
     response: R | None = None
     records: list[CoordinatorRecord] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
+    outbound: list[OutboundRequest] = field(default_factory=list)
     replay: bool = True
     atomic: bool = True
 

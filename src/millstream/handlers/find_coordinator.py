@@ -11,9 +11,8 @@ version  what it brings
 6        key type 2, share groups (KIP-932)
 =======  ====================================================================================
 
-The first question about a group creates ``__consumer_offsets`` and waits for it. There is no
-coordinator for transactions and share groups yet: INVALID_REQUEST says so for good, where
-COORDINATOR_NOT_AVAILABLE would keep clients asking until their own time-out.
+The first question about a key of a type creates the internal topic of its coordinator and waits for
+it. For a type that nobody coordinates here the answer is INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from typing import Final
 from millstream.handlers.request import RequestContext
 from millstream.model.broker import Endpoint
 from millstream.model.errors import ErrorCode, KafkaError
-from millstream.model.topic import GROUP_METADATA_TOPIC
 from millstream.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -33,7 +31,6 @@ from millstream.runtime.metadata.metadata_cache import TopicImage
 from millstream.runtime.services import Services
 
 _FIRST_VERSION_WITH_KEYS: Final = 4
-_GROUP: Final = 0
 _NO_NODE: Final = -1
 _NO_PORT: Final = -1
 
@@ -42,18 +39,14 @@ async def handle(
     services: Services, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     """Name the broker that leads each key's partition."""
-    if request.key_type != _GROUP:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            f"this broker has no coordinator for keys of type {request.key_type}",
-        )
-    image = services.metadata.topic(GROUP_METADATA_TOPIC)
+    entry = services.coordinators.find(request.key_type)
+    image = services.metadata.topic(entry.topic)
     if image is None:
-        image = await _create(services)
+        image = await _create(services, entry.topic)
     found = []
     nodes = services.metadata.seen_from(context.connection.listener)
     for key in _keys(context, request):
-        leader = image.partitions[services.groups.partition_for(key)].leader
+        leader = image.partitions[entry.partition_of(key, len(image.partitions))].leader
         node = nodes.get(leader)
         if node is None or not services.metadata.is_reachable(leader):
             found.append(_unknown(key, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
@@ -62,9 +55,9 @@ async def handle(
     return _fit_version(context, found)
 
 
-async def _create(services: Services) -> TopicImage:
+async def _create(services: Services, topic: str) -> TopicImage:
     try:
-        return await services.controller.ensure_topic(GROUP_METADATA_TOPIC)
+        return await services.controller.ensure_topic(topic)
     except KafkaError as error:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
 

@@ -15,13 +15,14 @@ version  what it brings
 13       topic ids (KIP-516)
 =======  ====================================================================================
 
-A batch stays opaque: its header and CRC are checked, two fields outside the CRC are rewritten, and
-the bytes go to the log. acks=1 is answered once the batch counts on this broker, as the flush
-policy has it; acks=all once it is committed, that is on every replica in sync, of which there must
-be ``min.insync.replicas`` before and after, or REQUEST_TIMED_OUT after the request's
-``timeout_ms``. With one replica the two are the same. acks=0 is never answered; an error there ends
-the connection. A request with a transactional id writes like any other until the transaction
-coordinator is there to vouch for it, so transactional batches are refused.
+Each partition is asked for itself (``Partition.append_produced``): one that refuses or is damaged
+answers with its own error, and the others of the request are written all the same. acks=1 is
+answered once the batch counts on this broker, as the flush policy has it; acks=all once it is
+committed, that is on every replica in sync, of which there must be ``min.insync.replicas`` before
+and after, or REQUEST_TIMED_OUT after the request's ``timeout_ms``. With one replica the two are the
+same. acks=0 is never answered; an error there ends the connection. A request with a transactional
+id writes like any other until the transaction coordinator is there to vouch for it, so
+transactional batches are refused.
 """
 
 from __future__ import annotations
@@ -47,8 +48,7 @@ from millstream.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from millstream.records.limits import NotOneBatchError, RecordsRefusedError
-from millstream.records.validation import claims_transaction, validate_produced
-from millstream.runtime.replicas.leader_role import LeaderRole
+from millstream.records.validation import claims_transaction
 from millstream.runtime.replicas.partition import Partition
 from millstream.runtime.services import Services
 from millstream.storage.log import AppendResult
@@ -99,9 +99,10 @@ def handle(
             partition: Partition | None = None
             try:
                 partition = _partition(services, topic, data.index, context.version)
-                if partition.leading is not None:
-                    _may_write(partition.leading, acks)
-                answer = _append(partition, data, context.version, now_ms, unsettled)
+                appended = partition.append_produced(
+                    data.records or b"", acks=acks, version=context.version, now_ms=now_ms
+                )
+                answer = _appended(partition, data.index, appended, unsettled)
             except KafkaError as error:
                 has_errors = True
                 answer = _refused(data.index, error, partition)
@@ -147,7 +148,7 @@ def _claims_transaction(request: ProduceRequest) -> bool:
 
 def _unanswered(unsettled: list[_Unsettled], *, has_errors: bool) -> Deferred[Answer] | None:
     """End a request with acks=0: an error closes the connection, the only way to tell of it (Kafka:
-    ``closeConnection``), also one that comes when a batch is recompressed.
+    ``closeConnection``), also one that comes when a batch has waited for its append.
     """
     if has_errors:
         raise ConnectionClosedError(_FAILED_UNANSWERED)
@@ -220,40 +221,26 @@ def _partition(services: Services, topic: TopicProduceData, index: int, version:
     return partitions.get(image.name, index)
 
 
-def _may_write(leading: LeaderRole, acks: int) -> None:
-    """Refuse a write that too few replicas would get, or that another leader would not know."""
-    leading.check_lease()
-    if acks == -1:
-        leading.check_min_isr()
-
-
-def _append(
+def _appended(
     partition: Partition,
-    data: PartitionProduceData,
-    version: int,
-    now_ms: int,
+    index: int,
+    appended: AppendResult | Deferred[AppendResult],
     unsettled: list[_Unsettled],
 ) -> PartitionProduceResponse:
-    if partition.is_internal:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "clients do not write internal topics")
-    batch = validate_produced(data.records or b"", partition.limits, version=version, now_ms=now_ms)
-    if batch.is_transactional:
-        # No transaction coordinator knows this producer.
-        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if partition.must_recompress(batch):
-        answer = PartitionProduceResponse(index=data.index, error_code=0, base_offset=-1)
-        unsettled.append(_Unsettled(partition, answer, partition.append_recompressed(batch)))
+    """Prepare the answer for a batch that is written or will be; note one that does not count."""
+    if isinstance(appended, Deferred):
+        answer = PartitionProduceResponse(index=index, error_code=0, base_offset=-1)
+        unsettled.append(_Unsettled(partition, answer, appended))
         return answer
-    result = partition.append(batch, now_ms)
     answer = PartitionProduceResponse(
-        index=data.index,
+        index=index,
         error_code=0,
-        base_offset=result.base_offset,
-        log_append_time_ms=result.log_append_time_ms,
-        log_start_offset=result.log_start_offset,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.log_append_time_ms,
+        log_start_offset=appended.log_start_offset,
     )
-    if partition.leading is not None or result.last_offset >= partition.high_watermark:
-        unsettled.append(_Unsettled(partition, answer, result))
+    if not partition.is_acknowledged(appended.last_offset):
+        unsettled.append(_Unsettled(partition, answer, appended))
     return answer
 
 
@@ -264,7 +251,7 @@ def _refused(
     log_start_offset = -1
     at_the_log = error.error not in _WITHOUT_LOG_START and not isinstance(error, NotOneBatchError)
     if partition is not None and at_the_log:
-        log_start_offset = partition.log.log_start_offset
+        log_start_offset = partition.log_start_offset
     record_errors = error.record_errors if isinstance(error, RecordsRefusedError) else ()
     return PartitionProduceResponse(
         index=index,
@@ -326,7 +313,7 @@ class _Commit:
     def _limit(self, unsettled: list[_Unsettled], timeout_ms: int) -> None:
         """Wait no longer than the client does, where it is for other brokers."""
         for one in unsettled:
-            if one.partition.leading is not None:
+            if one.partition.has_followers:
                 answers = [each.answer for each in unsettled]
                 self._timer = self._services.clock.call_later(
                     max(0, timeout_ms), partial(self._expire, answers)
@@ -334,7 +321,7 @@ class _Commit:
                 return
 
     def _appended(self, one: _Unsettled, ready: Deferred[AppendResult]) -> None:
-        """A batch that had to be recompressed is written now, or refused."""
+        """A batch that had to wait for its append is written now, or refused."""
         try:
             result = ready.result()
         except KafkaError as error:
@@ -350,20 +337,9 @@ class _Commit:
         self._wait(one, result)
 
     def _wait(self, one: _Unsettled, result: AppendResult) -> None:
-        leading = one.partition.leading
-        if leading is None:
-            one.partition.wait_for_commit(result.last_offset, partial(self._counts, one.answer))
-        elif self._acks == 1:
-            leading.wait_until_local(result.last_offset, partial(self._counts, one.answer))
-        else:
-            one.partition.wait_for_commit(
-                result.last_offset, partial(self._committed, one.answer, leading)
-            )
-
-    def _committed(
-        self, answer: PartitionProduceResponse, leading: LeaderRole, error: KafkaError | None
-    ) -> None:
-        self._counts(answer, error or leading.error_once_committed())
+        one.partition.wait_for_acks(
+            result.last_offset, self._acks, partial(self._counts, one.answer)
+        )
 
     def _counts(self, answer: PartitionProduceResponse, error: KafkaError | None) -> None:
         if error is not None:
@@ -373,7 +349,7 @@ class _Commit:
     def _refuse(self, answer: PartitionProduceResponse, refusal: PartitionProduceResponse) -> None:
         if id(answer) in self._left:
             self._has_refusal = True
-            _take_back(answer, refusal)
+            _turn_into_refusal(answer, refusal)
 
     def _expire(self, answers: list[PartitionProduceResponse]) -> None:
         """The replicas take too long; what they have is written, and may yet be committed."""
@@ -391,7 +367,7 @@ class _Commit:
         self.outcome.complete(self._response)
 
 
-def _take_back(answer: PartitionProduceResponse, refusal: PartitionProduceResponse) -> None:
+def _turn_into_refusal(answer: PartitionProduceResponse, refusal: PartitionProduceResponse) -> None:
     """Turn an answer that was prepared into a refusal."""
     answer.error_code = refusal.error_code
     answer.error_message = refusal.error_message

@@ -13,7 +13,8 @@ from millstream.runtime.metadata.metadata_cache import MetadataCache
 if TYPE_CHECKING:
     from millstream.config.dynamic import DynamicConfig
     from millstream.runtime.controlling.controller_runtime import ControllerRuntime
-    from millstream.runtime.coordinators.coordinator_runtime import GroupCoordinatorRuntime
+    from millstream.runtime.coordinators.coordinator_registry import CoordinatorRegistry
+    from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
     from millstream.runtime.logs.replica_mover import ReplicaMover
     from millstream.runtime.membership.cluster_member import ClusterMember
     from millstream.runtime.offload import Offload
@@ -37,6 +38,7 @@ class Services:
     controller: ControllerRuntime
     cluster: ClusterMember | None
     """This broker's part in a cluster; None for a broker on its own."""
+    coordinators: CoordinatorRegistry
     group_runtime: Callable[[], GroupCoordinatorRuntime]
     """Makes the group coordinator on first use: a broker that runs no groups starts without it."""
     fetch_sessions: FetchSessions

@@ -16,14 +16,21 @@ from millstream.config.broker import BrokerConfig
 from millstream.config.dynamic import DynamicConfig
 from millstream.config.topic import TopicConfig, stored_topic_config
 from millstream.controller.adoption import Adoption, FoundLog, cautious_settings
-from millstream.model.broker import BrokerNode
+from millstream.coordinator.group.partitioner import group_partition
+from millstream.model.broker import BrokerId, BrokerNode
 from millstream.model.clock import Clock
-from millstream.model.deferred import spawn
-from millstream.model.errors import StorageError
+from millstream.model.deferred import Deferred, spawn
+from millstream.model.errors import ErrorCode, KafkaError, StorageError
 from millstream.model.metadata_store import MetadataStore
 from millstream.model.offsets import NO_LEADER_EPOCH
 from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId, TopicPartition
+from millstream.protocol.message import Request, Response
 from millstream.runtime.controlling.controller_runtime import ControllerRuntime
+from millstream.runtime.coordinators.coordinator_registry import (
+    CoordinatorEntry,
+    CoordinatorRegistry,
+    CoordinatorType,
+)
 from millstream.runtime.logs.log_cleaner import LogCleaner
 from millstream.runtime.logs.log_loading import LogLoading
 from millstream.runtime.logs.log_maintenance import LogMaintenance
@@ -40,7 +47,7 @@ from millstream.storage.log import Log
 from millstream.storage.log_manager import LogManager
 
 if TYPE_CHECKING:
-    from millstream.runtime.coordinators.coordinator_runtime import GroupCoordinatorRuntime
+    from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
     from millstream.runtime.membership.cluster_member import ClusterMember
 
 log = logging.getLogger(__name__)
@@ -82,8 +89,11 @@ class BrokerCore:
         )
         self._loading: LogLoading | None = None
         self._is_interrupted = False
-        self._groups: GroupCoordinatorRuntime | None = None
-        self._begun = False
+        self._member: ClusterMember | None = None
+        self._group_coordinator: CoordinatorEntry[GroupCoordinatorRuntime] = CoordinatorEntry(
+            CoordinatorType.GROUP, GROUP_METADATA_TOPIC, group_partition, self._new_groups
+        )
+        self.coordinators = CoordinatorRegistry([self._group_coordinator], self.partitions)
         self._cleaner = LogCleaner(
             clock,
             offload,
@@ -204,21 +214,18 @@ class BrokerCore:
 
     def begin(self) -> None:
         """Look after the logs from now on, and run the groups that are there already."""
-        if self.metadata.topic(GROUP_METADATA_TOPIC) is not None:
-            self._group_runtime()
+        self.coordinators.begin()
         self._maintenance.start()
         if self._config.log_cleaner_enable:
             self._cleaner.start()
         self._mover.resume()
-        self._begun = True
 
     async def stop(self) -> None:
         """Lead nothing more and answer everybody who waits."""
         self._maintenance.stop()
         await self._cleaner.stop()
         self._mover.stop()
-        if self._groups is not None:
-            self._groups.stop()
+        self.coordinators.stop()
         self.partitions.stop()
 
     def cordon(self, config: BrokerConfig) -> None:
@@ -229,6 +236,7 @@ class BrokerCore:
         self, node: BrokerNode, controller: ControllerRuntime, member: ClusterMember | None
     ) -> Services:
         """Return what handlers reach."""
+        self._member = member
         return Services(
             node=node,
             clock=self.clock,
@@ -239,7 +247,8 @@ class BrokerCore:
             partitions=self.partitions,
             controller=controller,
             cluster=member,
-            group_runtime=self._group_runtime,
+            coordinators=self.coordinators,
+            group_runtime=self._group_coordinator.get,
             fetch_sessions=FetchSessions(
                 slots=self._config.max_incremental_fetch_session_cache_slots,
                 evict_after_ms=_SESSION_EVICTION_MS,
@@ -255,24 +264,33 @@ class BrokerCore:
         failed = self.partitions.storage_failed
         return ProducerIds(store, self._config.broker, failed, first_id=first_unused_id(known))
 
-    def _group_runtime(self) -> GroupCoordinatorRuntime:
-        """Make and start the group coordinator, once.
-
-        It is a fifth of all the code that a start would load, and many brokers never need it.
+    def _new_groups(self) -> GroupCoordinatorRuntime:
+        """Make the group coordinator. Its code is a fifth of all that a start would load, and many
+        brokers never need it.
         """
-        if self._groups is None:
-            from millstream.runtime.coordinators.coordinator_runtime import GroupCoordinatorRuntime
+        from millstream.runtime.coordinators.group_coordinator_runtime import (
+            GroupCoordinatorRuntime,
+        )
 
-            self._groups = GroupCoordinatorRuntime(
-                self._config,
-                clock=self.clock,
-                offload=self.offload,
-                partitions=self.partitions,
-                metadata=self.metadata,
-                new_id=lambda: str(uuid.UUID(bytes=self._random_bytes(16), version=4)),
-            )
-            self._groups.start()
-        return self._groups
+        return GroupCoordinatorRuntime(
+            self._config,
+            clock=self.clock,
+            offload=self.offload,
+            partitions=self.partitions,
+            metadata=self.metadata,
+            new_id=lambda: str(uuid.UUID(bytes=self._random_bytes(16), version=4)),
+            send_request=self._send_for_coordinator,
+        )
+
+    def _send_for_coordinator(
+        self, broker_id: BrokerId, request: Request, timeout_ms: int
+    ) -> Deferred[Response]:
+        """Send what a coordinator asks to be sent; BROKER_NOT_AVAILABLE outside a cluster."""
+        if self._member is None:
+            refused: Deferred[Response] = Deferred()
+            refused.fail(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "this broker is on its own"))
+            return refused
+        return self._member.channels.send(broker_id, request, timeout_ms, lane="coordinator")
 
     def _topic_id_of(self, name: str) -> TopicId | None:
         image = self.metadata.topic(name)
@@ -292,25 +310,16 @@ class BrokerCore:
     # --- what the controller says (runtime.broker_metadata.BrokerStateListener) -----------------
 
     def topic_changed(self, image: TopicImage, *, created: bool) -> None:
-        """Open what is kept here; begin and end the coordinators of groups with the leadership of
-        their partitions.
+        """Open what is kept here; coordinators begin and end with the leadership of their
+        partitions.
         """
         self.partitions.topic_changed(image, created=created)
-        if image.name != GROUP_METADATA_TOPIC or not self._begun:
-            return
-        if self._groups is None and any(
-            partition is not None and partition.log.log_end_offset
-            for partition in self.partitions.by_name.get(image.name, ())
-        ):
-            self._group_runtime()
-        elif self._groups is not None:
-            self._groups.topic_changed(image, created=created)
+        self.coordinators.topic_changed(image, created=created)
 
     def topic_deleted(self, image: TopicImage) -> None:
         """Close what was kept here and give it to deletion."""
         self.partitions.topic_deleted(image)
-        if self._groups is not None:
-            self._groups.topic_deleted(image)
+        self.coordinators.topic_deleted(image)
 
     def config_changed(self, image: TopicImage) -> None:
         """Take over a topic's changed settings."""

@@ -6,6 +6,7 @@ import pytest
 from tests.unit.coordinator.scene import GROUP, WALL_START_MS, Scene, error_of, subscription
 
 from millstream.coordinator.group.settings import GroupSettings
+from millstream.coordinator.result import TopicChange
 from millstream.model.topic import TopicId
 from millstream.protocol.messages.coordinator_records import OffsetCommitKey, OffsetCommitValue
 
@@ -333,6 +334,9 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
     scene.commit({("t", 1): 1})
     scene.commit({("t", 2): 1}, topic_id=OTHER_TOPIC_ID)
     scene.commit({("u", 0): 1})
-    scene.carry_out(scene.coordinator.forget_topics([("t", TOPIC_ID)]))
+    created = TopicChange("t", TOPIC_ID, deleted=False)
+    assert scene.coordinator.topic_changed(created, scene.now).records == []
+    deleted = TopicChange("t", TOPIC_ID, deleted=True)
+    scene.carry_out(scene.coordinator.topic_changed(deleted, scene.now))
     assert scene.offsets() == {("t", 2): 1, ("u", 0): 1}
     assert scene.loaded().offsets() == {("t", 2): 1, ("u", 0): 1}

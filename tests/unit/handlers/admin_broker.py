@@ -109,6 +109,7 @@ class AdminBroker:
             partitions=self.partitions,
             controller=self.controller,
             cluster=None,
+            coordinators=unused,
             group_runtime=unused,
             fetch_sessions=FetchSessions(
                 slots=10, evict_after_ms=120_000, random_id=lambda: next(counter)

@@ -10,13 +10,21 @@ from tests.unit.runtime.coordinator_site import BROKER, Site
 
 from millstream.config.broker import BrokerConfig
 from millstream.config.dynamic import DynamicConfig
+from millstream.coordinator.group.partitioner import group_partition
 from millstream.handlers.request import ConnectionInfo, RequestContext
 from millstream.handlers.routes import ROUTES
 from millstream.model.broker import BrokerNode, Endpoint
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import KafkaError
+from millstream.model.topic import GROUP_METADATA_TOPIC
 from millstream.protocol.message import Request, Response
 from millstream.runtime.controlling.controller_runtime import ControllerRuntime
+from millstream.runtime.coordinators.coordinator_registry import (
+    CoordinatorEntry,
+    CoordinatorRegistry,
+    CoordinatorType,
+)
+from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
 from millstream.runtime.metadata.metadata_cache import TopicImage
 from millstream.runtime.services import Services
 
@@ -50,6 +58,9 @@ class Calls:
         self.site.metadata.brokers[BROKER] = NODE
         self.controller = Controller(self.site)
         unused = cast("Any", None)
+        groups: CoordinatorEntry[GroupCoordinatorRuntime] = CoordinatorEntry(
+            CoordinatorType.GROUP, GROUP_METADATA_TOPIC, group_partition, lambda: self.site.groups
+        )
         self.services = Services(
             node=NODE,
             clock=self.site.clock,
@@ -60,7 +71,8 @@ class Calls:
             partitions=self.site.partitions,
             controller=cast("ControllerRuntime", self.controller),
             cluster=None,
-            group_runtime=lambda: self.site.groups,
+            coordinators=CoordinatorRegistry([groups], self.site.partitions),
+            group_runtime=groups.get,
             fetch_sessions=unused,
             producer_ids=unused,
             replica_mover=unused,

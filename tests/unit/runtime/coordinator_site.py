@@ -16,7 +16,8 @@ from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.leadership import PartitionState
 from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId
-from millstream.runtime.coordinators.coordinator_runtime import GroupCoordinatorRuntime
+from millstream.protocol.message import Request, Response
+from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.replicas.partitions import Partitions
 from millstream.storage.environment import LogEnvironment
@@ -25,6 +26,10 @@ from millstream.storage.log_manager import LogManager
 T = TypeVar("T")
 BROKER = BrokerId(1)
 TOPIC_ID = TopicId(bytes(range(16)))
+
+
+def send_nothing(_broker: BrokerId, _request: Request, _timeout_ms: int) -> Deferred[Response]:
+    raise AssertionError("groups send nothing to other brokers")
 
 
 class HandClock:
@@ -163,6 +168,7 @@ class Site:
             partitions=self.partitions,
             metadata=self.metadata,
             new_id=map(str, itertools.count(1)).__next__,
+            send_request=send_nothing,
         )
         self.log_manager.lock()
         self.log_manager.start(

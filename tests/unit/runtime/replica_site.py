@@ -381,10 +381,17 @@ class ClusterSite:
                 broker.metadata.update(image)
                 broker.partitions.topic_changed(image, created=False)
 
-    def create(self, name: str, *, leader: int = 1, epoch: int = 0) -> None:
+    def create(
+        self,
+        name: str,
+        *,
+        leader: int = 1,
+        epoch: int = 0,
+        replicas: tuple[BrokerId, ...] = IDS,
+    ) -> None:
         """Show another topic like the first, which only the brokers hear of."""
         topic_id = TopicId(name.encode().ljust(16, b".")[:16])
-        state = PartitionState(IDS, BrokerId(leader), epoch, IDS, epoch)
+        state = PartitionState(replicas, BrokerId(leader), epoch, replicas, epoch)
         image = TopicImage(name, topic_id, (state,), self.config)
         for broker in self.brokers.values():
             if broker.alive:

@@ -1,7 +1,7 @@
 """The group coordinator of one partition of ``__consumer_offsets``.
 
 It answers the requests about the groups that hash to this partition, and is rebuilt from the
-partition's records. Pure: the driver (``runtime.coordinator_runtime``) brings the time, appends the
+partition's records. Pure: the driver (``runtime.coordinators``) brings the time, appends the
 records, calls back when ``next_deadline_ms`` is reached, and lets no answer go before the records
 it rests on are committed.
 
@@ -15,10 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millstream.coordinator.deadlines import Deadlines
+from millstream.coordinator.group.group import ClassicGroup
 from millstream.coordinator.group.groups import Groups
 from millstream.coordinator.group.join_group import Caller, JoinRules
 from millstream.coordinator.group.listing import describe_group, list_groups
-from millstream.coordinator.group.membership import Membership
+from millstream.coordinator.group.member import Member
+from millstream.coordinator.group.member_requests import MemberRequests
 from millstream.coordinator.group.offset_requests import OffsetRequests
 from millstream.coordinator.group.offsets import OffsetStore
 from millstream.coordinator.group.rebalance import Rebalances
@@ -27,11 +29,10 @@ from millstream.coordinator.group.responses import join_refused, sync_refused
 from millstream.coordinator.group.settings import GroupSettings
 from millstream.coordinator.group.states import GroupState
 from millstream.coordinator.group.timers import TimerKey
-from millstream.coordinator.result import CoordinatorRecord, Instant, Result
+from millstream.coordinator.result import CoordinatorRecord, Instant, Result, TopicChange
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode
 from millstream.model.producer import NO_PRODUCER_ID
-from millstream.model.topic import TopicId
 from millstream.protocol.messages.coordinator_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -63,7 +64,7 @@ class GroupCoordinator:
         self._deadlines: Deadlines[TimerKey] = Deadlines()
         self._rebalances = Rebalances(settings, self._deadlines)
         self._join_rules = JoinRules(settings, self.groups, self._rebalances)
-        self._membership = Membership(settings, self.groups, self._rebalances)
+        self._member_requests = MemberRequests(settings, self.groups, self._rebalances)
         self._offset_requests = OffsetRequests(
             settings, self.groups, self.offsets, self._rebalances
         )
@@ -84,16 +85,16 @@ class GroupCoordinator:
     def sync_group(
         self, request: SyncGroupRequest, reply: Deferred[SyncGroupResponse], now: Instant
     ) -> Result[SyncGroupResponse]:
-        """See :meth:`Membership.sync`."""
-        return self._membership.sync(request, reply, now)
+        """See :meth:`MemberRequests.sync`."""
+        return self._member_requests.sync(request, reply, now)
 
     def heartbeat(self, request: HeartbeatRequest, now: Instant) -> Result[HeartbeatResponse]:
-        """See :meth:`Membership.heartbeat`."""
-        return self._membership.heartbeat(request, now)
+        """See :meth:`MemberRequests.heartbeat`."""
+        return self._member_requests.heartbeat(request, now)
 
     def leave_group(self, request: LeaveGroupRequest, now: Instant) -> Result[LeaveGroupResponse]:
-        """See :meth:`Membership.leave`."""
-        return self._membership.leave(request, now)
+        """See :meth:`MemberRequests.leave`."""
+        return self._member_requests.leave(request, now)
 
     # Offsets
 
@@ -113,9 +114,12 @@ class GroupCoordinator:
         """See :meth:`OffsetRequests.delete`."""
         return self._offset_requests.delete(request)
 
-    def forget_topics(self, topics: Sequence[tuple[str, TopicId]]) -> Result[None]:
-        """Forget the offsets committed in topics, by name and id, that were deleted."""
-        return Result(records=self._offset_requests.forget_topics(topics), atomic=False)
+    def topic_changed(self, change: TopicChange, now: Instant) -> Result[None]:
+        """Forget the offsets committed in a topic that was deleted."""
+        if not change.deleted:
+            return Result()
+        records = self._offset_requests.forget_topic(change.name, change.topic_id)
+        return Result(records=records, atomic=False)
 
     # Administration
 
@@ -208,20 +212,39 @@ class GroupCoordinator:
                 self._rebalances.prepare(group, now, result)
         return result
 
+    def on_suspended(self, now: Instant) -> Result[None]:
+        """Tell everybody who waits that another broker may coordinate their group. Members stay,
+        with a fresh session: they come back where it is still this broker.
+        """
+        result: Result[None] = Result()
+        for group in self.groups:
+            for member in self._refuse_waiting(group, result):
+                self._rebalances.renew_session(group, member, now)
+        return result
+
     def on_unloaded(self) -> Result[None]:
         """Tell everybody who waits that this broker does not coordinate their group any more."""
         result: Result[None] = Result()
-        error = ErrorCode.NOT_COORDINATOR
         for group in self.groups:
-            for member in group.members.values():
-                if member.awaiting_join is not None:
-                    result.answer(member.awaiting_join, join_refused(error, member.member_id))
-                    group.park_join(member, None)
-                if member.awaiting_sync is not None:
-                    result.answer(member.awaiting_sync, sync_refused(error))
-                    member.awaiting_sync = None
+            self._refuse_waiting(group, result)
             self._rebalances.forget(group)
         return result
+
+    def _refuse_waiting(self, group: ClassicGroup, result: Result[None]) -> list[Member]:
+        """Answer NOT_COORDINATOR to the members that wait; return them."""
+        error = ErrorCode.NOT_COORDINATOR
+        refused = []
+        for member in group.members.values():
+            if member.awaiting_join is None and member.awaiting_sync is None:
+                continue
+            refused.append(member)
+            if member.awaiting_join is not None:
+                result.answer(member.awaiting_join, join_refused(error, member.member_id))
+                group.park_join(member, None)
+            if member.awaiting_sync is not None:
+                result.answer(member.awaiting_sync, sync_refused(error))
+                member.awaiting_sync = None
+        return refused
 
     def _remove_group(self, group_id: str) -> None:
         group = self.groups.remove(group_id)

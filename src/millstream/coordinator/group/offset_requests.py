@@ -6,7 +6,7 @@ Each plans the records that change the offsets; nothing changes before they are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from millstream.coordinator.group.group import NO_TIMESTAMP, ClassicGroup
 from millstream.coordinator.group.groups import Groups
@@ -215,19 +215,17 @@ class OffsetRequests:
         keys.update(dict.fromkeys(self._offsets.unstable_keys(group_id)))
         return [offset_tombstone(*key) for key in keys]
 
-    def forget_topics(self, topics: Sequence[tuple[str, TopicId]]) -> list[CoordinatorRecord]:
-        """Return a tombstone for each offset in topics that were deleted.
+    def forget_topic(self, name: str, topic_id: TopicId) -> list[CoordinatorRecord]:
+        """Return a tombstone for each offset in a topic that was deleted.
 
         An offset that names another topic id belongs to a topic that came after.
         """
-        records = []
-        for group_id in self._offsets.group_ids():
-            stored = self._offsets.of_group(group_id)
-            for name, topic_id in topics:
-                for partition, committed in stored.get(name, {}).items():
-                    if committed.topic_id in (ZERO_TOPIC_ID, topic_id):
-                        records.append(offset_tombstone(group_id, name, partition))
-        return records
+        return [
+            offset_tombstone(group_id, name, partition)
+            for group_id in self._offsets.group_ids()
+            for partition, committed in self._offsets.of_group(group_id).get(name, {}).items()
+            if committed.topic_id in (ZERO_TOPIC_ID, topic_id)
+        ]
 
     def expire(self, group: ClassicGroup, now: Instant) -> tuple[list[CoordinatorRecord], bool]:
         """Return tombstones for a group's offsets whose retention is over, and whether that were

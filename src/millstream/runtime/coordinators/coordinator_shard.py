@@ -7,12 +7,25 @@
        └──────unreadable, closed────────┴──▶ CLOSED
 
 While ACTIVE an operation is planned and its records are applied at once, in memory, so the next
-operation sees them; they go to the log at the end of the loop's turn, in one batch with those of
-other operations, and with those that come while the batch before is on its way to be committed
+operation sees them; they go to the log at the end of the pass of the loop, in one batch with those
+of other operations, and with those that come while the batch before is on its way to be committed
 (group commit). An answer leaves when the last batch that it may rest on is committed; with nothing
 on its way it leaves at once. So nobody sees a state that a failed write takes back.
 
-Kafka: ``CoordinatorRuntime.CoordinatorContext``.
+Before an operation is planned the partition is asked whether it may be spoken for and written to;
+an operation that is refused has changed nothing, and no records have to be loaded again:
+
+=======================================  =========================  ==============================
+the partition                            operations that read       operations that write, timers
+=======================================  =========================  ==============================
+is led under the lease, min ISR reached  go on                      go on
+has too few replicas in sync             go on                      COORDINATOR_NOT_AVAILABLE
+has a batch that is not committed        COORDINATOR_NOT_AVAILABLE  COORDINATOR_NOT_AVAILABLE
+may be led by another broker             NOT_COORDINATOR            NOT_COORDINATOR
+=======================================  =========================  ==============================
+
+Time in which operations were refused counts for nobody's deadline. Kafka:
+``CoordinatorRuntime.CoordinatorContext``.
 """
 
 from __future__ import annotations
@@ -20,16 +33,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
-from millstream.coordinator.result import CoordinatorRecord, Instant, Result
+from millstream.coordinator.result import (
+    CoordinatorRecord,
+    Instant,
+    OutboundRequest,
+    Result,
+    TopicChange,
+)
+from millstream.model.broker import BrokerId
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
 from millstream.model.offsets import Offset
+from millstream.protocol.message import Request, Response
 from millstream.records.builder import BatchOptions
 from millstream.runtime.coordinators.coordinator_loader import load
-from millstream.runtime.coordinators.coordinator_writes import CoordinatorWrites
+from millstream.runtime.coordinators.coordinator_writes import (
+    CoordinatorWrites,
+    coordinator_error,
+)
 from millstream.runtime.offload import Offload
 from millstream.runtime.replicas.partition import Partition
 
@@ -37,9 +61,14 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
+RequestSender: TypeAlias = Callable[[BrokerId, Request, int], "Deferred[Response]"]
+"""Sends a request to a broker, with its time-out in milliseconds; see ``BrokerChannel.send``."""
+
 
 class Shard(Protocol):
-    """What a pure coordinator offers to its driver."""
+    """A coordinator's state machine: what it offers to its driver. It does no I/O and knows no
+    clock. Kafka: ``CoordinatorShard``.
+    """
 
     @property
     def next_deadline_ms(self) -> float | None:
@@ -62,26 +91,22 @@ class Shard(Protocol):
     def postpone(self, by_ms: float) -> None:
         """Move every deadline later: for so long no request was taken."""
 
+    def topic_changed(self, change: TopicChange, now: Instant) -> Result[None]:
+        """Take note of a topic that was created or deleted."""
+
     def on_loaded(self, now: Instant) -> Result[None]:
         """Begin to serve what the log says."""
+
+    def on_suspended(self, now: Instant) -> Result[None]:
+        """Answer everybody who waits: another broker may be the coordinator. State is kept, for
+        this broker may go on.
+        """
 
     def on_unloaded(self) -> Result[None]:
         """Answer everybody who waits: they have to look for another coordinator."""
 
 
 S = TypeVar("S", bound=Shard)
-
-COORDINATOR_ERRORS: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-"""What the clients of a coordinator hear when its log refuses a write."""
 
 _FINAL_ERRORS: Final = frozenset(
     {
@@ -93,13 +118,8 @@ _FINAL_ERRORS: Final = frozenset(
 """After these the partition is not here any more."""
 
 
-def coordinator_error(error: KafkaError) -> KafkaError:
-    """Return what the clients of a coordinator hear for an error of its log."""
-    return KafkaError(COORDINATOR_ERRORS.get(error.error, error.error), error.message)
-
-
 class State(Enum):
-    """See the table above."""
+    """See the diagram above."""
 
     LOADING = auto()
     ACTIVE = auto()
@@ -107,7 +127,11 @@ class State(Enum):
 
 
 class ShardDriver(Generic[S]):
-    """One partition's coordinator, its writes and its timer."""
+    """One partition's coordinator, its writes and its timer.
+
+    ``new_shard`` makes an empty state machine; ``send_request`` sends what an operation asks to be
+    sent to other brokers. :meth:`look` has to be called from time to time.
+    """
 
     def __init__(
         self,
@@ -118,6 +142,7 @@ class ShardDriver(Generic[S]):
         clock: Clock,
         offload: Offload,
         commit_timeout_ms: int,
+        send_request: RequestSender,
     ) -> None:
         self.state = State.LOADING
         self.partition = partition
@@ -125,6 +150,7 @@ class ShardDriver(Generic[S]):
         self._shard = new_shard()
         self._clock = clock
         self._offload = offload
+        self._send_request = send_request
         self._next_record_offset = 0
         """Numbers records as they are applied: above every loaded one, growing as offsets do."""
         self._writes = CoordinatorWrites(
@@ -133,28 +159,57 @@ class ShardDriver(Generic[S]):
             clock=clock,
             commit_timeout_ms=commit_timeout_ms,
             on_failed=self._restart,
-            on_resumed=self._resume,
+            on_stuck=self.look,
+            send_request=self._send,
         )
         self._timer: TimerHandle | None = None
         self._timer_ms = 0.0
-        self._once_loaded: list[Callable[[S, Instant], Result[None]]] = []
+        self._refusing_since_ms: float | None = None
+        """Since when operations that write are refused, so that deadlines stand still."""
+        self._is_suspended = False
+        self._postponed: list[Callable[[S, Instant], Result[None]]] = []
+        """Operations that nobody waits for, to be run when they are not refused any more."""
 
     # Operations
 
-    def run(
+    def write(
         self, operation: Callable[[S, Instant], Result[R]], reply: Deferred[R] | None = None
     ) -> Deferred[R]:
-        """Run an operation; its response fills ``reply``, or what the operation parked it for.
+        """Run an operation that may make records; its response fills ``reply``, or what the
+        operation parked it for.
 
         Fails with COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, what the operation raises, or
-        COORDINATOR_NOT_AVAILABLE when the records are not committed in time.
+        COORDINATOR_NOT_AVAILABLE when records cannot be written, or are not committed in time.
         """
-        if reply is None:
-            reply = Deferred()
-        refusal = self._refusal()
+        return self._run(operation, Deferred() if reply is None else reply, self._refusal_to_write)
+
+    def read(self, operation: Callable[[S, Instant], Result[R]]) -> Deferred[R]:
+        """Run an operation that makes no records; it fails as :meth:`write` does, but goes on
+        where too few replicas are in sync.
+        """
+        return self._run(operation, Deferred(), self._refusal_to_read)
+
+    def write_when_possible(self, operation: Callable[[S, Instant], Result[None]]) -> None:
+        """Run an operation that nobody waits for: now, or as soon as it is not refused. It is
+        forgotten when the shard is closed.
+        """
+        if self.state is not State.CLOSED:
+            self._postponed.append(operation)
+            self._run_postponed()
+
+    def _run(
+        self,
+        operation: Callable[[S, Instant], Result[R]],
+        reply: Deferred[R],
+        refusal_of: Callable[[], KafkaError | None],
+    ) -> Deferred[R]:
+        refusal = refusal_of()
         if refusal is not None:
+            self.look()
             reply.fail(refusal)
             return reply
+        if self._refusing_since_ms is not None:
+            self.look()
         try:
             result = operation(self._shard, self._now())
         except KafkaError as error:
@@ -165,25 +220,26 @@ class ShardDriver(Generic[S]):
         self._carry_out(result)
         return reply
 
-    def run_once_loaded(self, operation: Callable[[S, Instant], Result[None]]) -> None:
-        """Run an operation that nobody waits for: now, or when the shard has loaded."""
+    def _refusal_to_read(self) -> KafkaError | None:
+        if self.state is State.CLOSED:
+            return KafkaError(ErrorCode.NOT_COORDINATOR)
+        refusal = self.partition.refusal_to_answer()
+        if refusal is not None:
+            return coordinator_error(refusal)
         if self.state is State.LOADING:
-            self._once_loaded.append(operation)
-        else:
-            self.run(operation)
+            return KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) if self._writes.is_stuck else None
 
-    def _refusal(self) -> KafkaError | None:
-        match self.state:
-            case State.LOADING:
-                return KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-            case State.CLOSED:
-                return KafkaError(ErrorCode.NOT_COORDINATOR)
-            case State.ACTIVE:
-                stuck = self._writes.is_stuck
-                return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE) if stuck else None
+    def _refusal_to_write(self) -> KafkaError | None:
+        refusal = self._refusal_to_read()
+        if refusal is None:
+            refusal = self.partition.refusal_to_write(-1)
+        return None if refusal is None else coordinator_error(refusal)
 
     def _carry_out(self, result: Result[R]) -> None:
-        """Apply a result's records, queue them, and send its answers when they are committed."""
+        """Apply a result's records and queue them; send its answers, and the requests it asks for,
+        when they are committed.
+        """
         encoded = [record.encode() for record in result.records]
         if result.atomic and not self._writes.fits(encoded):
             self._refuse_large(result)
@@ -196,7 +252,7 @@ class ShardDriver(Generic[S]):
                 self._shard.replay(record, record_offset=self._next_record_offset)
             self._next_record_offset += 1
         self._arm_timer()
-        self._writes.send(result.answers)
+        self._writes.send(result.answers, result.outbound)
 
     def _refuse_large(self, result: Result[R]) -> None:
         error = KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "the records fill more than a batch")
@@ -204,6 +260,27 @@ class ShardDriver(Generic[S]):
             answer.refuse(coordinator_error(error))
         if not result.replay:
             self._restart(error)
+
+    # Requests to other brokers
+
+    def _send(self, outbound: OutboundRequest) -> None:
+        sender = self._shard
+
+        def take(answer: Response | KafkaError) -> None:
+            def event(shard: S, now: Instant) -> Result[None]:
+                return outbound.event(answer, now) if shard is sender else Result()
+
+            self.write_when_possible(event)
+
+        def settle(outcome: Deferred[Response]) -> None:
+            try:
+                response = outcome.result()
+            except KafkaError as error:
+                take(error)
+            else:
+                take(response)
+
+        self._send_request(outbound.target, outbound.request, outbound.timeout_ms).on_done(settle)
 
     # Life
 
@@ -239,7 +316,30 @@ class ShardDriver(Generic[S]):
         if self.state is State.CLOSED:
             return
         self.state = State.CLOSED
+        self._postponed.clear()
         self._abandon(KafkaError(ErrorCode.NOT_COORDINATOR))
+
+    def look(self) -> None:
+        """Look whether the partition may be spoken for and written to: while it may not, deadlines
+        stand still, and whoever waits under a lease that has ended is told to look elsewhere.
+        """
+        if self.state is not State.ACTIVE:
+            return
+        now = self._now()
+        if self._refusal_to_write() is not None:
+            if self._refusing_since_ms is None:
+                self._refusing_since_ms = now.monotonic_ms
+            if not self._is_suspended and self.partition.refusal_to_answer() is not None:
+                self._is_suspended = True
+                for answer in self._shard.on_suspended(now).answers:
+                    answer.send()
+            return
+        self._is_suspended = False
+        if self._refusing_since_ms is not None:
+            self._shard.postpone(now.monotonic_ms - self._refusing_since_ms)
+            self._refusing_since_ms = None
+            self._arm_timer()
+        self._run_postponed()
 
     @property
     def _name(self) -> str:
@@ -250,9 +350,11 @@ class ShardDriver(Generic[S]):
         if self.partition.high_watermark < end:
             self._writes.hold_until_committed(end)
         self._carry_out(self._shard.on_loaded(self._now()))
-        operations, self._once_loaded = self._once_loaded, []
-        for operation in operations:
-            self.run(operation)
+        self._run_postponed()
+
+    def _run_postponed(self) -> None:
+        while self._postponed and self._refusal_to_write() is None:
+            self._run(self._postponed.pop(0), Deferred(), self._refusal_to_write)
 
     def _restart(self, error: KafkaError) -> None:
         """Give up what memory holds: it says more than the log."""
@@ -267,6 +369,8 @@ class ShardDriver(Generic[S]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._refusing_since_ms = None
+        self._is_suspended = False
         self._writes.abandon(error)
         for answer in self._shard.on_unloaded().answers:
             answer.send()
@@ -288,11 +392,7 @@ class ShardDriver(Generic[S]):
 
     def _on_timer(self) -> None:
         self._timer = None
-        # Whoever is not listened to does not expire (_resume).
-        if self.state is State.ACTIVE and not self._writes.is_stuck:
+        self.look()
+        # Whoever is not listened to does not expire.
+        if self.state is State.ACTIVE and self._refusing_since_ms is None:
             self._carry_out(self._shard.expire(self._now()))
-
-    def _resume(self, stuck_ms: float) -> None:
-        """Go on after writes were stuck for so long, and every request was refused."""
-        self._shard.postpone(stuck_ms)
-        self._arm_timer()

@@ -213,36 +213,35 @@ class LeaderRole:
 
     # What writers ask
 
-    def check_min_isr(self) -> None:
-        """Refuse a write with acks=all while too few replicas are in sync."""
-        if self.machine.is_under_min_isr:
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    @property
+    def is_under_min_isr(self) -> bool:
+        """True while too few replicas are in sync for acks=all."""
+        return self.machine.is_under_min_isr
 
-    def check_lease(self) -> None:
-        """Refuse a write where ``leader.lease`` asks for it and another broker may lead by now."""
-        if self._context.config.current.leader_lease:
-            refusal = self.refusal_without_lease()
-            if refusal is not None:
-                raise refusal
-
-    def refusal_without_lease(self) -> KafkaError | None:
-        """Return NOT_LEADER_OR_FOLLOWER where another broker may lead by now; None while the
-        session with the metadata store, under which this leadership began, surely lives.
+    @property
+    def holds_lease(self) -> bool:
+        """True while the session with the metadata store, under which this leadership began, surely
+        lives: then no other broker leads.
         """
         context = self._context
-        if self._session == context.sessions_lost and context.lease_ms() > 0:
-            return None
-        return KafkaError(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker's session may have expired"
-        )
+        return self._session == context.sessions_lost and context.lease_ms() > 0
 
-    def error_once_committed(self) -> KafkaError | None:
-        """Return what a write that is committed is answered with: too few replicas may be in sync
-        by now.
+    @property
+    def may_write(self) -> bool:
+        """False where writes need the lease (``leader.lease``) and it is over."""
+        return not self._context.config.current.leader_lease or self.holds_lease
+
+    def wait_until_committed(self, last_offset: Offset, callback: CommitCallback) -> None:
+        """Call back once a write is committed, with NOT_ENOUGH_REPLICAS_AFTER_APPEND where too few
+        replicas are in sync by then (acks=all), or with what :meth:`stop` was given.
         """
-        if self.machine.is_under_min_isr:
-            return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-        return None
+
+        def committed(error: KafkaError | None) -> None:
+            if error is None and self.machine.is_under_min_isr:
+                error = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            callback(error)
+
+        self._partition.wait_for_commit(last_offset, committed)
 
     def wait_until_local(self, last_offset: Offset, callback: CommitCallback) -> None:
         """Call back once a write counts on this broker, whatever the followers do (acks=1), or

@@ -24,13 +24,20 @@ from typing import TYPE_CHECKING, Final
 from millstream.config.topic import TopicConfig
 from millstream.model.clock import Clock
 from millstream.model.deferred import Deferred, spawn
-from millstream.model.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
+from millstream.model.errors import (
+    CorruptIndexError,
+    CorruptLogError,
+    ErrorCode,
+    KafkaError,
+    StorageError,
+)
 from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch, Offset
 from millstream.model.topic import INTERNAL_TOPICS, TopicId, TopicPartition
 from millstream.records.batch import Batch
+from millstream.records.crc32c import Buffer
 from millstream.records.limits import ProduceLimits
-from millstream.records.record_checks import prepare
-from millstream.runtime.offload import Offload
+from millstream.records.validation import validate_produced
+from millstream.runtime.replicas.admission import AdmissionQueue, Preparer
 from millstream.runtime.replicas.produce_limits import produce_limits
 from millstream.runtime.replicas.waiters import CommitCallback, CommitWaiters, FetchWaiter
 from millstream.storage.log import (
@@ -66,6 +73,7 @@ class Partition:
     """
 
     __slots__ = (
+        "_admission",
         "_clean_ms",
         "_clock",
         "_commit_waiters",
@@ -77,7 +85,7 @@ class Partition:
         "_held",
         "_offload",
         "_on_storage_error",
-        "_recompressing",
+        "_preparer",
         "_request_flush",
         "_unannounced_bytes",
         "_unflushed_records",
@@ -103,7 +111,7 @@ class Partition:
         leader_epoch: LeaderEpoch,
         config: TopicConfig,
         clock: Clock,
-        offload: Offload,
+        preparer: Preparer,
         request_flush: Callable[[Partition], None],
         on_storage_error: Callable[[StorageError], None],
     ) -> None:
@@ -123,8 +131,10 @@ class Partition:
         self.replica_waiters: dict[FetchWaiter, None] = {}
         """Fetches of followers, which wait for the log end and not for the high watermark."""
         self._clock = clock
-        self._offload = offload
-        self._recompressing = 0
+        self._admission: AdmissionQueue | None = None
+        """Made when a batch has to wait for the first time."""
+        self._preparer = preparer
+        self._offload = preparer.offload
         self._commit_waiters = CommitWaiters()
         self._request_flush = request_flush
         self._on_storage_error = on_storage_error
@@ -150,7 +160,7 @@ class Partition:
 
     @property
     def is_gone(self) -> bool:
-        """True once another object, or nothing, serves this place: see :meth:`fail`."""
+        """True once another object, or nothing, serves this topic partition: see :meth:`fail`."""
         return self._gone is not None
 
     @property
@@ -166,6 +176,16 @@ class Partition:
         """The first offset that consumers may not see yet."""
         return self.log.high_watermark
 
+    @property
+    def log_start_offset(self) -> Offset:
+        """The first offset that can be read."""
+        return self.log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """The offset that the next record gets."""
+        return self.log.log_end_offset
+
     def set_config(self, config: TopicConfig) -> None:
         """Take over the topic's settings; does nothing where they are those in force."""
         if config is self.config:
@@ -175,19 +195,72 @@ class Partition:
         if self.leading is not None:
             self.leading.config_changed()
 
-    def append(self, batch: Batch, now_ms: int) -> AppendResult:
-        """Append one validated batch as leader.
+    def append_produced(
+        self, records: Buffer, *, acks: int, version: int, now_ms: int
+    ) -> AppendResult | Deferred[AppendResult]:
+        """Append what a client's Produce request of ``version`` has for this partition.
 
-        KafkaError for a broken producer sequence, KAFKA_STORAGE_ERROR when the disk says no, what
-        :meth:`fail` was given once the partition is gone. The result says where the batch lies;
-        :meth:`wait_for_commit` says when it counts.
+        At once, or later for a batch that must be prepared first and for those behind it
+        (``admission``); ``records`` may be reused after the call. Refused with a KafkaError, raised
+        or in the Deferred, and with nothing else: :meth:`refusal_to_write`, what
+        ``validate_produced`` and :meth:`append` refuse, INVALID_TOPIC_EXCEPTION for a topic that
+        clients do not write. What nobody foresaw is logged and is UNKNOWN_SERVER_ERROR.
+        """
+        try:
+            if self.leading is not None:
+                self._check_write(acks)
+            if self.is_internal:
+                raise KafkaError(  # noqa: TRY301
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, "clients do not write internal topics"
+                )
+            limits = self.limits
+            batch = validate_produced(records, limits, version=version, now_ms=now_ms)
+            if batch.is_transactional:
+                # No transaction coordinator knows this producer.
+                raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)  # noqa: TRY301
+            admission = self._admission
+            if (admission is not None and admission.entries) or limits.needs_preparation(batch):
+                return self._admit(batch, acks)
+            return self.append(batch, now_ms)
+        except KafkaError:
+            raise
+        except Exception as error:
+            raise self._refusal_after(error, ErrorCode.KAFKA_STORAGE_ERROR) from error
+
+    def _check_write(self, acks: int) -> None:
+        refusal = self.refusal_to_write(acks)
+        if refusal is not None:
+            raise refusal
+
+    def _admit(self, batch: Batch, acks: int) -> Deferred[AppendResult]:
+        """Let a batch wait until it is prepared and all before it are appended."""
+        if self._admission is None:
+            self._admission = AdmissionQueue(self._preparer.budget)
+        limits = self.limits
+
+        def append(prepared: Batch) -> AppendResult:
+            self._check_write(acks)
+            return self.append(prepared, self._clock.now_ms())
+
+        return self._admission.admit(
+            batch.size, lambda: self._preparer.prepared(batch, limits), append
+        )
+
+    def append(self, batch: Batch, now_ms: int) -> AppendResult:
+        """Append one validated batch as leader, now.
+
+        KafkaError for a broken producer sequence, KAFKA_STORAGE_ERROR when the disk says no or the
+        log is damaged where it ends, what :meth:`fail` was given once the partition is gone. The
+        result says where the batch lies; :meth:`wait_for_acks` says when it counts.
         """
         if self._gone is not None:
             raise self._gone
         try:
             result = self.log.append_as_leader(batch, leader_epoch=self.leader_epoch, now_ms=now_ms)
-        except StorageError as error:
-            raise self._storage_failed(error) from error
+        except KafkaError:
+            raise
+        except Exception as error:
+            raise self._refusal_after(error, ErrorCode.KAFKA_STORAGE_ERROR) from error
         if result.duplicate:
             return result
         self._unannounced_bytes += batch.size
@@ -207,15 +280,13 @@ class Partition:
         this object serves the partition no more; NOT_ENOUGH_REPLICAS for acks=all under min ISR.
         Nothing is changed: who asks before preparing a write keeps its state when refused.
         """
-        if self._gone is not None:
+        leading = self.leading
+        if self._gone is not None or leading is None:
             return self._gone
-        if self.leading is not None:
-            try:
-                self.leading.check_lease()
-                if acks == -1:
-                    self.leading.check_min_isr()
-            except KafkaError as error:
-                return error
+        if not leading.may_write:
+            return _without_lease()
+        if acks == -1 and leading.is_under_min_isr:
+            return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         return None
 
     def refusal_to_answer(self) -> KafkaError | None:
@@ -227,47 +298,18 @@ class Partition:
         being out of date. What :meth:`fail` was given once the partition is gone. Every answer that
         speaks for a partition's latest state asks it.
         """
-        if self._gone is not None:
+        if self._gone is not None or self.leading is None or self.leading.holds_lease:
             return self._gone
-        return None if self.leading is None else self.leading.refusal_without_lease()
-
-    def must_recompress(self, batch: Batch) -> bool:
-        """Tell whether ``batch`` has to take the slow way, for its codec or for its order."""
-        return self._recompressing > 0 or self.limits.needs_preparation(batch)
-
-    def append_recompressed(self, batch: Batch) -> Deferred[AppendResult]:
-        """Bring a validated batch to the topic's ``compression.type`` off the loop, then append it.
-
-        The bytes are copied first. One lane serves all such batches in order, and while one of this
-        partition is on its way every later one follows it, so a producer's sequence holds.
-        """
-        copy = Batch(memoryview(bytearray(batch.buffer)))
-        self._recompressing += 1
-        return spawn(self._append_recompressed(copy, self.limits))
-
-    async def _append_recompressed(self, batch: Batch, limits: ProduceLimits) -> AppendResult:
-        def work() -> Batch:
-            return prepare(batch, limits) if limits.needs_preparation(batch) else batch
-
-        try:
-            recompressed = await self._offload.run("recompress", work)
-        except KafkaError:
-            raise
-        except Exception as error:  # what a codec makes of bytes that no check foresaw
-            _log.exception("a batch for %s could not be recompressed", self.topic_partition)
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
-        finally:
-            self._recompressing -= 1
-        if self.leading is not None:
-            self.leading.check_lease()  # that took its time
-        return self.append(recompressed, self._clock.now_ms())
+        return _without_lease()
 
     def append_internal(self, records: bytes) -> Deferred[Offset]:
-        """Append one batch of a coordinator's own; filled with its last offset once committed."""
+        """Append one batch of a coordinator's own; filled with its last offset once committed, or
+        with a KafkaError: NOT_ENOUGH_REPLICAS under min ISR, what :meth:`append` refuses.
+        """
         outcome: Deferred[Offset] = Deferred()
         try:
-            if self.leading is not None:
-                self.leading.check_min_isr()
+            if self.leading is not None and self.leading.is_under_min_isr:
+                raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)  # noqa: TRY301
             result = self.append(Batch(memoryview(bytearray(records))), self._clock.now_ms())
         except KafkaError as error:
             outcome.fail(error)
@@ -284,7 +326,8 @@ class Partition:
 
     def disk_failed(self, error: StorageError) -> KafkaError:
         """Take the log directory offline; return what whoever asked is to hear."""
-        return self._storage_failed(error)
+        self._on_storage_error(error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
     def append_as_follower(self, records: bytes | bytearray | memoryview) -> None:
         """Append what the leader sent, with its offsets and epochs; under the policy ``ack`` a
@@ -297,7 +340,7 @@ class Partition:
             before = self.log.log_end_offset
             self.log.append_as_follower(records, now_ms=self._clock.now_ms())
         except StorageError as error:
-            raise self._storage_failed(error) from error
+            raise self.disk_failed(error) from error
         self._unflushed_records += self.log.log_end_offset - before
         if self._unflushed_records >= self._flush_records:
             self._request_flush(self)
@@ -312,6 +355,28 @@ class Partition:
             callback(self._gone)
         else:
             self._commit_waiters.add(last_offset, callback)
+
+    def wait_for_acks(self, last_offset: Offset, acks: int, callback: CommitCallback) -> None:
+        """Call back once a write counts for ``acks``, 1 or -1 (all), or with what went wrong.
+
+        With acks=1 it counts as soon as it does on this broker, as the flush policy has it.
+        """
+        leading = self.leading
+        if leading is None:
+            self.wait_for_commit(last_offset, callback)
+        elif acks == 1:
+            leading.wait_until_local(last_offset, callback)
+        else:
+            leading.wait_until_committed(last_offset, callback)
+
+    def is_acknowledged(self, last_offset: Offset) -> bool:
+        """Tell whether a write counts already, with nobody left to ask."""
+        return self.leading is None and last_offset < self.log.high_watermark
+
+    @property
+    def has_followers(self) -> bool:
+        """True for a leader whose writes other brokers keep too."""
+        return self.leading is not None
 
     def read(
         self,
@@ -339,8 +404,10 @@ class Partition:
                 wait_for_disk=wait_for_disk,
                 with_aborted=isolation == READ_COMMITTED,
             )
-        except StorageError as error:
-            raise self._storage_failed(error) from error
+        except KafkaError:
+            raise
+        except Exception as error:
+            raise self._refusal_after(error, ErrorCode.CORRUPT_MESSAGE) from error
 
     def offset_for_timestamp(self, timestamp: int | None) -> Deferred[TimestampOffset | None]:
         """Look up the first record at or after ``timestamp`` in milliseconds, or for None the first
@@ -370,8 +437,8 @@ class Partition:
             )
         try:
             self.log.increment_log_start_offset(target)
-        except StorageError as error:
-            raise self._storage_failed(error) from error
+        except Exception as error:
+            raise self._refusal_after(error, ErrorCode.KAFKA_STORAGE_ERROR) from error
         self.wake_readers()
         return self.log.log_start_offset
 
@@ -433,6 +500,8 @@ class Partition:
             self.leading.stop(error)
         self.wake_readers()
         self._commit_waiters.fail(error)
+        if self._admission is not None:
+            self._admission.refuse_all(error)
 
     def wake_readers(self) -> None:
         """Let every parked fetch look again."""
@@ -477,16 +546,41 @@ class Partition:
                 if not isinstance(found, ReadAhead):
                     return found
                 await self._offload.run(f"look up {found.log_directory}", found.run)
-            except StorageError as error:
+            except Exception as error:
                 if self._gone is not None:
                     raise self._gone from error
-                raise self._storage_failed(error) from error
-            except CorruptLogError as error:
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+                raise self._refusal_after(error, ErrorCode.CORRUPT_MESSAGE) from error
             refusal = self.refusal_to_answer()
             if refusal is not None:
                 raise refusal
 
-    def _storage_failed(self, error: StorageError) -> KafkaError:
-        self._on_storage_error(error)
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    def _refusal_after(self, error: Exception, damaged: ErrorCode) -> KafkaError:
+        """Return what a request hears of this partition when work at its log has raised ``error``;
+        ``damaged`` is the answer where the log is.
+
+        A disk that fails takes its log directory offline. Whatever else it is stays here: the
+        other partitions of the request do not notice.
+        """
+        match error:
+            case KafkaError():
+                return error
+            case StorageError():
+                return self.disk_failed(error)
+            case OSError():
+                return self.disk_failed(_as_storage_error(self.log, error))
+            case CorruptLogError() | CorruptIndexError():
+                _log.error("%s is damaged: %s", self.topic_partition, error)
+                return KafkaError(damaged, str(error))
+            case _:
+                _log.error("a request failed at %s", self.topic_partition, exc_info=error)
+                return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _without_lease() -> KafkaError:
+    return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker's session may have expired")
+
+
+def _as_storage_error(log: Log, error: OSError) -> StorageError:
+    failure = StorageError(log.log_directory, f"{log.topic_partition}: {error}")
+    failure.__cause__ = error  # says whether the disk is only full
+    return failure

@@ -30,6 +30,7 @@ from millstream.model.leadership import PartitionState
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.offload import Offload
+from millstream.runtime.replicas.admission import Preparer
 from millstream.runtime.replicas.flusher import Flusher
 from millstream.runtime.replicas.leader_role import newer
 from millstream.runtime.replicas.partition import Partition
@@ -62,10 +63,10 @@ class Partitions:
     ) -> None:
         self._broker_id = broker_id
         self._clock = clock
-        self._offload = offload
         self._log_manager = log_manager
         self._metadata = metadata
         self._on_directory_failed = on_directory_failed
+        self.preparer = Preparer(offload)
         self.flusher = Flusher(clock, offload, self.storage_failed)
         self.replicas: ReplicaManager | None = None
         """What partitions with more than one replica need; a broker on its own has none."""
@@ -355,7 +356,7 @@ class Partitions:
             leader_epoch=image.partitions[index].leader_epoch,
             config=image.config,
             clock=self._clock,
-            offload=self._offload,
+            preparer=self.preparer,
             request_flush=self.flusher.request,
             on_storage_error=self.storage_failed,
         )

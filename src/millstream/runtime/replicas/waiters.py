@@ -8,6 +8,7 @@ names.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
@@ -18,6 +19,8 @@ from millstream.model.offsets import Offset
 
 if TYPE_CHECKING:
     from millstream.runtime.replicas.partition import Partition
+
+log = logging.getLogger(__name__)
 
 CommitCallback = Callable[[KafkaError | None], None]
 
@@ -39,33 +42,30 @@ class CommitWaiters:
         self._queue.append((last_offset, callback))
 
     def release(self, high_watermark: Offset) -> None:
-        """Answer every write below the high watermark; one whose callback raises does not keep the
-        others from theirs.
+        """Answer every write below the high watermark. A callback that raises is logged: neither
+        the other writes nor whoever moved the high watermark notice.
 
         A duplicate waits for an offset below the write in front of it; it is answered no later than
         that one, which is when its own offset is committed too.
         """
         queue = self._queue
-        failure: Exception | None = None
         while queue and queue[0][0] < high_watermark:
-            try:
-                queue.popleft()[1](None)
-            except Exception as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
+            _tell(queue.popleft()[1], None)
 
     def fail(self, error: KafkaError) -> None:
         """Answer every write with ``error``: the leadership, the disk or the topic is gone."""
         queue, self._queue = self._queue, deque()
-        failure: Exception | None = None
         for _, callback in queue:
-            try:
-                callback(error)
-            except Exception as fault:
-                failure = failure or fault
-        if failure is not None:
-            raise failure
+            _tell(callback, error)
+
+
+def _tell(callback: CommitCallback, error: KafkaError | None) -> None:
+    try:
+        callback(error)
+    except (
+        Exception
+    ):  # a fault of ours in one answer; whoever moved the log's end has no part in it
+        log.exception("a write could not be answered")
 
 
 class FetchWaiter:

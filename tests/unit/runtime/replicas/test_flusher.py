@@ -129,7 +129,7 @@ def test_a_topic_may_be_deleted_before_its_flush_begins(site: LogSite) -> None:
 
 
 def test_a_waiter_that_raises_stops_neither_its_round_nor_the_next(
-    site: LogSite, outcomes: Outcomes
+    site: LogSite, outcomes: Outcomes, caplog: pytest.LogCaptureFixture
 ) -> None:
     site.create("t", 2)
 
@@ -142,8 +142,8 @@ def test_a_waiter_that_raises_stops_neither_its_round_nor_the_next(
     write(site.partition("t", 1), outcomes)
     site.clock.settle()
     write(site.partition("t", 1), outcomes)
-    with pytest.raises(RuntimeError, match="a fault of ours"):
-        site.offload.let_go()
+    site.offload.let_go()
+    assert "a fault of ours" in caplog.text
     assert outcomes == ["ok"]
     site.offload.let_go()
     assert outcomes == ["ok", "ok"]

@@ -15,6 +15,7 @@ from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode
 from millstream.model.metadata_store import SessionEvent
+from millstream.model.topic import TopicId
 from millstream.protocol.api import ApiKey
 from millstream.protocol.message import Response
 from millstream.protocol.messages.delete_records import (
@@ -859,14 +860,14 @@ def test_with_a_lease_a_zombie_refuses_every_write() -> None:
     assert site[1].produce(acks=1).error is ErrorCode.NONE
 
 
-def test_a_lease_may_end_while_a_batch_is_recompressed() -> None:
+def test_a_lease_may_end_while_a_batch_is_prepared() -> None:
     site = ClusterSite(leader_lease="true")
     site[1].partition.set_config(TopicConfig({"compression.type": "gzip"}))
     lease(site, 1_000)
     site[1].offload.held = True
     produced = site[1].produce(acks=1)
     site.advance(1_000)
-    site[1].offload.let_go("recompress")
+    site[1].offload.let_go("prepare")
     site.settle()
     assert (produced.error, site[1].end) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
 
@@ -983,3 +984,62 @@ def test_a_proposal_that_is_not_answered_backs_off_and_is_logged_once(
     ended = caplog.records[2:]
     assert len(ended) == 1
     assert f"after {len(failed)} proposals" in ended[0].getMessage()
+
+
+# Damage
+
+
+def damaged_site(path: str, position: int, data: bytes) -> ClusterSite:
+    """Partitions t-0 and u-0 hold a record each; broker 1 was stopped cleanly and started again,
+    and a file of u-0 was damaged then.
+    """
+    site = ClusterSite()
+    site.controller.write(replicas=(BrokerId(1),), isr=(BrokerId(1),))
+    site.push()
+    site.create("u", replicas=(BrokerId(1),))
+    for topic in (TOPIC, "u"):
+        assert site[1].produce(b"v", acks=1, topic=topic).error is ErrorCode.NONE
+    broker = site[1]
+    broker.partitions.stop()
+    broker.log_manager.close()
+    broker.kill()
+    broker.start()
+    site.push()
+    site.create("u", replicas=(BrokerId(1),), epoch=1)
+    broker.files.open(f"/logs/u-0/{path}", create=True).write_at(position, data)
+    return site
+
+
+def test_a_damaged_partition_refuses_its_batch_and_no_other_of_the_request() -> None:
+    site = damaged_site(f"{0:020}.log", 8, bytes(4))
+    produced = site[1].ask(ApiKey.PRODUCE, 12, produce_request("u", TOPIC, acks=1))
+    assert errors_of(produced) == {
+        "u": ErrorCode.KAFKA_STORAGE_ERROR,
+        TOPIC: ErrorCode.NONE,
+    }
+    assert site[1].end == 2
+
+
+@pytest.mark.parametrize("isolation", [0, 1])
+def test_a_damaged_partition_fails_its_part_of_a_fetch(isolation: int) -> None:
+    site = damaged_site(f"{0:020}.txnindex", 0, bytes(33))
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        session_epoch=-1,
+        isolation_level=isolation,
+        topics=[
+            FetchTopic(
+                topic_id=each,
+                partitions=[
+                    FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+                ],
+            )
+            for each in (TopicId(b"u".ljust(16, b".")), TOPIC_ID)
+        ],
+    )
+    response = site[1].ask(ApiKey.FETCH, 16, request).result()
+    assert isinstance(response, FetchResponse)
+    damaged, healthy = (topic.partitions[0] for topic in response.responses)
+    assert bytes_of(healthy)
+    assert damaged.error_code or bytes_of(damaged)

@@ -26,7 +26,7 @@ from millstream.protocol.messages.leave_group import (
 from millstream.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
-class Membership:
+class MemberRequests:
     """Serves the members of one shard's groups."""
 
     def __init__(self, settings: GroupSettings, groups: Groups, rebalances: Rebalances) -> None:
