@@ -44,6 +44,8 @@ def _row(route: Route, api: Api) -> str:
     if route.first_version == route.last_version:
         versions = str(route.first_version)
     advertised = "" if route.advertised_from == route.first_version else str(route.advertised_from)
+    if not route.is_advertised:
+        advertised = "not advertised"
     flexible = "never" if api.first_flexible == NEVER_FLEXIBLE else str(api.first_flexible)
     return f"| {route.key} | {api.name} | {versions} | {advertised} | {flexible} |"
 

@@ -64,4 +64,5 @@ def _advertised() -> list[ApiVersion]:
     return [
         ApiVersion(api_key=key, min_version=route.advertised_from, max_version=route.last_version)
         for key, route in sorted(ROUTES.items())
+        if route.is_advertised
     ]

@@ -1,6 +1,7 @@
 """Which handler serves which API, and in which versions. Read this first.
 
-What stands here is implemented, and nothing else is advertised (ApiVersions answers this table). A
+What stands here is implemented, and nothing else is advertised (ApiVersions answers from this
+table). A
 handler module is loaded when its first request comes, so that a broker starts at once.
 """
 
@@ -22,7 +23,8 @@ from millstream.runtime.services import Services
 class Route:
     """One API: the module under ``millstream.handlers``, and the versions told to clients.
 
-    ``advertised_from`` is below the first served version for Produce alone (see its handler).
+    ``advertised_from`` is below the first served version for Produce alone (see its handler). An
+    API with ``is_advertised`` false is answered, and ApiVersions leaves it out.
     """
 
     key: ApiKey
@@ -30,6 +32,7 @@ class Route:
     advertised_from: int
     first_version: int
     last_version: int
+    is_advertised: bool = True
 
     def module(self) -> ModuleType:
         """Load the handler module."""
@@ -58,6 +61,7 @@ _SERVED: Final = (
     ApiKey.SYNC_GROUP,
     ApiKey.DESCRIBE_GROUPS,
     ApiKey.LIST_GROUPS,
+    ApiKey.SASL_HANDSHAKE,
     ApiKey.API_VERSIONS,
     ApiKey.CREATE_TOPICS,
     ApiKey.DELETE_TOPICS,
@@ -68,6 +72,7 @@ _SERVED: Final = (
     ApiKey.ALTER_CONFIGS,
     ApiKey.ALTER_REPLICA_LOG_DIRS,
     ApiKey.DESCRIBE_LOG_DIRS,
+    ApiKey.SASL_AUTHENTICATE,
     ApiKey.CREATE_PARTITIONS,
     ApiKey.DELETE_GROUPS,
     ApiKey.ELECT_LEADERS,
@@ -78,11 +83,17 @@ _SERVED: Final = (
     ApiKey.DESCRIBE_CLUSTER,
     ApiKey.DESCRIBE_PRODUCERS,
     ApiKey.UNREGISTER_BROKER,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+    ApiKey.PUSH_TELEMETRY,
     ApiKey.LIST_CONFIG_RESOURCES,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
 )
 
 _ADVERTISED_FROM: Final = {ApiKey.PRODUCE: 0}
+
+_NOT_ADVERTISED: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
+"""No metrics of clients are collected, so none are asked for (as Apache Kafka without a receiver of
+telemetry)."""
 
 PIPELINED: Final = frozenset({int(ApiKey.PRODUCE)})
 """APIs whose requests are handled while earlier ones of them still wait for their commit."""
@@ -97,6 +108,7 @@ ROUTES: Final[dict[int, Route]] = {
         _ADVERTISED_FROM.get(key, APIS[key].first_version),
         APIS[key].first_version,
         APIS[key].last_version,
+        is_advertised=key not in _NOT_ADVERTISED,
     )
     for key in _SERVED
 }

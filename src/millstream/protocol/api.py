@@ -75,6 +75,8 @@ class ApiKey(IntEnum):
     LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
     SHARE_GROUP_HEARTBEAT = 76
@@ -164,6 +166,8 @@ APIS: Final[dict[int, Api]] = {
     ApiKey.LIST_TRANSACTIONS: Api("ListTransactions", 0, 2, 0),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: Api("ConsumerGroupHeartbeat", 0, 1, 0),
     ApiKey.CONSUMER_GROUP_DESCRIBE: Api("ConsumerGroupDescribe", 0, 1, 0),
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: Api("GetTelemetrySubscriptions", 0, 0, 0),
+    ApiKey.PUSH_TELEMETRY: Api("PushTelemetry", 0, 0, 0),
     ApiKey.LIST_CONFIG_RESOURCES: Api("ListConfigResources", 0, 1, 0),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Api("DescribeTopicPartitions", 0, 0, 0),
     ApiKey.SHARE_GROUP_HEARTBEAT: Api("ShareGroupHeartbeat", 1, 1, 0),

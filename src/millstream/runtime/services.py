@@ -44,6 +44,8 @@ class Services:
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
     replica_mover: ReplicaMover
+    random_bytes: Callable[[int], bytes]
+    """All the chance that a handler has: so many bytes of it."""
 
     @property
     def groups(self) -> GroupCoordinatorRuntime:

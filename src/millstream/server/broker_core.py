@@ -256,6 +256,7 @@ class BrokerCore:
             ),
             producer_ids=self._producer_ids(controller.desk.store),
             replica_mover=self._mover,
+            random_bytes=self._random_bytes,
         )
 
     def _producer_ids(self, store: MetadataStore) -> ProducerIds:

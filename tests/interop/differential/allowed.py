@@ -27,6 +27,7 @@ CREATED: Final = "0005-a-created-topic-is-answered-at-once.md"
 SETTINGS: Final = "0006-settings-that-differ.md"
 TEXT: Final = "0013-bytes-that-are-no-text-close-the-connection.md"
 ERRORS: Final = "0007-no-internal-error-for-a-wrong-request.md"
+UNREAD: Final = "0070-nothing-that-protects-is-ignored.md"
 
 OWN_SETTINGS: Final = (
     r"\.\[name=(flush\.policy|log\.flush\.policy|socket\.unsent\.max\.bytes"
@@ -57,6 +58,7 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
     Allowed("Produce/batch_of_one_kind/payload_garbage", "error_code: Kafka -1, here 87", ERRORS),
     Allowed("FindCoordinator/key_type/*", r"(error_code|node_id|host|port): Kafka", ERRORS),
     Allowed("FindCoordinator/of_a_share_partition/right", "error_code: Kafka 15", ERRORS),
+    Allowed("PushTelemetry/subscribed/compressed", "error_code: Kafka 87, here 0", UNREAD),
     Allowed("Frames/text_that_is_no_utf_8/*", 'here "connection closed"', TEXT),
     Allowed("Frames/list_length_minus_two/Metadata_v9", 'here "connection closed"', TEXT),
 )

@@ -110,6 +110,7 @@ class AdminBroker:
             controller=self.controller,
             cluster=None,
             coordinators=unused,
+            random_bytes=lambda size: next(counter).to_bytes(size, "little"),
             group_runtime=unused,
             fetch_sessions=FetchSessions(
                 slots=10, evict_after_ms=120_000, random_id=lambda: next(counter)

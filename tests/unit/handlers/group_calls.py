@@ -76,6 +76,7 @@ class Calls:
             fetch_sessions=unused,
             producer_ids=unused,
             replica_mover=unused,
+            random_bytes=unused,
         )
 
     def start(

@@ -51,7 +51,7 @@ def test_sasl_handshake_has_header_v1_in_every_version() -> None:
     assert decode_request_header(header("0011 0001 00000001 ffff")).body_position == 10
 
 
-@pytest.mark.parametrize("key", ["0004", "0007", "ffff", "7fff", "0047"])
+@pytest.mark.parametrize("key", ["0004", "0007", "ffff", "7fff", "0049"])
 def test_an_unknown_key_is_no_header(key: str) -> None:
     with pytest.raises(ProtocolError, match="no API with key"):
         decode_request_header(header(f"{key} 0000 00000001 ffff 00"))
