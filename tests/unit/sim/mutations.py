@@ -31,7 +31,7 @@ from millstream.runtime.controlling.metadata_pushes import MetadataPushes
 from millstream.runtime.controlling.replica_control import ReplicaControl
 from millstream.runtime.metadata import broker_metadata
 from millstream.runtime.metadata.broker_metadata import BrokerMetadata
-from millstream.runtime.replicas import partitions, replica_fetcher
+from millstream.runtime.replicas import fetch_reader, partitions, replica_fetcher
 from millstream.runtime.replicas.leader_role import LeaderRole, ReplicationContext
 from millstream.runtime.replicas.partition import Partition
 from millstream.runtime.replicas.partitions import Partitions
@@ -124,7 +124,9 @@ def serves_followers_of_other_epochs(patch: pytest.MonkeyPatch) -> None:
 
 def counts_a_log_that_parts(patch: pytest.MonkeyPatch) -> None:
     """A fetch that is answered with a diverging epoch says nothing of what its sender has."""
-    patch.setattr("millstream.handlers.fetch.divergence", lambda partition, fetch: None)
+    patch.setattr(
+        "millstream.runtime.replicas.fetch_reader.divergence", lambda partition, fetch: None
+    )
 
 
 def commits_below_min_isr(patch: pytest.MonkeyPatch) -> None:
@@ -207,7 +209,7 @@ def follows_where_epochs_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     def mutant(partition: Any, fetch: Any) -> bool:
         return bool(fetch.fetch_offset < partition.log.log_start_offset)
 
-    patch.setattr("millstream.handlers.fetch.shares_nothing", mutant)
+    patch.setattr(fetch_reader, "shares_nothing", mutant)
 
 
 def shows_what_its_leader_commits(patch: pytest.MonkeyPatch) -> None:

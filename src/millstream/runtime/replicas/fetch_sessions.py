@@ -25,15 +25,17 @@ Source: Kafka ``FetchManager``, ``FetchSession``, ``FetchSessionCache``.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from millstream.model.errors import ErrorCode
+from millstream.model.offsets import NO_OFFSET
 from millstream.model.topic import MAX_NAME_LENGTH, ZERO_TOPIC_ID, TopicId
-from millstream.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+from millstream.protocol.messages.fetch import FetchPartition, FetchRequest
 
 if TYPE_CHECKING:
+    from millstream.runtime.replicas.fetch_reader import FetchedPartition
     from millstream.runtime.replicas.partition import Partition
 
 NO_SESSION: Final = 0
@@ -94,7 +96,7 @@ _Key = tuple[str, TopicId, int]
 class FetchContext:
     """One fetch request, resolved: what to read, and how to choose what to answer."""
 
-    partitions: Iterable[PartitionFetch]
+    partitions: Sequence[PartitionFetch]
     error: ErrorCode = ErrorCode.NONE
     session: FetchSession | None = None
     opens_session: bool = False
@@ -129,21 +131,19 @@ class FetchSession:
         """What this session saves its client; one that is worth more may take its place."""
         return self.of_follower, len(self.partitions)
 
-    def select(self, fetch: PartitionFetch, data: PartitionData) -> bool:
+    def select(self, fetch: PartitionFetch, found: FetchedPartition) -> bool:
         """Tell whether the answer carries this partition, and note what the client then knows."""
-        has_records = bool(data.records)
         changed = (
-            has_records
-            or data.error_code != 0
-            or data.high_watermark != fetch.told_high_watermark
-            or data.log_start_offset != fetch.told_log_start_offset
-            or data.diverging_epoch.epoch != -1
-            or data.preferred_read_replica != -1
+            found.size > 0
+            or found.high_watermark != fetch.told_high_watermark
+            or found.log_start_offset != fetch.told_log_start_offset
+            or found.is_urgent
         )
         # An error is told in every answer, and its end makes the partition count as changed.
-        fetch.told_high_watermark = data.high_watermark if data.error_code == 0 else -1
-        fetch.told_log_start_offset = data.log_start_offset
-        if has_records:
+        is_refused = found.error is not ErrorCode.NONE
+        fetch.told_high_watermark = NO_OFFSET if is_refused else found.high_watermark
+        fetch.told_log_start_offset = found.log_start_offset
+        if found.size:
             key = _key(fetch)
             kept = self.partitions.pop(key, None)
             if kept is not None:  # else it was forgotten while this fetch waited

@@ -62,9 +62,10 @@ class Partitions:
         on_directory_failed: Callable[[str], None],
     ) -> None:
         self._broker_id = broker_id
-        self._clock = clock
+        self.clock = clock
+        self.offload = offload
         self._log_manager = log_manager
-        self._metadata = metadata
+        self.metadata = metadata
         self._on_directory_failed = on_directory_failed
         self.preparer = Preparer(offload)
         self.flusher = Flusher(clock, offload, self.storage_failed)
@@ -179,13 +180,13 @@ class Partitions:
         if self.replicas is None:
             return  # led elsewhere, and nobody here follows
         if not self._to_open:
-            self._clock.call_soon(self._open_some)
+            self.clock.call_soon(self._open_some)
         self._to_open[topic_partition] = is_new
 
     def _open_some(self) -> None:
         for topic_partition in list(itertools.islice(self._to_open, OPENED_AT_ONCE)):
             is_new = self._to_open.pop(topic_partition)
-            image = self._metadata.topic(topic_partition.topic)
+            image = self.metadata.topic(topic_partition.topic)
             state = self._states.get(topic_partition)
             wanted = state is not None and self._broker_id in state.replicas
             if image is None or topic_partition in self._hosted or not wanted:
@@ -195,7 +196,7 @@ class Partitions:
             if partition is not None:
                 self._play(image, topic_partition.partition, partition, state)
         if self._to_open:
-            self._clock.call_soon(self._open_some)
+            self.clock.call_soon(self._open_some)
 
     def _play(
         self, image: TopicImage, index: int, partition: Partition, state: PartitionState
@@ -266,7 +267,7 @@ class Partitions:
             return
         try:
             if is_hosted:
-                self._log_manager.delete(topic_partition, now_ms=self._clock.now_ms())
+                self._log_manager.delete(topic_partition, now_ms=self.clock.now_ms())
             else:
                 log.warning("%s is not kept here any more: put aside as stray", topic_partition)
                 self._log_manager.mark_stray(topic_partition)
@@ -286,7 +287,7 @@ class Partitions:
         self.by_id.pop(image.topic_id, None)
         self._configs.pop(image.name, None)
         gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         places = [
             TopicPartition(image.name, index)
             for index in range(max(len(slots), len(image.partitions)))
@@ -334,7 +335,7 @@ class Partitions:
                 topic_partition,
                 image.topic_id,
                 image.config,
-                now_ms=self._clock.now_ms(),
+                now_ms=self.clock.now_ms(),
                 is_new=is_new,
             )
         except StorageError as error:
@@ -355,7 +356,7 @@ class Partitions:
             topic_id=image.topic_id,
             leader_epoch=image.partitions[index].leader_epoch,
             config=image.config,
-            clock=self._clock,
+            clock=self.clock,
             preparer=self.preparer,
             request_flush=self.flusher.request,
             on_storage_error=self.storage_failed,
@@ -387,7 +388,7 @@ class Partitions:
                 stack.callback(partition.fail, failure)
 
     def _refusal(self, topic: str, index: int) -> KafkaError:
-        image = self._metadata.topic(topic)
+        image = self.metadata.topic(topic)
         if image is None or not 0 <= index < len(image.partitions):
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if TopicPartition(topic, index) in self._offline:

@@ -149,3 +149,103 @@ def test_a_consumer_whose_records_are_deleted_is_told_so_wherever_its_log_parted
 
     assert answer(3) == (ErrorCode.OFFSET_OUT_OF_RANGE.code, -1)
     assert answer(4) == (0, 6)
+
+
+# The lease
+
+
+def lease(site: ClusterSite, milliseconds: float) -> None:
+    """Tell how long the session surely lives on; nobody is told when that is over."""
+    replicas = site[1].partitions.replicas
+    assert replicas is not None
+    until_ms = site.clock.monotonic_ms() + milliseconds
+    replicas.context.lease_ms = lambda: until_ms - site.clock.monotonic_ms()
+
+
+def error_of(response: FetchResponse) -> ErrorCode:
+    (data,) = response.responses[0].partitions
+    return ErrorCode.of(data.error_code)
+
+
+def test_a_leader_without_its_lease_serves_no_consumer() -> None:
+    """What lies below its high watermark is committed, but another broker may have more of it."""
+    site = ClusterSite()
+    site[1].produce(b"a")
+    site.settle()
+    lease(site, 1_000)
+    assert error_of(fetch(site)) is ErrorCode.NONE
+    site.advance(1_000)
+    refused = fetch(site)
+    assert error_of(refused) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refused.responses[0].partitions[0].current_leader.leader_id == -1
+    lease(site, 1_000)
+    assert error_of(fetch(site)) is ErrorCode.NONE
+
+
+def test_followers_go_on_to_fetch_from_a_leader_without_its_lease() -> None:
+    """They are bound to it by its leader epoch, and what they have is what acks=all waits for."""
+    site = ClusterSite()
+    lease(site, 0)
+    produced = site[1].produce(b"a", acks=-1)
+    site.settle()
+    assert produced.error is ErrorCode.NONE
+    assert [site[each].end for each in (1, 2, 3)] == [1, 1, 1]
+
+
+def test_a_fetch_that_waits_answers_nothing_for_a_lease_that_has_ended() -> None:
+    site = ClusterSite()
+    site[1].produce(b"a")
+    site.settle()
+    lease(site, 1_000)
+    waiting = site[1].ask(
+        ApiKey.FETCH,
+        16,
+        FetchRequest(
+            max_wait_ms=5_000,
+            min_bytes=1,
+            session_epoch=-1,
+            topics=[
+                FetchTopic(
+                    topic_id=TOPIC_ID,
+                    partitions=[
+                        FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1 << 20)
+                    ],
+                )
+            ],
+        ),
+    )
+    site.advance(4_999)
+    assert not waiting.done
+    site.advance(1)
+    response = waiting.result()
+    assert isinstance(response, FetchResponse)
+    assert error_of(response) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_session_hears_of_a_lease_that_has_ended_for_what_is_quiet_too() -> None:
+    site = ClusterSite()
+    site[1].produce(b"a")
+    site.settle()
+    lease(site, 1_000)
+    wanted = FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1 << 20)
+
+    def incremental(session_id: int, epoch: int, *topics: FetchTopic) -> FetchResponse:
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=1,
+            session_id=session_id,
+            session_epoch=epoch,
+            topics=list(topics),
+        )
+        response = site[1].ask(ApiKey.FETCH, 16, request).result()
+        assert isinstance(response, FetchResponse)
+        return response
+
+    opened = incremental(0, 0, FetchTopic(topic_id=TOPIC_ID, partitions=[wanted]))
+    session_id = opened.session_id
+    assert (error_of(opened), session_id > 0) == (ErrorCode.NONE, True)
+    assert incremental(session_id, 1).responses == []
+    site.advance(1_000)
+    assert error_of(incremental(session_id, 2)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    lease(site, 1_000)
+    assert error_of(incremental(session_id, 3)) is ErrorCode.NONE

@@ -1,0 +1,334 @@
+"""What one reader, a consumer or a follower, is told of one partition.
+
+A consumer reads below the high watermark, from a leader that holds its lease or from a follower, up
+to what that one knows to be committed (KIP-392). A follower reads up to the log end of the leader,
+which first records how far the follower has come; its fetch is bound to the leader by the leader
+epoch, and what it confirms is true whoever leads by now, so no lease is asked. What is looked at,
+in this order; the first that holds is the answer:
+
+==============================  ===================================================================
+a consumer asks a leader whose  NOT_LEADER_OR_FOLLOWER: another broker may lead, and have records
+lease is over                   that this one will never have
+another leader epoch is meant   FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH (KIP-320)
+a follower shares nothing with  OFFSET_OUT_OF_RANGE with the log start, where it begins anew
+this log any more
+the logs part                   the end of the common part (KIP-595)
+a follower is out of sync and   how far the log goes, and no records (KIP-73)
+the rate limit is exceeded
+another replica is nearer       its broker id, and no records (KIP-392)
+==============================  ===================================================================
+
+Kafka: ``Partition.fetchRecords``, ``ReplicaManager.readFromLog``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.offsets import NO_LEADER_EPOCH, NO_OFFSET, LeaderEpoch, Offset
+from millstream.runtime.replicas.partition import READ_ALL, READ_COMMITTED, READ_UNCOMMITTED
+from millstream.storage.file_slice import FileSlice
+from millstream.storage.log import AbortedTransaction, ReadAhead
+
+if TYPE_CHECKING:
+    from millstream.runtime.replicas.fetch_sessions import PartitionFetch
+    from millstream.runtime.replicas.partition import Partition
+    from millstream.runtime.replicas.partitions import Partitions
+
+NO_REPLICA: Final = BrokerId(-1)
+
+
+@dataclass(slots=True, kw_only=True)
+class FetchParams:
+    """Who fetches, and how much (Kafka: ``FetchParams``). ``max_bytes`` bounds all partitions
+    together; the first batch found is whole whatever its size.
+    """
+
+    replica_id: BrokerId = NO_REPLICA
+    """The follower that fetches; -1 for a consumer."""
+    replica_epoch: int = NO_BROKER_EPOCH
+    isolation: int = READ_UNCOMMITTED
+    max_bytes: int
+    min_bytes: int = 0
+    rack: str = ""
+    """Where a consumer is, if it is to be sent to a replica that is near; else empty."""
+    by_topic_id: bool = True
+    """True where a partition is named by its topic's id."""
+    reads_followers: bool = True
+    """True for a consumer that may read from a follower."""
+    hears_of_divergence: bool = True
+    """True where there is room in the answer for where logs part."""
+
+
+@dataclass(slots=True)
+class FetchedPartition:
+    """What a reader is told of one partition; offsets are -1 where an error hides them."""
+
+    error: ErrorCode = ErrorCode.NONE
+    high_watermark: Offset = NO_OFFSET
+    last_stable_offset: Offset = NO_OFFSET
+    log_start_offset: Offset = NO_OFFSET
+    records: FileSlice | None = None
+    size: int = 0
+    """Bytes of the records."""
+    aborted: list[AbortedTransaction] | None = None
+    """What a committed reader must leave out; None for others, and where a log refused."""
+    diverging: tuple[LeaderEpoch, Offset] | None = None
+    """The largest epoch in common and where it ends, for a reader whose log parts from ours."""
+    preferred_read_replica: BrokerId = NO_REPLICA
+
+    @property
+    def is_urgent(self) -> bool:
+        """True for what is not to wait for records."""
+        return (
+            self.error is not ErrorCode.NONE
+            or self.diverging is not None
+            or self.preferred_read_replica != NO_REPLICA
+        )
+
+
+class FetchReader:
+    """Reads partitions for whoever sent one fetch request."""
+
+    __slots__ = (
+        "_is_plain",
+        "_params",
+        "_partitions",
+        "is_recorded",
+        "is_throttled",
+        "of_replica",
+    )
+
+    def __init__(self, partitions: Partitions, params: FetchParams) -> None:
+        self._partitions = partitions
+        self._params = params
+        self.of_replica = params.replica_id >= 0
+        self._is_plain = not self.of_replica and not params.rack
+        """True for a consumer that may be told something other than records for its epoch alone."""
+        self.is_recorded = False
+        """True once a follower's progress is noted: reading again says nothing new."""
+        self.is_throttled = False
+        """True while followers out of sync are held back by the leader's rate limit."""
+
+    def find(self, fetch: PartitionFetch) -> Partition:
+        """Return the partition that is meant, or raise the KafkaError that says why it is not here:
+        UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID, or as ``Partitions.get``.
+        """
+        partitions = self._partitions
+        by_topic_id = self._params.by_topic_id
+        slots = (
+            partitions.by_id.get(fetch.topic_id)
+            if by_topic_id
+            else partitions.by_name.get(fetch.topic)
+        )
+        if slots is not None and 0 <= fetch.partition < len(slots):
+            partition = slots[fetch.partition]
+            if partition is not None:
+                fetch.topic = partition.topic_partition.topic
+                return partition
+        if not by_topic_id:
+            return self._led_or_followed(fetch)
+        image = self._partitions.metadata.topic_by_id(fetch.topic_id)
+        if image is not None:
+            fetch.topic = image.name
+        elif not fetch.topic:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        # A session remembers the name of an id whose topic is gone since; another may have it now.
+        partition = self._led_or_followed(fetch)
+        if partition.topic_id != fetch.topic_id:
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        return partition
+
+    def _led_or_followed(self, fetch: PartitionFetch) -> Partition:
+        """Return a partition that is led here, or followed where the reader may be so served."""
+        if not self.of_replica and self._params.reads_followers:
+            partition = self._partitions.replica(fetch.topic, fetch.partition)
+            if partition is not None and partition.following is not None:
+                return partition
+        return self._partitions.get(fetch.topic, fetch.partition)
+
+    def read(
+        self,
+        partition: Partition,
+        fetch: PartitionFetch,
+        *,
+        max_bytes: int,
+        min_one_batch: bool,
+        wait_for_disk: bool,
+    ) -> FetchedPartition | ReadAhead:
+        """Read one partition, or say what has to be read ahead of it (``Partition.read``).
+
+        Never raises: what refuses is the answer's error, and whatever fails in storage is the
+        partition's own (``Partition.read``).
+        """
+        try:
+            if partition.leading is not None and not self.of_replica:
+                _check_lease(partition)
+            if fetch.current_leader_epoch >= 0:
+                partition.check_leader_epoch(fetch.current_leader_epoch)
+            if max_bytes < 0 and fetch.fetch_offset < partition.high_watermark:
+                raise KafkaError(  # noqa: TRY301
+                    ErrorCode.UNKNOWN_SERVER_ERROR, f"a limit of {max_bytes} bytes"
+                )
+            if fetch.last_fetched_epoch >= 0 or not self._is_plain:
+                instead = self._before_reading(partition, fetch)
+                if instead is not None:
+                    return instead
+            isolation = READ_ALL if self.of_replica else self._params.isolation
+            read = partition.read(
+                fetch.fetch_offset,
+                max_bytes=max_bytes,
+                isolation=isolation,
+                min_one_batch=min_one_batch,
+                wait_for_disk=wait_for_disk,
+            )
+            if read.cold is not None:
+                return read.cold
+        except KafkaError as error:
+            return FetchedPartition(error.error)
+        log, records = partition.log, read.records
+        return FetchedPartition(
+            ErrorCode.NONE,
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            records,
+            0 if records is None else records.size,
+            read.aborted if isolation == READ_COMMITTED else None,
+        )
+
+    def has_news(self, partition: Partition, fetch: PartitionFetch) -> bool:
+        """Tell whether a partition that had nothing to say has to be looked at again. Most of a
+        session with many have nothing new: no records, and all else as the reader was told.
+        """
+        log = partition.log
+        if (
+            partition.is_gone
+            or fetch.fetch_offset != log.log_end_offset
+            or fetch.told_high_watermark != log.high_watermark
+            or fetch.told_log_start_offset != log.log_start_offset
+            or fetch.current_leader_epoch not in (NO_LEADER_EPOCH, partition.leader_epoch)
+        ):
+            return True
+        leading = partition.leading
+        if not self.of_replica:
+            return leading is not None and not leading.holds_lease
+        return not self.is_recorded and (
+            leading is None
+            or not leading.on_same_fetch(
+                self._params.replica_id,
+                fetch.fetch_offset,
+                self._params.replica_epoch,
+                fetch.log_start_offset,
+            )
+        )
+
+    def _before_reading(
+        self, partition: Partition, fetch: PartitionFetch
+    ) -> FetchedPartition | None:
+        """Look at what a reader has; return what it is told in place of records, if anything."""
+        of_replica = self.of_replica
+        if of_replica and shares_nothing(partition, fetch):
+            return _begins_later(partition)
+        if fetch.last_fetched_epoch >= 0:
+            diverging = divergence(partition, fetch)
+            if diverging is not None:
+                return diverging
+        elif (
+            of_replica
+            and self._params.hears_of_divergence
+            and fetch.fetch_offset > partition.log.log_end_offset
+        ):
+            return _ends_before(partition)
+        leading = partition.leading
+        if of_replica:
+            self._record(partition, fetch)
+            replica = self._params.replica_id
+            if self.is_throttled and leading is not None and leading.is_throttled(replica):
+                return _no_records(partition)
+        elif self._params.rack and leading is not None:
+            near = leading.preferred_read_replica(self._params.rack, fetch.fetch_offset)
+            if near is not None:
+                answer = _no_records(partition)
+                answer.preferred_read_replica = near
+                return answer
+        return None
+
+    def _record(self, partition: Partition, fetch: PartitionFetch) -> None:
+        """Take note of how far a follower has come."""
+        if self.is_recorded:
+            return
+        if partition.leading is None:
+            # The partition has no other replicas, whoever asks.
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if fetch.fetch_offset > partition.log.log_end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        partition.leading.on_follower_fetch(
+            self._params.replica_id,
+            fetch.fetch_offset,
+            self._params.replica_epoch,
+            fetch.log_start_offset,
+        )
+
+
+def _check_lease(partition: Partition) -> None:
+    refusal = partition.refusal_to_answer()
+    if refusal is not None:
+        raise refusal
+
+
+def shares_nothing(partition: Partition, fetch: PartitionFetch) -> bool:
+    """Tell whether a follower's log ends before ours begins, or just there and in an epoch of which
+    we know nothing any more: whatever it holds, it may have parted from ours.
+    """
+    log = partition.log
+    if fetch.fetch_offset != log.log_start_offset:
+        return fetch.fetch_offset < log.log_start_offset
+    return 0 <= fetch.last_fetched_epoch < log.epoch_for_offset(log.log_start_offset)
+
+
+def divergence(partition: Partition, fetch: PartitionFetch) -> FetchedPartition | None:
+    """Tell a client whose log forked off where the common part ends (KIP-595); not one that asks
+    for what is deleted.
+    """
+    log = partition.log
+    end = log.end_offset_for_epoch(fetch.last_fetched_epoch)
+    if end.leader_epoch == NO_LEADER_EPOCH or fetch.fetch_offset < log.log_start_offset:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    if end.leader_epoch >= fetch.last_fetched_epoch and end.end_offset >= fetch.fetch_offset:
+        return None
+    return _diverging(partition, end.leader_epoch, end.end_offset)
+
+
+def _ends_before(partition: Partition) -> FetchedPartition:
+    """Tell a follower that has no records, and goes on beyond our end, where that is: it would
+    leave out what is written up to there.
+    """
+    log = partition.log
+    return _diverging(partition, log.latest_epoch, log.log_end_offset)
+
+
+def _diverging(partition: Partition, epoch: LeaderEpoch, end_offset: Offset) -> FetchedPartition:
+    answer = _no_records(partition)
+    answer.diverging = (epoch, end_offset)
+    return answer
+
+
+def _begins_later(partition: Partition) -> FetchedPartition:
+    """Tell a follower whose log shares nothing with ours where to start anew."""
+    return FetchedPartition(
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        high_watermark=partition.log.high_watermark,
+        log_start_offset=partition.log.log_start_offset,
+    )
+
+
+def _no_records(partition: Partition) -> FetchedPartition:
+    """Answer how far the log goes and nothing of what is in it."""
+    log = partition.log
+    return FetchedPartition(
+        ErrorCode.NONE, log.high_watermark, log.last_stable_offset, log.log_start_offset
+    )
