@@ -65,7 +65,7 @@ class ControllerContext:
     deleted: list[str] = field(default_factory=list)
     """Paths that remember deleted topics whose directories may come back, oldest first."""
     deletions: dict[TopicId, Deletion] = field(default_factory=dict)
-    """Deleted topics that not every broker has let go of (`topic_deletion`)."""
+    """Deleted topics of which a broker may still keep replicas (`topic_deletion`)."""
     _names_by_id: dict[TopicId, str] = field(default_factory=dict)
     _names_by_key: dict[str, set[str]] = field(default_factory=dict)
 

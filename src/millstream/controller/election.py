@@ -256,7 +256,7 @@ def after_claim(
     controller_epoch: int,
 ) -> PartitionState:
     """Return the state in agreement with the brokers that live and their broker epochs, as a
-    controller needs it that has just claimed its seat. The same object when nothing changes.
+    controller needs it that was elected just now. The same object when nothing changes.
 
     Everything that happened while nobody decided is one step: a state in between might name a
     leader whose place counts no more, and it would be stored, where anybody may read it. Places

@@ -19,7 +19,7 @@ from millstream.model.topic import TopicId, TopicPartition
 def registration(
     nodes: Mapping[str, Node], broker: BrokerNode, *, cluster_id: str, now_ms: int
 ) -> Iterator[Operation]:
-    """Yield what registers a broker and claims the controller's place.
+    """Yield what registers a broker on its own, and it as the controller.
 
     ``nodes`` is the tree as it was read: what stands there already is not made again.
     """

@@ -1,8 +1,8 @@
-"""Topics that are deleted but not yet everywhere: who still has to let go of them.
+"""Topics that are deleted but not yet everywhere: which brokers may still keep replicas.
 
 ::
 
-    deleted --each broker that kept replicas lets go--> forgotten
+    deleted --each broker that kept replicas acknowledges--> forgotten
 
 The topic's nodes go first, in one step with the note that it is deleted, so its name is free at
 once. The note names the brokers that kept replicas. A live one is told by push, until it
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from millstream.controller import paths, payloads
 from millstream.controller.context import ControllerContext, Deletion, TopicState
 from millstream.model.broker import BrokerId
-from millstream.model.metadata_store import Delete, Node, Operation, SetData
+from millstream.model.metadata_store import Delete, Node, Operation
 from millstream.model.topic import TopicId, topic_id_from_text, topic_id_to_text
 
 
@@ -42,9 +42,9 @@ def load_deletions(nodes: Mapping[str, Node]) -> dict[TopicId, Deletion]:
     return found
 
 
-def let_go(context: ControllerContext, topic_id: TopicId, broker_id: BrokerId) -> bool:
-    """Take note that a broker has let go of a topic; True when nobody is left and the store may
-    forget it.
+def acknowledge(context: ControllerContext, topic_id: TopicId, broker_id: BrokerId) -> bool:
+    """Take note that a broker keeps no replica of a deleted topic; True when no broker does and
+    the store may forget it.
     """
     deletion = context.deletions.get(topic_id)
     if deletion is None or broker_id not in deletion.brokers:
@@ -57,12 +57,3 @@ def let_go(context: ControllerContext, topic_id: TopicId, broker_id: BrokerId) -
 def forgetting(context: ControllerContext, topic_id: TopicId) -> Iterator[Operation]:
     """Yield what makes the store forget a deletion."""
     yield Delete(paths.deleted_topic(topic_id_to_text(topic_id)))
-
-
-def noting(context: ControllerContext, topic_id: TopicId) -> Iterator[Operation]:
-    """Yield what keeps in the store who still has to let go."""
-    deletion = context.deletions[topic_id]
-    yield SetData(
-        paths.deleted_topic(topic_id_to_text(topic_id)),
-        payloads.deleted_topic(deletion.name, deletion.brokers),
-    )

@@ -38,7 +38,7 @@ async def handle(
     services: Services, context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Begin or cancel, each partition for itself."""
-    services.controller.desk.check_active()
+    services.controller.check_active()
     if not request.topics:
         return AlterPartitionReassignmentsResponse(error_code=0, error_message="", responses=[])
     if request.timeout_ms <= 0:
@@ -78,13 +78,13 @@ def failed(
 def _factor_refusal(
     services: Services, place: TopicPartition, partition: ReassignablePartition
 ) -> KafkaError | None:
-    topic = services.controller.desk.context.topics.get(place.topic)
+    topic = services.controller.context.topics.get(place.topic)
     if partition.replicas is None or topic is None:
         return None
     if not 0 <= place.partition < len(topic.partitions):
         return None
     state = topic.partitions[place.partition]
-    live = services.controller.desk.context.live_brokers
+    live = services.controller.context.live_brokers
     try:
         check_manual_replicas(partition.replicas, {*live, *state.replicas}, None)
     except KafkaError as error:

@@ -65,7 +65,7 @@ async def alter(
             changes[index] = _checked(wish, _own_id(services))
         except KafkaError as error:
             outcomes[index] = error
-    results = await services.controller.alter_configs(
+    results = await services.controller.topics.alter_configs(
         list(changes.values()), validate_only=validate_only
     )
     for index, result in zip(changes, results, strict=True):

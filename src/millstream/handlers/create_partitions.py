@@ -38,7 +38,7 @@ async def handle(
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     answers = [_result(name, twice) for name, count in counts.items() if count > 1]
     wanted = [_wanted(topic) for topic in request.topics if counts[topic.name] == 1]
-    results = await services.controller.create_partitions(
+    results = await services.controller.topics.create_partitions(
         wanted, validate_only=request.validate_only
     )
     for topic, result in zip(wanted, results, strict=True):

@@ -51,7 +51,9 @@ async def handle(
         else:
             error = KafkaError(ErrorCode.INVALID_REQUEST, reason)
             refused[topic.name] = _failure(topic.name, error)
-    results = await services.controller.create_topics(accepted, validate_only=request.validate_only)
+    results = await services.controller.topics.create_topics(
+        accepted, validate_only=request.validate_only
+    )
     topics = [
         _failure(wanted.name, result)
         if isinstance(result, KafkaError)

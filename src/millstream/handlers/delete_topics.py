@@ -47,7 +47,7 @@ async def handle(
     chosen = _Chosen(services.metadata)
     chosen.read(request)
     topic_ids = list(chosen.names_by_id)
-    results = await services.controller.delete_topics(topic_ids)
+    results = await services.controller.topics.delete_topics(topic_ids)
     for topic_id, result in zip(topic_ids, results, strict=True):
         error = result if isinstance(result, KafkaError) else None
         chosen.answer(chosen.names_by_id[topic_id], topic_id, error)

@@ -23,8 +23,7 @@ def handle(
     services: Services, context: RequestContext, request: DescribeReplicasRequest
 ) -> DescribeReplicasResponse:
     """Tell the last epoch and the end of each replica that is here."""
-    cluster_of(services)
-    services.controller.local.check_controller(request.controller_epoch)
+    cluster_of(services).metadata.check_controller(request.controller_epoch)
     return DescribeReplicasResponse(
         replicas=[_described(services, each) for each in request.replicas]
     )

@@ -17,14 +17,14 @@ async def handle(
 ) -> EnsureTopicResponse:
     """Create the topic if it is not there, and tell what it is."""
     cluster_of(services)
-    desk = services.controller.desk
-    desk.check_active()
-    check_sender(desk.context, BrokerId(request.broker_id), request.broker_epoch)
-    await services.controller.ensure_topic_here(request.name)
-    desk.check_active()
-    topic = desk.context.topics[request.name]
+    controller = services.controller
+    controller.check_active()
+    check_sender(controller.context, BrokerId(request.broker_id), request.broker_epoch)
+    await controller.topics.ensure_topic(request.name)
+    controller.check_active()
+    topic = controller.context.topics[request.name]
     return EnsureTopicResponse(
-        controller_epoch=desk.context.controller_epoch,
+        controller_epoch=controller.context.controller_epoch,
         topic=topic_message(topic, None, created=True),
     )
 

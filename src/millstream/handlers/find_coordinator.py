@@ -57,7 +57,7 @@ async def handle(
 
 async def _create(services: Services, topic: str) -> TopicImage:
     try:
-        return await services.controller.ensure_topic(topic)
+        return await services.ensure_topic(topic)
     except KafkaError as error:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
 

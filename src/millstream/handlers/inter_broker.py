@@ -22,7 +22,7 @@ def cluster_of(services: Services) -> ClusterMember:
 
 def is_elsewhere(services: Services) -> bool:
     """True when another broker of the cluster is the controller."""
-    return services.cluster is not None and not services.controller.desk.active
+    return services.cluster is not None and not services.controller.is_active
 
 
 async def forward(
@@ -34,7 +34,7 @@ async def forward(
     """
     assert services.cluster is not None
     try:
-        response = await services.cluster.forward(request, context.version)
+        response = await services.cluster.channel.forward(request, context.version)
     except KafkaError as error:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, error.message) from error
     assert isinstance(response, answer)

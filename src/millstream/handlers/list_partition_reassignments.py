@@ -23,9 +23,9 @@ def handle(
     services: Services, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """Tell which partitions move, and from where to where."""
-    desk = services.controller.desk
-    desk.check_active()
-    topics = desk.context.topics
+    controller = services.controller
+    controller.check_active()
+    topics = controller.context.topics
     if request.topics is None:
         asked = [(topic, range(len(topic.partitions))) for topic in topics.values()]
         found = [_ongoing(topic, indices) for topic, indices in asked]

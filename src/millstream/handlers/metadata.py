@@ -133,7 +133,7 @@ async def _create(services: Services, name: str, deadline_ms: float) -> TopicIma
     left_ms = deadline_ms - services.clock.monotonic_ms()
     image = None
     if left_ms > 0:
-        image = await at_most(services.clock, services.controller.ensure_topic(name), left_ms)
+        image = await at_most(services.clock, services.ensure_topic(name), left_ms)
     if image is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return image

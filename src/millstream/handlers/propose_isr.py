@@ -26,7 +26,7 @@ async def handle(
 ) -> ProposeIsrResponse:
     """Decide, and answer with the states as they are written."""
     cluster = cluster_of(services)
-    results = await cluster.leading.replicas.propose(
+    results = await cluster.controller.replicas.propose(
         BrokerId(request.broker_id),
         request.broker_epoch,
         [_wanted(each) for each in request.partitions],

@@ -19,9 +19,7 @@ def handle(
     services: Services, context: RequestContext, request: PushMetadataRequest
 ) -> PushMetadataResponse:
     """Take over what is newer."""
-    cluster = cluster_of(services)
-    services.controller.local.apply(metadata_update(request))
-    cluster.told()
+    cluster_of(services).take_push(metadata_update(request))
     return PushMetadataResponse(error_code=ErrorCode.NONE.code)
 
 

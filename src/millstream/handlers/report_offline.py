@@ -21,7 +21,7 @@ async def handle(
     services: Services, context: RequestContext, request: ReportOfflineRequest
 ) -> ReportOfflineResponse:
     """Elect others."""
-    await cluster_of(services).leading.replicas.report_offline(
+    await cluster_of(services).controller.reports.offline_replicas(
         BrokerId(request.broker_id),
         request.broker_epoch,
         [(each.topic_id, each.index) for each in request.replicas],

@@ -21,7 +21,7 @@ async def handle(
     services: Services, context: RequestContext, request: StopLeadingRequest
 ) -> StopLeadingResponse:
     """Elect others where there are any."""
-    remaining = await cluster_of(services).leading.replicas.stop_leading(
+    remaining = await cluster_of(services).controller.replicas.stop_leading(
         BrokerId(request.broker_id), request.broker_epoch
     )
     return StopLeadingResponse(

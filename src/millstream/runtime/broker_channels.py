@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from millstream.client.conversation import Conversation
 from millstream.client.errors import UnsupportedVersionError
@@ -30,6 +30,9 @@ from millstream.protocol.message import Request, Response
 from millstream.protocol.outgoing import Outgoing
 
 log = logging.getLogger(__name__)
+
+CONTROLLER_LANE: Final = "controller"
+"""The lane of messages between the controller and the brokers."""
 
 
 class TransportOwner(Protocol):
@@ -270,6 +273,14 @@ class BrokerChannels:
     ) -> Deferred[Response]:
         """Send a request to a broker; see :meth:`BrokerChannel.send`."""
         return self.channel(broker_id, lane).send(request, timeout_ms=timeout_ms, version=version)
+
+    def send_between_brokers(
+        self, broker_id: BrokerId, request: Request, timeout_ms: float
+    ) -> Deferred[Response]:
+        """Send one of the messages that only brokers send: they have one version, and a lane of
+        their own.
+        """
+        return self.send(broker_id, request, timeout_ms, version=0, lane=CONTROLLER_LANE)
 
     def close(self) -> None:
         """Hang up on everybody."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from millstream.model.broker import BrokerNode
 from millstream.model.clock import Clock
-from millstream.runtime.metadata.metadata_cache import MetadataCache
+from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 
 if TYPE_CHECKING:
     from millstream.config.dynamic import DynamicConfig
-    from millstream.runtime.controlling.controller_runtime import ControllerRuntime
+    from millstream.model.deferred import Deferred
+    from millstream.runtime.controlling.controller import Controller
     from millstream.runtime.coordinators.coordinator_registry import CoordinatorRegistry
     from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
     from millstream.runtime.logs.replica_mover import ReplicaMover
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from millstream.runtime.replicas.fetch_sessions import FetchSessions
     from millstream.runtime.replicas.partitions import Partitions
     from millstream.storage.log_manager import LogManager
+
+
+EnsureTopic: TypeAlias = "Callable[[str], Deferred[TopicImage]]"
+"""Returns a topic, created by the controller, wherever it is, when it is not there. Fails with the
+KafkaError that says why it cannot be created."""
 
 
 @dataclass(slots=True)
@@ -35,9 +41,11 @@ class Services:
     metadata: MetadataCache
     log_manager: LogManager
     partitions: Partitions
-    controller: ControllerRuntime
+    controller: Controller
+    """The controller on this broker; in a cluster another broker's may be the active one."""
+    ensure_topic: EnsureTopic
     cluster: ClusterMember | None
-    """This broker's part in a cluster; None for a broker on its own."""
+    """This broker as a member of a cluster; None for a broker on its own."""
     coordinators: CoordinatorRegistry
     group_runtime: Callable[[], GroupCoordinatorRuntime]
     """Makes the group coordinator on first use: a broker that runs no groups starts without it."""

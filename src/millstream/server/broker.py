@@ -1,4 +1,4 @@
-"""One broker of the real world: a core, its listeners, and where its metadata lies."""
+"""One broker of the real world: a core, its listeners, and its metadata backend."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from millstream.runtime.clock import LoopClock
 from millstream.runtime.offload import ThreadOffload
 from millstream.server.broker_core import BrokerCore
 from millstream.server.dispatch import Dispatcher, DispatchSession
-from millstream.server.metadata_home import MetadataHome, open_home
+from millstream.server.metadata_backend import MetadataBackend, metadata_backend
 from millstream.storage.environment import LogEnvironment, broker_environment
 from millstream.storage.files import last_descriptor_of_clients
 
@@ -65,7 +65,7 @@ class Broker:
             random_bytes=os.urandom,
             on_directory_failed=self._directory_failed,
         )
-        self._home: MetadataHome | None = None
+        self._backend: MetadataBackend | None = None
         self._dispatcher: Dispatcher | None = None
 
     def start(self) -> None:
@@ -77,15 +77,22 @@ class Broker:
         core = self._core
         advertised = self._config.advertised()
         core.log_manager.lock()
-        home = self._home = open_home(core, self._loop, self._wait)
-        home.open()
+        backend = self._backend = metadata_backend(core, self._loop, self._wait)
+        backend.open()
         self._wait(spawn(core.load_logs()))
         node = self._bind(advertised)
-        home.join(node)
+        backend.join(node)
         core.begin()
         self._started = True
         core.dynamic.on_change(self._on_settings)
-        self._dispatcher = Dispatcher(core.services(node, home.controller, home.member))
+        services = core.services(
+            node,
+            store=backend.store,
+            controller=backend.controller,
+            ensure_topic=backend.ensure_topic,
+            member=backend.member,
+        )
+        self._dispatcher = Dispatcher(services)
         for listener in self._listeners:
             listener.start(self.open_session)
 
@@ -103,21 +110,21 @@ class Broker:
 
     def until_known(self) -> Deferred[None]:
         """Return what is filled once its cluster may give partitions to a broker that serves."""
-        assert self._home is not None
-        return self._home.until_known()
+        assert self._backend is not None
+        return self._backend.until_known()
 
     def stop(self) -> None:
         """Accept nothing more, bring everything to disk, and mark the shutdown as clean.
 
         A broker whose start has failed leaves its directories as they were.
         """
-        if self._home is not None and self._started:
-            self._home.give_away()
+        if self._backend is not None and self._started:
+            self._backend.move_leaderships_away()
         for listener in self._listeners:
             listener.close()
         self._wait(spawn(self._core.stop()))
-        if self._home is not None:
-            self._home.close()
+        if self._backend is not None:
+            self._backend.close()
         self._core.offload.close()
         if not self._started:
             self._core.log_manager.give_back()

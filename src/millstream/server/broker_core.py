@@ -25,7 +25,8 @@ from millstream.model.metadata_store import MetadataStore
 from millstream.model.offsets import NO_LEADER_EPOCH
 from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId, TopicPartition
 from millstream.protocol.message import Request, Response
-from millstream.runtime.controlling.controller_runtime import ControllerRuntime
+from millstream.runtime.controlling.controller import Controller
+from millstream.runtime.controlling.controller_state import ControllerState
 from millstream.runtime.coordinators.coordinator_registry import (
     CoordinatorEntry,
     CoordinatorRegistry,
@@ -40,7 +41,7 @@ from millstream.runtime.offload import Offload
 from millstream.runtime.producer_ids import ProducerIds, first_unused_id
 from millstream.runtime.replicas.fetch_sessions import FetchSessions
 from millstream.runtime.replicas.partitions import Partitions
-from millstream.runtime.services import Services
+from millstream.runtime.services import EnsureTopic, Services
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.kafka_metadata import KafkaTopics
 from millstream.storage.log import Log
@@ -121,16 +122,9 @@ class BrokerCore:
 
     # --- what its metadata store needs -----------------------------------------------------------
 
-    def controller(self, store: MetadataStore) -> ControllerRuntime:
-        """Return the controller's runtime over a store."""
-        return ControllerRuntime(
-            store=store,
-            metadata=self.metadata,
-            config=self.dynamic,
-            clock=self.clock,
-            random_bytes=self._random_bytes,
-            on_store_failed=self.partitions.storage_failed,
-        )
+    def controller_state(self) -> ControllerState:
+        """Return what the controller on this broker begins with."""
+        return ControllerState(self.dynamic, self._random_bytes)
 
     def found(self) -> dict[TopicPartition, FoundLog]:
         """Return every log on disk, and what Apache Kafka left word of about its topic."""
@@ -233,7 +227,13 @@ class BrokerCore:
         self.log_manager.cordoned = frozenset(map(os.path.abspath, config.cordoned_directories))
 
     def services(
-        self, node: BrokerNode, controller: ControllerRuntime, member: ClusterMember | None
+        self,
+        node: BrokerNode,
+        *,
+        store: MetadataStore,
+        controller: Controller,
+        ensure_topic: EnsureTopic,
+        member: ClusterMember | None,
     ) -> Services:
         """Return what handlers reach."""
         self._member = member
@@ -246,6 +246,7 @@ class BrokerCore:
             log_manager=self.log_manager,
             partitions=self.partitions,
             controller=controller,
+            ensure_topic=ensure_topic,
             cluster=member,
             coordinators=self.coordinators,
             group_runtime=self._group_coordinator.get,
@@ -254,7 +255,7 @@ class BrokerCore:
                 evict_after_ms=_SESSION_EVICTION_MS,
                 random_id=lambda: int.from_bytes(self._random_bytes(4), "big") >> 1,
             ),
-            producer_ids=self._producer_ids(controller.desk.store),
+            producer_ids=self._producer_ids(store),
             replica_mover=self._mover,
             random_bytes=self._random_bytes,
         )

@@ -15,8 +15,8 @@ from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import MillstreamError
 from millstream.model.metadata_store import SessionEvent
 from millstream.server.broker_core import BrokerCore
+from millstream.server.cluster_broker import ClusterBroker
 from millstream.server.dispatch import Dispatcher, DispatchSession
-from millstream.server.membership import Membership
 from millstream.sim.coordination import Ensemble, SimMetadataStore
 from millstream.sim.disk import MemoryFileSystem
 from millstream.sim.loop import NodeClock
@@ -74,15 +74,15 @@ class BrokerLife:
         self.store = SimMetadataStore(
             ensemble, number, clock, session_timeout_ms=SESSION_TIMEOUT_MS
         )
-        self._membership = Membership(
+        self._cluster_broker = ClusterBroker(
             self.core,
             self.store,
             network.opener(self.host),
             listener_name=LISTENER,
             session_timeout_ms=SESSION_TIMEOUT_MS,
         )
-        self.member = self._membership.member
-        self.controller = self._membership.controller
+        self.member = self._cluster_broker.member
+        self.controller = self.member.controller
 
     # --- start and stop ------------------------------------------------------------------------
 
@@ -107,15 +107,21 @@ class BrokerLife:
         self.store.watch_session(session_changed)
         self.store.open()
         await opened
-        await self._membership.prepare()
+        await self._cluster_broker.prepare()
         await spawn(self.core.load_logs())
         endpoint = Endpoint(LISTENER, f"broker-{self.number}", self.number)
         rack = rack_of(self.number) if self.core.dynamic.current.selects_replicas_by_rack else None
         node = BrokerNode(self.id, (endpoint,), rack)
-        services = self.core.services(node, self._membership.controller, self.member)
+        services = self.core.services(
+            node,
+            store=self.store,
+            controller=self.controller,
+            ensure_topic=self.member.channel.ensure_topic,
+            member=self.member,
+        )
         self.dispatcher = Dispatcher(services)
         self.host.accept = self._accept
-        await self._membership.join(node)
+        await self._cluster_broker.join(node)
         self._loop.note("joined", self.number, self.member.registration.continuity)
         self.core.begin()
         self.is_up = True
@@ -126,7 +132,7 @@ class BrokerLife:
         spawn(self._shut_down()).on_done(lambda _: self._gone("it was shut down"))
 
     async def _shut_down(self) -> None:
-        await self.member.give_away()
+        await self.member.move_leaderships_away()
         self.host.accept = None
         await spawn(self.core.stop())
         await self.member.stop()

@@ -133,16 +133,16 @@ def test_neighbours_stand_in_different_racks() -> None:
 # --- deletions -------------------------------------------------------------------------------
 
 
-def test_a_deletion_is_remembered_until_every_keeper_has_let_go() -> None:
+def test_a_deletion_is_remembered_until_every_broker_has_acknowledged() -> None:
     context = ControllerContext()
     topic = TopicState("t", TOPIC, (state((1, 2)), state((2, 3))), {})
     topic_deletion.remember(context, topic)
     assert context.deletions[TOPIC] == Deletion("t", frozenset(ids(1, 2, 3)))
-    assert not topic_deletion.let_go(context, TOPIC, BrokerId(1))
-    assert not topic_deletion.let_go(context, TOPIC, BrokerId(1))
-    assert not topic_deletion.let_go(context, GONE, BrokerId(1))
-    assert not topic_deletion.let_go(context, TOPIC, BrokerId(3))
-    assert topic_deletion.let_go(context, TOPIC, BrokerId(2))
+    assert not topic_deletion.acknowledge(context, TOPIC, BrokerId(1))
+    assert not topic_deletion.acknowledge(context, TOPIC, BrokerId(1))
+    assert not topic_deletion.acknowledge(context, GONE, BrokerId(1))
+    assert not topic_deletion.acknowledge(context, TOPIC, BrokerId(3))
+    assert topic_deletion.acknowledge(context, TOPIC, BrokerId(2))
 
 
 def test_logs_of_a_broker_that_joins() -> None:

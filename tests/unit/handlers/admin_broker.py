@@ -24,8 +24,10 @@ from millstream.protocol.message import Request, Response
 from millstream.protocol.outgoing import IN_MEMORY, Outgoing
 from millstream.records.batch import Batch
 from millstream.records.builder import BatchBuilder, BatchOptions
-from millstream.runtime.controlling.controller_runtime import ControllerRuntime
+from millstream.runtime.controlling.controller_state import ControllerState
+from millstream.runtime.controlling.standalone_controller import StandaloneController
 from millstream.runtime.logs.replica_mover import ReplicaMover
+from millstream.runtime.metadata.broker_metadata import BrokerMetadata
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.producer_ids import ProducerIds
 from millstream.runtime.replicas.fetch_sessions import FetchSessions
@@ -77,22 +79,24 @@ class AdminBroker:
             on_directory_failed=lambda _: None,
         )
         counter = itertools.count(1)
-        self.controller = ControllerRuntime(
-            store=self.store,
-            metadata=self.metadata,
-            config=self.config,
-            clock=self.clock,
-            random_bytes=lambda size: next(counter).to_bytes(size, "little"),
+        self.controller_state = ControllerState(
+            self.config, lambda size: next(counter).to_bytes(size, "little")
+        )
+        standalone = StandaloneController(
+            self.controller_state,
+            self.store,
+            self.clock,
+            BrokerMetadata(BrokerId(1), self.metadata, self.config, listener=self.partitions),
             on_store_failed=self.failures.append,
         )
-        self.controller.load().result()
+        self.controller = standalone.controller
+        standalone.load().result()
         self.log_manager.start(
             config_of=lambda _, __: self.config.current.topic_defaults,
             now_ms=self.clock.now_ms(),
         )
-        self.controller.start(
+        standalone.start(
             NODE,
-            self.partitions,
             found={},
             clean_shutdown=True,
             settle=lambda _: None,
@@ -108,6 +112,7 @@ class AdminBroker:
             log_manager=self.log_manager,
             partitions=self.partitions,
             controller=self.controller,
+            ensure_topic=self.controller.topics.ensure_topic,
             cluster=None,
             coordinators=unused,
             random_bytes=lambda size: next(counter).to_bytes(size, "little"),
@@ -135,7 +140,7 @@ class AdminBroker:
         """Make a topic; settings are given with underscores for dots."""
         texts = {key.replace("_", "."): text for key, text in configs.items()}
         wanted = NewTopic(name, partitions, configs=texts)
-        (image,) = self.controller.create_topics([wanted]).result()
+        (image,) = self.controller.topics.create_topics([wanted]).result()
         assert isinstance(image, TopicImage), image
         return image
 

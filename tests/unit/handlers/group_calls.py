@@ -18,7 +18,6 @@ from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import KafkaError
 from millstream.model.topic import GROUP_METADATA_TOPIC
 from millstream.protocol.message import Request, Response
-from millstream.runtime.controlling.controller_runtime import ControllerRuntime
 from millstream.runtime.coordinators.coordinator_registry import (
     CoordinatorEntry,
     CoordinatorRegistry,
@@ -69,7 +68,8 @@ class Calls:
             metadata=self.site.metadata,
             log_manager=self.site.log_manager,
             partitions=self.site.partitions,
-            controller=cast("ControllerRuntime", self.controller),
+            controller=unused,
+            ensure_topic=self.controller.ensure_topic,
             cluster=None,
             coordinators=CoordinatorRegistry([groups], self.site.partitions),
             group_runtime=groups.get,

@@ -139,7 +139,7 @@ def test_with_all_directories_cordoned_no_topic_is_made(tmp_path: Path) -> None:
         tmp_path, {"log.dirs": str(tmp_path), "cordoned.log.dirs": "*", "num.partitions": "1"}
     )
     try:
-        (result,) = broker.controller.create_topics([NewTopic("t", 1)]).result()
+        (result,) = broker.controller.topics.create_topics([NewTopic("t", 1)]).result()
         assert isinstance(result, KafkaError)
         assert result.error is ErrorCode.INVALID_REPLICATION_FACTOR
         assert "cordoned" in str(result)

@@ -425,6 +425,7 @@ class Elsewhere:
 
     def __init__(self, controller: AdminBroker | None) -> None:
         self._controller = controller
+        self.channel = self
 
     def forward(self, request: Request, version: int) -> Deferred[Response]:
         if self._controller is not None:
@@ -444,7 +445,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[AdminBroker, AdminBroker]]:
         made.append(AdminBroker(directory, {"node.id": number, "log.dirs": str(directory)}))
     one, two = made
     one.services.cluster = two.services.cluster = cast("Any", Elsewhere(two))
-    one.controller.desk.leave_seat()
+    one.controller_state.end_term()
     yield one, two
     one.close()
     two.close()
@@ -458,10 +459,10 @@ def test_a_broker_judges_its_own_settings_itself(
     operation = (SET,) if alter is change else ()
     own, others = str(one.directory), str(two.directory)
     assert alter(one, BROKER, "1", ("cordoned.log.dirs", *operation, own)) == (0, None)
-    assert two.controller.desk.context.broker_configs["1"] == {"cordoned.log.dirs": own}
+    assert two.controller.context.broker_configs["1"] == {"cordoned.log.dirs": own}
     code, message = alter(one, BROKER, "1", ("cordoned.log.dirs", *operation, others))
     assert (code, "must be present in log.dirs" in str(message)) == (INVALID, True)
-    assert two.controller.desk.context.broker_configs["1"] == {"cordoned.log.dirs": own}
+    assert two.controller.context.broker_configs["1"] == {"cordoned.log.dirs": own}
     assert alter(two, BROKER, "2", ("cordoned.log.dirs", *operation, own))[0] == INVALID
     assert alter(one, BROKER, "1", ("log.retention.ms", *operation, "x"))[0] == INVALID
     assert alter(two, BROKER, "1", ("log.retention.ms", *operation, "x"))[0] == INVALID

@@ -193,7 +193,7 @@ def test_the_start_does_not_go_back_and_the_last_of_two_counts(broker: AdminBrok
 def test_topics_whose_records_stay(broker: AdminBroker) -> None:
     broker.create("compact", cleanup_policy="compact")
     broker.create("both", cleanup_policy="compact,delete")
-    broker.controller.ensure_topic("__consumer_offsets").result()
+    broker.controller.topics.ensure_topic("__consumer_offsets").result()
     results = delete(
         broker,
         ("compact", 0, 0),

@@ -137,8 +137,7 @@ def test_topics_that_are_there_do_not_wait_long_for_those_that_cannot_be_made(
         asked.append(name)
         return Deferred()
 
-    broker.controller.desk.leave_seat()
-    broker.controller.forward_topic = nobody_answers
+    broker.services.ensure_topic = nobody_answers
     topics = [MetadataRequestTopic(name=name) for name in ("x", "t", "y", "z")]
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=True)
     answer = broker.start(request, 12)

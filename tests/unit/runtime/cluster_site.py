@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tests.memory_metadata_store import MemoryMetadataStore, MemoryTree
 from tests.unit.runtime.coordinator_site import HandClock
@@ -28,8 +28,9 @@ from millstream.protocol.messages.describe_replicas import (
 from millstream.protocol.messages.push_metadata import PushMetadataRequest, PushMetadataResponse
 from millstream.runtime.controlling.cluster_controller import ClusterController
 from millstream.runtime.controlling.cluster_reading import prepare_store
-from millstream.runtime.controlling.controller_runtime import ControllerRuntime
+from millstream.runtime.controlling.controller_state import ControllerState
 from millstream.runtime.membership.broker_registration import BrokerRegistration
+from millstream.runtime.metadata.broker_metadata import BrokerMetadata
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.metadata.metadata_messages import metadata_update
 
@@ -74,28 +75,31 @@ class Member:
             BrokerConfig({"broker.id": str(number), "min.insync.replicas": "2", **(settings or {})})
         )
         counter = itertools.count(number * 1000)
-        self.runtime = ControllerRuntime(
-            store=self.store,
-            metadata=MetadataCache(""),
-            config=config,
-            clock=site.clock,
-            random_bytes=lambda size: next(counter).to_bytes(size, "big"),
-            on_store_failed=lambda _: None,
-        )
-        self.local = self.runtime.local
         self.heard = Heard()
-        self.local.listener = self.heard
+        self.local = BrokerMetadata(self.id, MetadataCache(""), config, listener=self.heard)
+        self.local.start_listening()
+        self.controller_state = ControllerState(
+            config, lambda size: next(counter).to_bytes(size, "big")
+        )
         self.log_ends: dict[TopicPartition, LogEnd] = {}
-        self.leading = ClusterController(
-            self.runtime.desk,
-            self.id,
+        self.cluster_controller = ClusterController(
+            self.controller_state,
+            self.store,
+            site.clock,
+            self.local,
             self._send,
             local_log_end=self.log_ends.get,
             is_gone=lambda node: site.members[node.broker_id].killed,
+            on_store_failed=lambda _: None,
         )
-        self.runtime.replicas = self.leading.replicas
+        self.election = self.cluster_controller.election
+        self.decisions = self.cluster_controller.controller
         self.registration = BrokerRegistration(
-            self.store, site.clock, session_timeout_ms=SESSION_MS, on_epoch=self._registered
+            self.store,
+            site.clock,
+            self.local,
+            session_timeout_ms=SESSION_MS,
+            on_registered=lambda _: None,
         )
         self.node = BrokerNode(self.id, (Endpoint("PLAINTEXT", "host", 9000 + number),))
         self.said = Registration(f"directory-{number}", continuity)
@@ -104,24 +108,19 @@ class Member:
 
     @property
     def is_controller(self) -> bool:
-        return self.runtime.desk.active
+        return self.decisions.is_active
 
     def start(self) -> None:
         site = self.site
         site.wait(spawn(prepare_store(self.store, "cluster")))
         site.wait(self.registration.start(self.node, self.said))
-        self.leading.start()
+        self.cluster_controller.start()
         site.settle()
-
-    def _registered(self, epoch: int) -> None:
-        self.local.broker_epoch = epoch
-        self.local.cache.brokers[self.id] = replace(self.node, epoch=epoch)
 
     def kill(self) -> None:
         """Vanish; the session goes with it at once."""
         self.killed = True
-        self.runtime.desk.leave_seat()
-        self.leading.pushes.stop()
+        self.controller_state.end_term()
         self.registration.stop()
         self.store.vanish()
         self.site.settle()
@@ -215,7 +214,7 @@ class Site:
         return found
 
     def create(self, name: str, replicas: tuple[int, ...], **configs: str) -> None:
-        created = self.controller.runtime.create_topics(
+        created = self.controller.decisions.topics.create_topics(
             [NewTopic(name, assignments=[(0, replicas)], configs=dict(configs))]
         )
         self.settle()

@@ -17,7 +17,7 @@ from millstream.runtime.clock import LoopClock
 from millstream.runtime.metadata.metadata_cache import TopicImage
 from millstream.runtime.offload import ThreadOffload
 from millstream.server.broker_core import BrokerCore
-from millstream.server.metadata_home import open_home
+from millstream.server.metadata_backend import metadata_backend
 from millstream.storage.environment import broker_environment
 
 NODE = Path(__file__).parents[2] / "data" / "kafka-4.3.0-node"
@@ -58,7 +58,7 @@ def topics_of(directory: Path, **settings: str) -> dict[str, TopicImage]:
         on_directory_failed=lambda _: None,
     )
     core.log_manager.lock()
-    home = open_home(core, loop, wait)
+    home = metadata_backend(core, loop, wait)
     home.open()
     wait(spawn(core.load_logs()))
     home.join(BrokerNode(config.broker, (Endpoint("PLAINTEXT", "here", 1),), None))

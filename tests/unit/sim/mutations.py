@@ -26,7 +26,7 @@ from millstream.replication.follower import Append, FollowerReplication
 from millstream.replication.isr import Committed, PendingExpand
 from millstream.replication.leader import LeaderReplication
 from millstream.runtime import event_queue
-from millstream.runtime.controlling import controller_desk
+from millstream.runtime.controlling import controller_events
 from millstream.runtime.controlling.metadata_pushes import MetadataPushes
 from millstream.runtime.controlling.replica_control import ReplicaControl
 from millstream.runtime.metadata import broker_metadata
@@ -38,7 +38,7 @@ from millstream.runtime.replicas.partitions import Partitions
 from millstream.runtime.replicas.readable_bytes import ReadableBytes
 from millstream.runtime.replicas.replica_fetcher import ReplicaFetcher
 from millstream.runtime.replicas.replica_manager import ReplicaManager
-from millstream.server import membership
+from millstream.server import cluster_broker
 from millstream.sim.cluster import SimCluster
 from millstream.sim.faults import Swarm
 from millstream.storage.loader import Loader
@@ -293,7 +293,7 @@ def never_reads_the_state(patch: pytest.MonkeyPatch) -> None:
 
 def takes_a_lost_write_for_done(patch: pytest.MonkeyPatch) -> None:
     """A write whose connection was lost is looked up."""
-    patch.setattr(controller_desk, "write_surely", _write_hopefully)
+    patch.setattr(controller_events, "write_surely", _write_hopefully)
 
 
 async def _write_hopefully(store: Any, clock: Any, operations: Any) -> Any:
@@ -309,8 +309,8 @@ def writes_without_its_epoch(patch: pytest.MonkeyPatch) -> None:
     async def mutant(store: Any, clock: Any, operations: Any) -> Any:
         return await original(store, clock, list(operations)[1:])
 
-    original = controller_desk.write_surely
-    patch.setattr(controller_desk, "write_surely", mutant)
+    original = controller_events.write_surely
+    patch.setattr(controller_events, "write_surely", mutant)
 
 
 def pushes_once(patch: pytest.MonkeyPatch) -> None:
@@ -468,7 +468,7 @@ def trusts_every_start(patch: pytest.MonkeyPatch) -> None:
         return 0
 
     assert NO_BROKER_EPOCH < 0
-    patch.setattr(membership, "continuity_found", mutant)
+    patch.setattr(cluster_broker, "continuity_found", mutant)
 
 
 def moves_before_the_new_ones_are_in_sync(patch: pytest.MonkeyPatch) -> None:

@@ -139,7 +139,7 @@ def whole(cluster: SimCluster) -> None:
 
 def elect_preferred(cluster: SimCluster, controller: int) -> None:
     """Have the preferred leader elected, without a message."""
-    control = cluster.lives[controller].member.leading.replicas
+    control = cluster.lives[controller].controller.replicas
     control.elect(ElectionType.PREFERRED, None).on_done(lambda _: None)
 
 
@@ -355,7 +355,7 @@ def _set_min_isr(cluster: SimCluster, controller: int, value: int) -> None:
     """Have the controller change a setting, without a message."""
     texts = {"min.insync.replicas": str(value)}
     change = ConfigChange(ResourceType.TOPIC, TOPIC, lambda known: {**known, **texts})
-    cluster.lives[controller].controller.alter_configs([change]).on_done(lambda _: None)
+    cluster.lives[controller].controller.topics.alter_configs([change]).on_done(lambda _: None)
     cluster.go_on(100)
 
 
@@ -721,7 +721,7 @@ def a_move_takes_long(cluster: SimCluster) -> list[str]:
         return ["the preferred replica does not lead"]
     controller = seat(cluster, lambda number: number == second)
     cut_off(cluster, first, third, newcomer)
-    control = cluster.lives[controller].member.leading.replicas
+    control = cluster.lives[controller].controller.replicas
     control.move([Move(TopicPartition(TOPIC, 0), [first, second, newcomer])]).on_done(
         lambda _: None
     )

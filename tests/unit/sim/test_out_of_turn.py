@@ -51,7 +51,7 @@ def test_a_topic_that_was_asked_for_is_known_by_the_push_and_not_by_the_answer()
     assert controller is not None
     slow = cluster.network.weather.slow
     slow[controller, life.number, int(ApiKey.PUSH_METADATA)] = 1e9
-    ensured = life.member.ensure_topic(WANTED)
+    ensured = life.member.channel.ensure_topic(WANTED)
     assert cluster.until(lambda: paths.topic(WANTED) in cluster.ensemble.tree.nodes, 5_000)
     cluster.go_on(1_000)
     assert (ensured.done, life.core.metadata.topic(WANTED)) == (False, None)
@@ -70,7 +70,7 @@ def test_a_state_that_is_read_of_another_topic_of_that_name_is_not_taken() -> No
     assert image is not None
     other = payloads.topic(TopicId(bytes(range(16))), image.partitions)
     cluster.ensemble.tree.multi([SetData(path, other)], 0)
-    reading = life.member.read_state(TopicPartition(TOPIC, 0))
+    reading = life.member.stored_states.read_state(TopicPartition(TOPIC, 0))
     assert cluster.until(lambda: reading.done, 5_000)
     with pytest.raises(KafkaError) as refused:
         reading.result()
@@ -82,7 +82,7 @@ def test_nothing_is_taken_for_a_registration_that_ended_with_its_session() -> No
     """Not even before the next one is made: ``leader.lease`` would begin anew by a late push."""
     cluster = whole()
     life = a_follower(cluster)
-    local = life.member.leading._desk.local
+    local = life.member.metadata
     before, seen = local.broker_epoch, []
     life.store.watch_session(lambda event: seen.append((event, local.broker_epoch)))
     cluster.ensemble.end_session(life.store.session_id)
@@ -93,14 +93,14 @@ def test_nothing_is_taken_for_a_registration_that_ended_with_its_session() -> No
 def test_no_state_is_taken_from_the_store_without_a_registration() -> None:
     cluster = whole()
     life = a_follower(cluster)
-    local = life.member.leading._desk.local
-    reading = life.member.read_state(TopicPartition(TOPIC, 0))
+    local = life.member.metadata
+    reading = life.member.stored_states.read_state(TopicPartition(TOPIC, 0))
     assert cluster.until(lambda: reading.done, 5_000)
     state = reading.result()
     newer = replace(state, partition_epoch=state.partition_epoch + 1)
     epoch, local.broker_epoch = local.broker_epoch, None
     for expected in (state, newer):
-        life.member.state_read(TopicPartition(TOPIC, 0), newer)
+        life.member.stored_states.take_over(TopicPartition(TOPIC, 0), newer)
         image = life.core.metadata.topic(TOPIC)
         assert image is not None
         assert image.partitions[0] == expected

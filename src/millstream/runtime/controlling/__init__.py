@@ -1,1 +1,1 @@
-"""This broker as the controller: the seat, the desk where decisions are made, pushes to all."""
+"""This broker as the controller: its election, its events, what it decides, how others hear it."""

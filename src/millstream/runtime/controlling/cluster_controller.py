@@ -1,230 +1,169 @@
-"""This broker as the controller of a cluster: what it does from its election to its resignation."""
+"""This broker as the controller of its cluster, from its election to its resignation.
+
+The path that a reader follows:
+
+1. `controller_election`: this broker creates `/controller` and has raised the controller epoch.
+2. :meth:`ClusterController._begin`, the first event of the term: the store is read, what a fallen
+   controller began is finished (`controller_failover`), leaders are elected where they are missing
+   (`replica_control`), everything is published.
+3. `registered_brokers` compares the registrations in the store with the brokers in the context
+   whenever they change; handlers ask for decisions (`controller`).
+4. `metadata_pushes` tell every other broker until it has acknowledged.
+5. Resignation: a refused write, an expired session or a newer controller ends the term.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 
-from millstream.controller import paths, topic_changes
-from millstream.controller.context import NOT_STORED, ControllerContext, TopicState
-from millstream.controller.election import LogEnd, new_partition
-from millstream.controller.loading import load_brokers, load_context
-from millstream.controller.topic_deletion import load_deletions
+from millstream.controller.election import LogEnd
 from millstream.model.broker import BrokerId, BrokerNode
+from millstream.model.clock import Clock
 from millstream.model.deferred import Deferred, spawn
-from millstream.model.errors import KafkaError, MillstreamError
-from millstream.model.metadata_store import (
-    Create,
-    Delete,
-    MetadataStoreError,
-    Node,
-    NoNodeError,
-    Operation,
-)
+from millstream.model.errors import KafkaError, MillstreamError, StorageError
+from millstream.model.metadata_store import MetadataStore
 from millstream.model.topic import TopicId, TopicPartition
-from millstream.protocol.message import Request, Response
-from millstream.runtime.controlling.cluster_reading import read_cluster, read_nodes
-from millstream.runtime.controlling.controller_desk import ControllerDesk
-from millstream.runtime.controlling.controller_seat import ControllerSeat
+from millstream.runtime.controlling.controller import Controller
+from millstream.runtime.controlling.controller_election import ControllerElection
+from millstream.runtime.controlling.controller_events import ControllerEvents
+from millstream.runtime.controlling.controller_failover import ControllerFailover
+from millstream.runtime.controlling.controller_state import ControllerState
 from millstream.runtime.controlling.log_ends import LogEnds
-from millstream.runtime.controlling.metadata_pushes import MetadataPushes
-from millstream.runtime.controlling.replica_control import ReplicaControl
+from millstream.runtime.controlling.metadata_pushes import MetadataPushes, Send
+from millstream.runtime.controlling.preferred_leaders import PreferredLeaders
+from millstream.runtime.controlling.registered_brokers import RegisteredBrokers
+from millstream.runtime.metadata.broker_metadata import BrokerMetadata
 
 log = logging.getLogger(__name__)
 
-Send = Callable[[BrokerId, Request, float], Deferred[Response]]
-
 
 class ClusterController:
-    """Seat, context, decisions and pushes of a controller."""
+    """Joins the election of a controller to what an elected controller does.
+
+    ``send(broker, request, timeout_ms)`` carries a request to another broker; ``local_log_end``
+    tells how far a replica on this broker reaches (None for one that is not here); ``is_gone`` is
+    True for a registered broker whose process is known to have ended.
+    """
 
     def __init__(
         self,
-        desk: ControllerDesk,
-        broker_id: BrokerId,
+        state: ControllerState,
+        store: MetadataStore,
+        clock: Clock,
+        metadata: BrokerMetadata,
         send: Send,
         *,
         local_log_end: Callable[[TopicPartition], LogEnd | None],
-        is_gone: Callable[[BrokerNode], bool] = lambda _: False,
+        is_gone: Callable[[BrokerNode], bool],
+        on_store_failed: Callable[[StorageError], None],
     ) -> None:
-        """``is_gone`` tells of a registered broker whose process is known to have ended."""
-        self._desk = desk
-        self._is_gone = is_gone
+        broker_id = metadata.broker_id
+        self._state = state
+        self._metadata = metadata
         self._broker_id = broker_id
-        self._evicting: set[int] = set()
-        desk.piecemeal = True
-        self.replicas = ReplicaControl(desk, LogEnds(desk, broker_id, send, local_log_end).ask)
-        self.pushes = MetadataPushes(
-            desk, broker_id, send, on_refused=self.evict, on_let_go=self._let_go
+        self.election = ControllerElection(
+            store, clock, broker_id, on_elected=self._elected, on_resigned=self._resigned
         )
-        self.seat = ControllerSeat(desk, broker_id, load=self._begin, on_resigned=self.pushes.stop)
-        desk.audience = self.pushes
+        self._pushes = MetadataPushes(
+            state,
+            clock,
+            broker_id,
+            send,
+            on_refused=self.evict,
+            on_deletions_acknowledged=self._deletions_acknowledged,
+            on_fenced=self.election.resign,
+        )
+        self._events = ControllerEvents(
+            state,
+            store,
+            clock,
+            metadata,
+            self._pushes,
+            splits_writes=True,
+            on_store_failed=on_store_failed,
+            on_fenced=self.election.resign,
+        )
+        log_ends = LogEnds(state, broker_id, send, local_log_end)
+        self.controller = Controller(self._events, log_ends.ask)
+        """What may be asked of this broker as the controller."""
+        self._failover = ControllerFailover(self._events, is_gone)
+        self._brokers = RegisteredBrokers(self._events, self.controller.replicas)
+        self._preferred_leaders = PreferredLeaders(clock, state, self.controller.replicas)
 
     def start(self) -> None:
-        """Claim the seat if it is free, and watch who comes and goes."""
-        self._desk.store.watch(paths.BROKER_IDS, lambda _: self.look_at_brokers())
-        self.seat.start()
+        """Stand for election, and watch the registrations of brokers."""
+        self._brokers.start()
+        self.election.start()
+        self._preferred_leaders.start()
 
     def stop(self) -> Deferred[None]:
-        """Leave the seat for good."""
-        self.pushes.stop()
-        return self.seat.stop()
+        """Resign for good."""
+        self._preferred_leaders.stop()
+        self._pushes.stop()
+        return self.election.stop()
 
-    # --- from the election on ------------------------------------------------------------------
+    @property
+    def is_propagating(self) -> bool:
+        """True while a broker has not acknowledged all that this controller has decided."""
+        return self._state.is_active and self._pushes.is_telling
+
+    def evict(self, node: BrokerNode) -> None:
+        """Delete the registration of a broker whose process is known to have ended, if this broker
+        is the controller.
+        """
+        self._brokers.evict(node)
+
+    # --- the term ------------------------------------------------------------------------------
+
+    def _elected(self, epoch: int, epoch_version: int) -> Deferred[None]:
+        self._state.begin_term()
+        return self._events.submit(lambda: self._begin(epoch, epoch_version))
+
+    def _resigned(self) -> None:
+        self._state.end_term()
+        self._pushes.stop()
 
     async def _begin(self, epoch: int, epoch_version: int) -> None:
         """Read everything, finish what a fallen controller began, elect, and tell everybody.
 
-        What was read may be of a life of this broker that has ended: nothing of it is shown here
+        What was read may be of a life of this broker that has ended: nothing of it is published
         before it agrees with who lives, and that is in the store.
         """
-        desk = self._desk
-        nodes = await read_cluster(desk.store)
-        context = load_context(nodes, piecemeal=True)
-        context.controller_epoch = epoch
-        context.epoch_version = epoch_version
-        context.deletions = load_deletions(nodes)
-        registered = load_brokers(nodes)
-        gone = [each.node for each in registered if self._is_gone(each.node)]
-        for broker in registered:
-            if broker.node not in gone:
-                context.put_broker(broker)
-        desk.context = context
-        desk.local.controller_epoch = max(desk.local.controller_epoch, epoch)
-        desk.local.cache.controller_id = self._broker_id
-        desk.local.set_broker_configs(context.broker_configs)
-        desk.local.set_brokers(each.node for each in context.brokers.values())
+        replicas = self.controller.replicas
+        loaded = await self._failover.load(epoch, epoch_version)
         # Deleted meanwhile: elections need not wait for it, nor for its fsync.
-        deleting = [spawn(self._delete_registration(node)) for node in gone]
-        await self._finish_deletions()
-        below = paths.TOPIC_CONFIGS + "/"
-        await self._finish_creations(each for each in nodes if each.startswith(below))
-        await self.replicas.reconcile()
-        self._show_everything()
-        await self.replicas.resume()
-        self.pushes.start()
+        deleting = [spawn(self._brokers.delete_registration(node)) for node in loaded.gone]
+        await self._failover.finish_deletions()
+        await self._failover.finish_creations(loaded.topic_configs)
+        await replicas.reconcile()
+        self._publish_everything()
+        await replicas.resume()
+        self._pushes.start()
         for deleted in deleting:
             await deleted
-        self._let_go(self._broker_id, list(context.deletions))
-        self.look_at_brokers()  # somebody may have come or gone since
+        self._deletions_acknowledged(self._broker_id, list(self._state.context.deletions))
+        self._brokers.look()  # somebody may have come or gone since
 
-    def _show_everything(self) -> None:
-        desk = self._desk
-        for image in tuple(desk.local.cache.topics()):
-            topic = desk.context.topics.get(image.name)
+    def _publish_everything(self) -> None:
+        topics = self._state.context.topics
+        for image in tuple(self._metadata.cache.topics()):
+            topic = topics.get(image.name)
             if topic is None or topic.topic_id != image.topic_id:
-                desk.local.remove(image.name, image.topic_id)
-        for topic in tuple(desk.context.topics.values()):
-            desk.local.show(topic)
+                self._metadata.remove(image.name, image.topic_id)
+        for topic in tuple(topics.values()):
+            self._metadata.show(topic)
 
-    async def _finish_deletions(self) -> None:
-        """Delete what is left of topics whose deletion was cut short."""
-        context = self._desk.context
-        for topic in [t for t in context.topics.values() if t.topic_id in context.deletions]:
-            tree = await self._desk.store.tree(paths.topic(topic.name))
-            config = await read_nodes(self._desk.store, (paths.topic_config(topic.name),))
-            left = [*config, *sorted(tree, key=len, reverse=True)]
-            await self._desk.write(Delete(path) for path in left)
-            context.remove_topic(topic.name)
-
-    async def _finish_creations(self, configs: Iterable[str]) -> None:
-        """Give states to partitions that were being created when a controller fell; of a topic that
-        was not even named its settings may stand there, in the way of one of that name.
-        """
-        context = self._desk.context
-        orphans = [path for path in configs if _topic_of(path) not in context.topics]
-        if left := await read_nodes(self._desk.store, orphans):  # some are deleted by now
-            await self._desk.write(map(Delete, left))
-        for topic in list(context.topics.values()):
-            if all(state.partition_epoch != NOT_STORED for state in topic.partitions):
-                continue
-            tree = await self._desk.store.tree(paths.topic(topic.name))
-            completed = _with_new_states(context, topic, self._desk.broker_epochs())
-            await self._desk.write(_missing_nodes(completed, tree))
-            context.put_topic(completed)
-
-    # --- brokers -----------------------------------------------------------------------------
-
-    def look_at_brokers(self) -> None:
-        """Have the controller compare who is registered with who it knows."""
-        if self._desk.active:
-            self._desk.submit(self._look_at_brokers).on_done(_log_failure)
-
-    async def _look_at_brokers(self) -> None:
-        store = self._desk.store
-        try:
-            names = await store.children(paths.BROKER_IDS)
-            nodes = await read_nodes(store, (f"{paths.BROKER_IDS}/{name}" for name in names))
-        except MetadataStoreError as error:
-            log.info("who is registered cannot be read: %s", error)
-            self._desk.on_fenced()
-            return
-        await self.replicas.take_brokers(load_brokers(nodes))
-
-    def evict(self, node: BrokerNode) -> None:
-        """Take a broker's registration away: nobody listens where it did."""
-        if not self._desk.active or node.epoch in self._evicting:
-            return
-        self._evicting.add(node.epoch)
-        done = self._desk.submit(lambda: self._remove_registration(node))
-        done.on_done(lambda _: self._evicting.discard(node.epoch))
-        done.on_done(_log_failure)
-
-    async def _remove_registration(self, node: BrokerNode) -> None:
-        known = self._desk.context.brokers
-        if node.broker_id in known and known[node.broker_id].node == node:
-            deleting = spawn(self._delete_registration(node))
-            others = [each for each in known.values() if each.node != node]
-            await self.replicas.take_brokers(others)
-            await deleting
-        await self._look_at_brokers()
-
-    async def _delete_registration(self, node: BrokerNode) -> None:
-        path = paths.broker(node.broker_id)
-        try:
-            registered = await self._desk.store.get(path)
-        except NoNodeError:
-            registered = None
-        if registered is not None and registered.creation_id == node.epoch:
-            log.warning("broker %d is gone: nobody listens where it did", node.broker_id)
-            await self._desk.write([Delete(path, registered.version)])
-
-    def _let_go(self, broker_id: BrokerId, topics: list[TopicId]) -> None:
-        if topics and self._desk.active:
-            self.replicas.let_go(broker_id, topics).on_done(_log_failure)
-
-
-def _with_new_states(
-    context: ControllerContext, topic: TopicState, epochs: Mapping[BrokerId, int]
-) -> TopicState:
-    partitions = tuple(
-        new_partition(
-            state.replicas, context.live_brokers, context.controller_epoch, broker_epochs=epochs
-        )
-        if state.partition_epoch == NOT_STORED
-        else state
-        for state in topic.partitions
-    )
-    return replace(topic, partitions=partitions)
-
-
-def _topic_of(config_path: str) -> str:
-    return config_path.removeprefix(paths.TOPIC_CONFIGS + "/")
-
-
-def _missing_nodes(topic: TopicState, present: Mapping[str, Node]) -> Iterator[Operation]:
-    for operation in topic_changes.creation(topic):
-        if isinstance(operation, Create) and operation.path not in present:
-            if operation.path == paths.topic_config(topic.name):
-                continue  # it was made together with the topic's own node
-            yield operation
+    def _deletions_acknowledged(self, broker_id: BrokerId, topics: list[TopicId]) -> None:
+        if topics and self._state.is_active:
+            done = self.controller.replicas.deletions_acknowledged(broker_id, topics)
+            done.on_done(_log_failure)
 
 
 def _log_failure(done: Deferred[None]) -> None:
     try:
         done.result()
     except KafkaError as error:
-        log.info("not done: %s", error)
+        log.info("who keeps nothing of deleted topics was not stored: %s", error)
     except MillstreamError:
-        log.exception("the metadata cannot be read")
+        log.exception("who keeps nothing of deleted topics was not stored")

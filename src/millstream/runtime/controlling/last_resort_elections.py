@@ -16,7 +16,7 @@ from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import NO_LEADER
 from millstream.model.topic import TopicPartition
-from millstream.runtime.controlling.controller_desk import ControllerDesk
+from millstream.runtime.controlling.controller_events import ControllerEvents
 from millstream.runtime.controlling.partition_writes import Changes, PartitionWrites
 
 log = logging.getLogger(__name__)
@@ -39,12 +39,13 @@ class LastResortElections:
 
     def __init__(
         self,
-        desk: ControllerDesk,
+        events: ControllerEvents,
         partitions: PartitionWrites,
         ask_logs: AskLogs,
         apply: Callable[[Changes], Coroutine[Deferred[Any], None, None]],
     ) -> None:
-        self._desk = desk
+        self._events = events
+        self._state = events.state
         self._partitions = partitions
         self._ask_logs = ask_logs
         self._apply = apply
@@ -55,20 +56,20 @@ class LastResortElections:
     def seek(self) -> None:
         """Compare logs where that is the only way to a leader."""
         wanted: dict[bool, dict[TopicPartition, Sequence[BrokerId]]] = {True: {}, False: {}}
-        for topic in self._desk.context.topics.values():
-            allow = self._desk.allows_unclean_election(topic)
+        for topic in self._state.context.topics.values():
+            allow = self._state.allows_unclean_election(topic)
             for index, state in enumerate(topic.partitions):
-                place = TopicPartition(topic.name, index)
-                if state.leader != NO_LEADER or place in self._asking:
+                topic_partition = TopicPartition(topic.name, index)
+                if state.leader != NO_LEADER or topic_partition in self._asking:
                     continue
-                electorate = self._desk.context.electorate_of(topic.topic_id, index)
+                electorate = self._state.context.electorate_of(topic.topic_id, index)
                 found = last_resort(state, electorate, allow_unclean=allow)
                 if found is not None:
-                    wanted[found.unclean][place] = found.candidates
+                    wanted[found.unclean][topic_partition] = found.candidates
         for unclean, candidates in wanted.items():
             if candidates:
                 self._asking.update(candidates)
-                done = self._desk.submit(partial(self.elect, candidates, unclean=unclean))
+                done = self._events.submit(partial(self.elect, candidates, unclean=unclean))
                 done.on_done(partial(self._asked, candidates))
 
     def _asked(
@@ -82,10 +83,10 @@ class LastResortElections:
             log.info("logs could not be compared: %s", error)
             return
         if again:
-            self._desk.clock.call_later(ASK_AGAIN_MS, self._ask_again)
+            self._events.clock.call_later(ASK_AGAIN_MS, self._ask_again)
 
     def _ask_again(self) -> None:
-        if self._desk.active:
+        if self._state.is_active:
             self.seek()
 
     async def elect(
@@ -95,30 +96,32 @@ class LastResortElections:
         election is ``unclean``, all of them have to answer.
         """
         ends = await self._ask_logs(candidates)
-        self._desk.check_active()
+        self._state.check_active()
         results: ElectionResults = {}
         changes: Changes = {}
-        for place, asked in candidates.items():
-            state = self._partitions.find(place)
+        for topic_partition, asked in candidates.items():
+            state = self._partitions.find(topic_partition)
             kept = () if state is None else state.replicas
-            found = {each: end for each, end in ends.get(place, {}).items() if each in kept}
+            found = {
+                each: end for each, end in ends.get(topic_partition, {}).items() if each in kept
+            }
             complete = unclean or len(found) == len(asked)
             if state is None or state.leader != NO_LEADER or not found or not complete:
-                results[place] = KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+                results[topic_partition] = KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
                 continue
             log.warning(
                 "%s: nobody is known to have everything; the longest log of %s is to lead%s",
-                place,
+                topic_partition,
                 sorted(found),
                 " (unclean)" if unclean else "",
             )
             self.count += 1
-            changes[place] = elect_longest(
+            changes[topic_partition] = elect_longest(
                 state,
                 found,
-                controller_epoch=self._desk.context.controller_epoch,
-                broker_epochs=self._desk.broker_epochs(),
+                controller_epoch=self._state.context.controller_epoch,
+                broker_epochs=self._state.broker_epochs(),
             )
-            results[place] = None
+            results[topic_partition] = None
         await self._apply(changes)
         return results

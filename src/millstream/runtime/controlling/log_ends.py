@@ -16,7 +16,7 @@ from millstream.protocol.messages.describe_replicas import (
     DescribeReplicasRequest,
     DescribeReplicasResponse,
 )
-from millstream.runtime.controlling.controller_desk import ControllerDesk
+from millstream.runtime.controlling.controller_state import ControllerState
 
 TIMEOUT_MS: Final = 2_000
 
@@ -25,12 +25,12 @@ LocalLogEnd = Callable[[TopicPartition], LogEnd | None]
 
 
 class LogEnds:
-    """Implements ``replica_control.AskLogs``. ``local`` knows the replicas on this broker."""
+    """Implements ``last_resort_elections.AskLogs``. ``local`` knows the replicas on this broker."""
 
     def __init__(
-        self, desk: ControllerDesk, broker_id: BrokerId, send: Send, local: LocalLogEnd
+        self, state: ControllerState, broker_id: BrokerId, send: Send, local: LocalLogEnd
     ) -> None:
-        self._desk = desk
+        self._state = state
         self._broker_id = broker_id
         self._send = send
         self._local = local
@@ -45,20 +45,26 @@ class LogEnds:
         self, wanted: Mapping[TopicPartition, Sequence[BrokerId]]
     ) -> Mapping[TopicPartition, Mapping[BrokerId, LogEnd]]:
         by_broker: dict[BrokerId, list[TopicPartition]] = {}
-        for place, brokers in wanted.items():
+        for topic_partition, brokers in wanted.items():
             for broker_id in brokers:
-                by_broker.setdefault(broker_id, []).append(place)
-        found: dict[TopicPartition, dict[BrokerId, LogEnd]] = {place: {} for place in wanted}
+                by_broker.setdefault(broker_id, []).append(topic_partition)
+        found: dict[TopicPartition, dict[BrokerId, LogEnd]] = {
+            topic_partition: {} for topic_partition in wanted
+        }
         asked = [
-            (broker_id, places, self._send(broker_id, self._request(places), TIMEOUT_MS))
-            for broker_id, places in by_broker.items()
+            (
+                broker_id,
+                topic_partitions,
+                self._send(broker_id, self._request(topic_partitions), TIMEOUT_MS),
+            )
+            for broker_id, topic_partitions in by_broker.items()
             if broker_id != self._broker_id
         ]
-        for place in by_broker.get(self._broker_id, ()):
-            end = self._local(place)
+        for topic_partition in by_broker.get(self._broker_id, ()):
+            end = self._local(topic_partition)
             if end is not None:
-                found[place][self._broker_id] = end
-        for broker_id, places, answer in asked:
+                found[topic_partition][self._broker_id] = end
+        for broker_id, topic_partitions, answer in asked:
             try:
                 response = await answer
             except KafkaError:
@@ -66,18 +72,18 @@ class LogEnds:
             assert isinstance(response, DescribeReplicasResponse)
             if response.error_code:
                 continue
-            for place, replica in zip(places, response.replicas, strict=True):
+            for topic_partition, replica in zip(topic_partitions, response.replicas, strict=True):
                 if replica.present:
                     end = LogEnd(replica.last_epoch, replica.log_end_offset)
-                    found[place][broker_id] = end
+                    found[topic_partition][broker_id] = end
         return found
 
-    def _request(self, places: Sequence[TopicPartition]) -> DescribeReplicasRequest:
-        topics = self._desk.context.topics
+    def _request(self, topic_partitions: Sequence[TopicPartition]) -> DescribeReplicasRequest:
+        topics = self._state.context.topics
         return DescribeReplicasRequest(
-            controller_epoch=self._desk.context.controller_epoch,
+            controller_epoch=self._state.context.controller_epoch,
             replicas=[
                 AskedReplica(topic_id=topics[each.topic].topic_id, index=each.partition)
-                for each in places
+                for each in topic_partitions
             ],
         )

@@ -15,7 +15,7 @@ from typing import Final
 
 from millstream.controller.context import TopicState
 from millstream.model.broker import BrokerId, BrokerNode
-from millstream.model.clock import TimerHandle
+from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import NO_LEADER, PartitionState
@@ -27,7 +27,7 @@ from millstream.protocol.messages.push_metadata import (
     PushMetadataRequest,
     PushMetadataResponse,
 )
-from millstream.runtime.controlling.controller_desk import ControllerDesk
+from millstream.runtime.controlling.controller_state import ControllerState
 from millstream.runtime.metadata.metadata_messages import (
     broker_message,
     settings_message,
@@ -97,46 +97,52 @@ class _Addressee:
 
 
 class MetadataPushes:
-    """The controller's voice; implements ``controller_desk.Audience``.
+    """Implements ``metadata_propagation.MetadataPropagation`` over requests to each live broker.
 
-    ``send`` carries a request to a broker. ``on_refused(node)`` hears when nobody listens any more
-    where a broker was; ``on_let_go(broker, topics)`` when a broker has acknowledged deletions.
+    ``send(broker, request, timeout_ms)`` carries a request. ``on_refused(node)`` is called when a
+    broker's address refuses connections, ``on_deletions_acknowledged(broker, topics)`` when a
+    broker keeps nothing more of deleted topics, ``on_fenced`` when a broker knows a newer
+    controller.
     """
 
     def __init__(
         self,
-        desk: ControllerDesk,
+        state: ControllerState,
+        clock: Clock,
         broker_id: BrokerId,
         send: Send,
         *,
         on_refused: Callable[[BrokerNode], None],
-        on_let_go: Callable[[BrokerId, list[TopicId]], None],
+        on_deletions_acknowledged: Callable[[BrokerId, list[TopicId]], None],
+        on_fenced: Callable[[], None],
     ) -> None:
-        self._desk = desk
+        self._state = state
+        self._clock = clock
+        self._on_fenced = on_fenced
         self._broker_id = broker_id
         self._send = send
         self._on_refused = on_refused
-        self._on_let_go = on_let_go
+        self._on_deletions_acknowledged = on_deletions_acknowledged
         self._addressees: dict[BrokerId, _Addressee] = {}
         self._flushing = False
         self._timer: TimerHandle | None = None
         self._last_repeat_ms = 0.0
-        self._reign = -1
+        self._term = -1
         self._sequence = 0
-        """Counts the pushes of this reign: a broker knows by it which of two is the newer one."""
+        """Counts the pushes of this term: a broker knows by it which of two is the newer one."""
 
     def start(self) -> None:
         """Tell every live broker everything, and go on telling."""
         self.stop()
-        self._reign = self._desk.reign
+        self._term = self._state.term
         self._sequence = 0
-        self._last_repeat_ms = self._desk.clock.monotonic_ms()
+        self._last_repeat_ms = self._clock.monotonic_ms()
         self.brokers_changed()
         self._tick()
 
     def stop(self) -> None:
         """Tell nobody anything more."""
-        self._reign = -1
+        self._term = -1
         self._addressees.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -164,12 +170,12 @@ class MetadataPushes:
             each.unsent.deleted[topic_id] = name
             each.unsent.topics.pop(name, None)
             each.unsent.created.pop(name, None)
-        self._on_let_go(self._broker_id, [topic_id])
+        self._on_deletions_acknowledged(self._broker_id, [topic_id])
         self._flush_soon()
 
     def brokers_changed(self) -> None:
         """Tell who lives; a broker that came, or came again, is told everything."""
-        brokers = self._desk.context.brokers
+        brokers = self._state.context.brokers
         for broker_id in [each for each in self._addressees if each not in brokers]:
             del self._addressees[broker_id]
         for broker_id, broker in brokers.items():
@@ -196,9 +202,9 @@ class MetadataPushes:
     def _tell_everything(self, addressee: _Addressee) -> None:
         addressee.unsent.everything = True
         addressee.unsent.configs = True
-        for name in self._desk.context.topics:
+        for name in self._state.context.topics:
             addressee.unsent.add_topic(name, None)
-        for topic_id, deletion in self._desk.context.deletions.items():
+        for topic_id, deletion in self._state.context.deletions.items():
             if addressee.node.broker_id in deletion.brokers:
                 addressee.unsent.deleted[topic_id] = deletion.name
 
@@ -211,10 +217,10 @@ class MetadataPushes:
 
     def _flush_soon(self) -> None:
         """Send after what runs now: one decision often changes many topics."""
-        if self._reign < 0 or self._flushing:
+        if self._term < 0 or self._flushing:
             return
         self._flushing = True
-        self._desk.clock.call_soon(self._flush)
+        self._clock.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flushing = False
@@ -223,7 +229,7 @@ class MetadataPushes:
                 self._push(each)
 
     def _tick(self) -> None:
-        clock = self._desk.clock
+        clock = self._clock
         now_ms = clock.monotonic_ms()
         if now_ms - self._last_repeat_ms >= REPEAT_MS:
             self._last_repeat_ms = now_ms
@@ -231,29 +237,29 @@ class MetadataPushes:
         for each in tuple(self._addressees.values()):
             if each.unsent or now_ms - each.last_sent_ms >= HEARTBEAT_MS:
                 self._push(each)
-        if self._reign >= 0:
+        if self._term >= 0:
             self._timer = clock.call_later(HEARTBEAT_MS, self._tick)
 
     def _repeat_unsettled(self) -> None:
-        for topic in self._desk.context.topics.values():
+        for topic in self._state.context.topics.values():
             indices = [i for i, state in enumerate(topic.partitions) if not _is_settled(state)]
             if indices:
                 for each in self._addressees.values():
                     each.unsent.add_topic(topic.name, indices)
 
     def _push(self, addressee: _Addressee) -> None:
-        if addressee.under_way or self._reign != self._desk.reign:
+        if addressee.under_way or self._term != self._state.term:
             return
         request, sent = self._next_push(addressee)
         addressee.under_way = True
-        addressee.last_sent_ms = self._desk.clock.monotonic_ms()
+        addressee.last_sent_ms = self._clock.monotonic_ms()
         self._send(addressee.node.broker_id, request, PUSH_TIMEOUT_MS).on_done(
             lambda answer: self._answered(addressee, sent, answer)
         )
 
     def _next_push(self, addressee: _Addressee) -> tuple[PushMetadataRequest, Unsent]:
         """Return the next push and what it takes from what the broker is to be told."""
-        context = self._desk.context
+        context = self._state.context
         unsent, addressee.unsent = addressee.unsent, Unsent()
         topics = self._take_topics(unsent, addressee.unsent)
         self._sequence += 1
@@ -280,7 +286,7 @@ class MetadataPushes:
         messages: list[PushedTopic] = []
         count = 0
         for name, indices in list(unsent.topics.items()):
-            topic = self._desk.context.topics.get(name)
+            topic = self._state.context.topics.get(name)
             if topic is None:
                 del unsent.topics[name]
                 continue
@@ -309,7 +315,7 @@ class MetadataPushes:
             return
         addressee.refused = 0
         if sent.deleted:
-            self._on_let_go(addressee.node.broker_id, list(sent.deleted))
+            self._on_deletions_acknowledged(addressee.node.broker_id, list(sent.deleted))
         if addressee.unsent:
             self._push(addressee)
 
@@ -317,7 +323,7 @@ class MetadataPushes:
         sent.merge(addressee.unsent)
         addressee.unsent = sent
         if error.error is ErrorCode.STALE_CONTROLLER_EPOCH:
-            self._desk.on_fenced()
+            self._on_fenced()
             return
         if error.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._tell_everything(addressee)
@@ -327,7 +333,7 @@ class MetadataPushes:
                 self._on_refused(addressee.node)
         else:
             addressee.refused = 0
-        self._desk.clock.call_later(RETRY_MS, lambda: self._retry(addressee))
+        self._clock.call_later(RETRY_MS, lambda: self._retry(addressee))
 
     def _retry(self, addressee: _Addressee) -> None:
         if self._addressees.get(addressee.node.broker_id) is addressee:

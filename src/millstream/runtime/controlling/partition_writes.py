@@ -12,38 +12,39 @@ from millstream.controller.election import Electorate
 from millstream.model.leadership import PartitionState
 from millstream.model.metadata_store import Operation, SetData
 from millstream.model.topic import TopicPartition
-from millstream.runtime.controlling.controller_desk import ControllerDesk
+from millstream.runtime.controlling.controller_events import ControllerEvents
 
 Changes: TypeAlias = dict[TopicPartition, PartitionState]
 
 
 class PartitionWrites:
-    """The partitions of the desk's context, and how they change."""
+    """The partitions of the controller's context, and how they change."""
 
-    def __init__(self, desk: ControllerDesk) -> None:
-        self._desk = desk
+    def __init__(self, events: ControllerEvents) -> None:
+        self._events = events
+        self._state = events.state
 
-    def all_places(self) -> list[TopicPartition]:
+    def all_topic_partitions(self) -> list[TopicPartition]:
         """Return every partition."""
         return [
             TopicPartition(topic.name, index)
-            for topic in self._desk.context.topics.values()
+            for topic in self._state.context.topics.values()
             for index in range(len(topic.partitions))
         ]
 
-    def find(self, place: TopicPartition) -> PartitionState | None:
+    def find(self, topic_partition: TopicPartition) -> PartitionState | None:
         """Return a partition's state, or None."""
-        topic = self._desk.context.topics.get(place.topic)
-        if topic is None or not 0 <= place.partition < len(topic.partitions):
+        topic = self._state.context.topics.get(topic_partition.topic)
+        if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
             return None
-        return topic.partitions[place.partition]
+        return topic.partitions[topic_partition.partition]
 
     def each(
         self, plan: Callable[[TopicState, PartitionState, Electorate], PartitionState]
     ) -> Changes:
         """Return what a rule changes over all partitions."""
         changes: Changes = {}
-        context = self._desk.context
+        context = self._state.context
         everywhere = context.electorate()
         for topic in context.topics.values():
             for index, state in enumerate(topic.partitions):
@@ -58,7 +59,7 @@ class PartitionWrites:
     async def apply(self, changes: Changes) -> None:
         """Store new states, then know them, then show them."""
         for topic, states in await self.store(changes):
-            self._desk.show(topic, indices=states)
+            self._events.publish_topic(topic, indices=states)
 
     async def store(
         self, changes: Changes
@@ -69,12 +70,12 @@ class PartitionWrites:
         if not changes:
             return []
         by_topic: dict[str, dict[int, PartitionState]] = {}
-        for place, state in changes.items():
-            by_topic.setdefault(place.topic, {})[place.partition] = state
-        context = self._desk.context
+        for topic_partition, state in changes.items():
+            by_topic.setdefault(topic_partition.topic, {})[topic_partition.partition] = state
+        context = self._state.context
         before = {name: context.topics[name] for name in by_topic}
         after = {name: _with_states(before[name], states) for name, states in by_topic.items()}
-        await self._desk.write(
+        await self._events.write(
             op
             for name, states in by_topic.items()
             for op in _storing(before[name], after[name], states)

@@ -1,4 +1,4 @@
-"""The controller's decisions about leaders and replicas, each an event at the desk.
+"""The controller's decisions about leaders and replicas, each one event.
 
 What is decided is pure (`controller.election`, `isr_changes`, `reassignment`); here it is stored,
 shown, and followed by what it makes possible: a partition that has gained a replica may be done
@@ -32,7 +32,7 @@ from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import NO_LEADER, PartitionState
 from millstream.model.metadata_store import Delete
 from millstream.model.topic import TopicId, TopicPartition
-from millstream.runtime.controlling.controller_desk import ControllerDesk
+from millstream.runtime.controlling.controller_events import ControllerEvents
 from millstream.runtime.controlling.last_resort_elections import (
     AskLogs,
     ElectionResults,
@@ -61,10 +61,11 @@ class Move:
 class ReplicaControl:
     """Leaders, in-sync replicas and moves of all partitions. ``ask_logs`` reaches the brokers."""
 
-    def __init__(self, desk: ControllerDesk, ask_logs: AskLogs) -> None:
-        self._desk = desk
-        self._partitions = PartitionWrites(desk)
-        self._last_resort = LastResortElections(desk, self._partitions, ask_logs, self._apply)
+    def __init__(self, events: ControllerEvents, ask_logs: AskLogs) -> None:
+        self._events = events
+        self._state = events.state
+        self._partitions = PartitionWrites(events)
+        self._last_resort = LastResortElections(events, self._partitions, ask_logs, self.apply)
 
     @property
     def unclean_elections(self) -> int:
@@ -73,7 +74,7 @@ class ReplicaControl:
 
     @property
     def _context(self) -> ControllerContext:
-        return self._desk.context
+        return self._state.context
 
     # --- brokers -----------------------------------------------------------------------------
 
@@ -87,13 +88,13 @@ class ReplicaControl:
         if changes.left:
             log.info("brokers that left: %s", sorted(changes.left))
             # Those that came again are told of it before they are told anything else.
-            await self._apply(self._after_leaving(changes.left))
+            await self.apply(self._after_leaving(changes.left))
         for broker in changes.joined:
             self._context.put_broker(broker)
-        self._desk.show_brokers()
+        self._events.publish_brokers()
         if changes.joined:
             log.info("brokers that came: %s", sorted(changes.joined_ids))
-            await self._apply(self._after_joining(changes.joined_ids))
+            await self.apply(self._after_joining(changes.joined_ids))
         self._last_resort.seek()
 
     async def reconcile(self) -> None:
@@ -106,7 +107,7 @@ class ReplicaControl:
 
     async def resume(self) -> None:
         """Go on with moves and elections that the controller before this one did not finish."""
-        await self.let_go_of_eligible()
+        await self.drop_unneeded_eligible_replicas()
         await self._settle_moves(
             (TopicPartition(topic.name, index), state)
             for topic in self._context.topics.values()
@@ -114,7 +115,7 @@ class ReplicaControl:
         )
         self._last_resort.seek()
 
-    async def let_go_of_eligible(self) -> None:
+    async def drop_unneeded_eligible_replicas(self) -> None:
         """Keep no eligible leader replicas where enough are in sync: ``min.insync.replicas`` may
         have become smaller; part of an event.
         """
@@ -122,18 +123,24 @@ class ReplicaControl:
             self._partitions.each(
                 lambda topic, state, _: after_smaller_min_isr(
                     state,
-                    min_insync_replicas=self._desk.min_insync_replicas(topic),
+                    min_insync_replicas=self._state.min_insync_replicas(topic),
                     controller_epoch=self._context.controller_epoch,
                 )
             )
         )
 
+    def seek_leaders(self) -> None:
+        """Compare logs where no replica is known to have everything; see ``LastResortElections``.
+        Part of an event; the comparison is an event of its own.
+        """
+        self._last_resort.seek()
+
     async def settings_changed(self) -> None:
         """Do what other settings make possible: fewer have to be in sync, or somebody who may lack
         records may lead; part of an event.
         """
-        await self.let_go_of_eligible()
-        if self._desk.broker_epochs():
+        await self.drop_unneeded_eligible_replicas()
+        if self._state.broker_epochs():
             self._last_resort.seek()
 
     def _after_leaving(self, gone: frozenset[BrokerId]) -> Changes:
@@ -142,7 +149,7 @@ class ReplicaControl:
                 state,
                 gone,
                 electorate,
-                min_insync_replicas=self._desk.min_insync_replicas(topic),
+                min_insync_replicas=self._state.min_insync_replicas(topic),
                 controller_epoch=self._context.controller_epoch,
             )
         )
@@ -153,7 +160,7 @@ class ReplicaControl:
                 state,
                 joined,
                 electorate,
-                min_insync_replicas=self._desk.min_insync_replicas(topic),
+                min_insync_replicas=self._state.min_insync_replicas(topic),
                 controller_epoch=self._context.controller_epoch,
             )
         )
@@ -166,20 +173,22 @@ class ReplicaControl:
                 state,
                 epochs,
                 electorate,
-                min_insync_replicas=self._desk.min_insync_replicas(topic),
+                min_insync_replicas=self._state.min_insync_replicas(topic),
                 controller_epoch=context.controller_epoch,
             )
         )
 
-    def let_go(self, broker_id: BrokerId, topics: Iterable[TopicId]) -> Deferred[None]:
-        """Take note that a broker has let go of deleted topics."""
-        return self._desk.submit(lambda: self._let_go(broker_id, topics))
+    def deletions_acknowledged(
+        self, broker_id: BrokerId, topics: Iterable[TopicId]
+    ) -> Deferred[None]:
+        """Take note that a broker keeps nothing of deleted topics."""
+        return self._events.submit(lambda: self._deletions_acknowledged(broker_id, topics))
 
-    async def _let_go(self, broker_id: BrokerId, topics: Iterable[TopicId]) -> None:
+    async def _deletions_acknowledged(self, broker_id: BrokerId, topics: Iterable[TopicId]) -> None:
         context = self._context
-        done = [each for each in topics if topic_deletion.let_go(context, each, broker_id)]
+        done = [each for each in topics if topic_deletion.acknowledge(context, each, broker_id)]
         if done:
-            await self._desk.write(
+            await self._events.write(
                 op for each in done for op in topic_deletion.forgetting(context, each)
             )
         for each in done:
@@ -189,7 +198,7 @@ class ReplicaControl:
         """Forget a broker that is gone; INVALID_REQUEST for one that lives,
         BROKER_ID_NOT_REGISTERED for one that is not known.
         """
-        return self._desk.submit(lambda: self._unregister(broker_id))
+        return self._events.submit(lambda: self._unregister(broker_id))
 
     async def _unregister(self, broker_id: BrokerId) -> None:
         context = self._context
@@ -212,45 +221,10 @@ class ReplicaControl:
                 ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not registered."
             )
         if configured:
-            await self._desk.write([Delete(paths.broker_config(name))])
+            await self._events.write([Delete(paths.broker_config(name))])
             del context.broker_configs[name]
-            self._desk.show_broker_configs()
-        await self._let_go(broker_id, waited_for)
-
-    def report_offline(
-        self, broker_id: BrokerId, broker_epoch: int, places: Sequence[tuple[TopicId, int]]
-    ) -> Deferred[None]:
-        """Take note of all replicas that a broker cannot serve: it leads none of them."""
-        return self._desk.submit(lambda: self._report_offline(broker_id, broker_epoch, places))
-
-    async def _report_offline(
-        self, broker_id: BrokerId, broker_epoch: int, places: Sequence[tuple[TopicId, int]]
-    ) -> None:
-        context = self._context
-        check_sender(context, broker_id, broker_epoch)
-        # None of them comes back in this life of the broker, and an older report may come last.
-        offline = context.offline.get(broker_id, frozenset()).union(places)
-        if offline == context.offline.get(broker_id, frozenset()):
-            return
-        log.warning("broker %d cannot serve %d of its replicas", broker_id, len(offline))
-        context.offline[broker_id] = offline
-        changes: Changes = {}
-        for topic_id, index in places:
-            topic = context.topic_by_id(topic_id)
-            if topic is None or not 0 <= index < len(topic.partitions):
-                continue
-            state = topic.partitions[index]
-            after = after_leaving(
-                state,
-                frozenset((broker_id,)),
-                context.electorate_of(topic_id, index),
-                min_insync_replicas=self._desk.min_insync_replicas(topic),
-                controller_epoch=context.controller_epoch,
-            )
-            if after is not state:
-                changes[TopicPartition(topic.name, index)] = after
-        await self._apply(changes)
-        self._last_resort.seek()
+            self._events.publish_broker_configs()
+        await self._deletions_acknowledged(broker_id, waited_for)
 
     # --- in-sync replicas ----------------------------------------------------------------------
 
@@ -258,7 +232,7 @@ class ReplicaControl:
         self, sender: BrokerId, broker_epoch: int, wanted: Sequence[WantedIsr]
     ) -> Deferred[list[PartitionState | KafkaError]]:
         """Decide about ISRs that a leader proposes; the results are in their order."""
-        return self._desk.submit(lambda: self._propose(sender, broker_epoch, wanted))
+        return self._events.submit(lambda: self._propose(sender, broker_epoch, wanted))
 
     async def _propose(
         self, sender: BrokerId, broker_epoch: int, wanted: Sequence[WantedIsr]
@@ -269,7 +243,7 @@ class ReplicaControl:
         changes: Changes = {}
         for each in wanted:
             topic = context.topic_by_id(each.topic_id)
-            minimum = 1 if topic is None else self._desk.min_insync_replicas(topic)
+            minimum = 1 if topic is None else self._state.min_insync_replicas(topic)
             try:
                 after = plan_isr(context, sender, each, min_insync_replicas=minimum)
             except KafkaError as error:
@@ -279,7 +253,7 @@ class ReplicaControl:
             assert topic is not None
             if after is not topic.partitions[each.index]:
                 changes[TopicPartition(topic.name, each.index)] = after
-        await self._apply(changes)
+        await self.apply(changes)
         return results
 
     # --- elections -----------------------------------------------------------------------------
@@ -288,59 +262,67 @@ class ReplicaControl:
         self, election_type: ElectionType, partitions: Sequence[TopicPartition] | None
     ) -> Deferred[ElectionResults]:
         """Elect leaders for some partitions, or (None) for all that need it; None is success."""
-        return self._desk.submit(lambda: self._elect(election_type, partitions))
+        return self._events.submit(lambda: self._elect(election_type, partitions))
 
-    def _unknown(self, place: TopicPartition, no_topic: str, no_partition: str) -> KafkaError:
+    def _unknown(
+        self, topic_partition: TopicPartition, no_topic: str, no_partition: str
+    ) -> KafkaError:
         """Say in Kafka's words for a request what is not there."""
-        known = place.topic in self._desk.context.topics
+        known = topic_partition.topic in self._state.context.topics
         words = no_partition if known else no_topic
         return KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            words.format(topic=place.topic, partition=place.partition),
+            words.format(topic=topic_partition.topic, partition=topic_partition.partition),
         )
 
     async def _elect(
         self, election_type: ElectionType, partitions: Sequence[TopicPartition] | None
     ) -> ElectionResults:
-        places = self._partitions.all_places() if partitions is None else partitions
+        topic_partitions = (
+            self._partitions.all_topic_partitions() if partitions is None else partitions
+        )
         results: ElectionResults = {}
         changes: Changes = {}
         unclean: dict[TopicPartition, Sequence[BrokerId]] = {}
-        for place in places:
-            state = self._partitions.find(place)
+        for topic_partition in topic_partitions:
+            state = self._partitions.find(topic_partition)
             if state is None:
-                results[place] = self._unknown(
-                    place, "No such topic as {topic}", "No such partition as {topic}-{partition}"
+                results[topic_partition] = self._unknown(
+                    topic_partition,
+                    "No such topic as {topic}",
+                    "No such partition as {topic}-{partition}",
                 )
                 continue
             try:
                 if election_type is ElectionType.PREFERRED:
-                    changes[place] = self._plan_preferred(place, state)
+                    changes[topic_partition] = self._plan_preferred(topic_partition, state)
                 else:
-                    unclean[place] = self._plan_unclean(place, state)
-                results[place] = None
+                    unclean[topic_partition] = self._plan_unclean(topic_partition, state)
+                results[topic_partition] = None
             except KafkaError as error:
-                results[place] = error
+                results[topic_partition] = error
         await self._partitions.apply(changes)
         if unclean:
             results |= await self._last_resort.elect(unclean, unclean=True)
         if partitions is None:
             not_needed = ErrorCode.ELECTION_NOT_NEEDED
             results = {
-                place: error
-                for place, error in results.items()
+                topic_partition: error
+                for topic_partition, error in results.items()
                 if error is None or error.error is not not_needed
             }
         return results
 
-    def _electorate(self, place: TopicPartition) -> Electorate:
-        topic = self._context.topics[place.topic]
-        return self._context.electorate_of(topic.topic_id, place.partition)
+    def _electorate(self, topic_partition: TopicPartition) -> Electorate:
+        topic = self._context.topics[topic_partition.topic]
+        return self._context.electorate_of(topic.topic_id, topic_partition.partition)
 
-    def _plan_preferred(self, place: TopicPartition, state: PartitionState) -> PartitionState:
+    def _plan_preferred(
+        self, topic_partition: TopicPartition, state: PartitionState
+    ) -> PartitionState:
         after = preferred(
             state,
-            self._electorate(place),
+            self._electorate(topic_partition),
             controller_epoch=self._context.controller_epoch,
         )
         if after is state:
@@ -354,12 +336,14 @@ class ReplicaControl:
             )
         return after
 
-    def _plan_unclean(self, place: TopicPartition, state: PartitionState) -> Sequence[BrokerId]:
+    def _plan_unclean(
+        self, topic_partition: TopicPartition, state: PartitionState
+    ) -> Sequence[BrokerId]:
         if state.leader != NO_LEADER:
             raise KafkaError(
                 ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
             )
-        found = last_resort(state, self._electorate(place), allow_unclean=True)
+        found = last_resort(state, self._electorate(topic_partition), allow_unclean=True)
         if found is None:
             raise KafkaError(
                 ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
@@ -369,23 +353,23 @@ class ReplicaControl:
 
     def rebalance(self, imbalance_percentage: int) -> Deferred[None]:
         """Give leaderships back to preferred replicas that too many of have moved away."""
-        return self._desk.submit(lambda: self._rebalance(imbalance_percentage))
+        return self._events.submit(lambda: self._rebalance(imbalance_percentage))
 
     async def _rebalance(self, imbalance_percentage: int) -> None:
         wanted: dict[BrokerId, list[TopicPartition]] = {}
         counts: dict[BrokerId, int] = {}
-        for place in self._partitions.all_places():
-            state = self._partitions.find(place)
+        for topic_partition in self._partitions.all_topic_partitions():
+            state = self._partitions.find(topic_partition)
             assert state is not None
             first = state.replicas[0]
             counts[first] = counts.get(first, 0) + 1
             if state.leader not in (first, NO_LEADER) and not reassignment.is_moving(state):
-                wanted.setdefault(first, []).append(place)
+                wanted.setdefault(first, []).append(topic_partition)
         chosen = [
-            place
-            for broker_id, places in wanted.items()
-            if len(places) * 100 > imbalance_percentage * counts[broker_id]
-            for place in places
+            topic_partition
+            for broker_id, topic_partitions in wanted.items()
+            if len(topic_partitions) * 100 > imbalance_percentage * counts[broker_id]
+            for topic_partition in topic_partitions
         ]
         if chosen:
             await self._elect(ElectionType.PREFERRED, chosen)
@@ -396,7 +380,7 @@ class ReplicaControl:
         self, broker_id: BrokerId, broker_epoch: int
     ) -> Deferred[list[TopicPartition]]:
         """Move leaderships off a broker that is about to stop; return what nobody else can lead."""
-        return self._desk.submit(lambda: self._stop_leading(broker_id, broker_epoch))
+        return self._events.submit(lambda: self._stop_leading(broker_id, broker_epoch))
 
     async def _stop_leading(self, broker_id: BrokerId, broker_epoch: int) -> list[TopicPartition]:
         context = self._context
@@ -408,18 +392,18 @@ class ReplicaControl:
         remaining = []
         for topic in context.topics.values():
             for index, state in enumerate(topic.partitions):
-                place = TopicPartition(topic.name, index)
+                topic_partition = TopicPartition(topic.name, index)
                 after = before_shutdown(
                     state,
                     broker_id,
                     context.electorate_of(topic.topic_id, index),
-                    min_insync_replicas=self._desk.min_insync_replicas(topic),
+                    min_insync_replicas=self._state.min_insync_replicas(topic),
                     controller_epoch=context.controller_epoch,
                 )
                 if after is None:
-                    remaining.append(place)
+                    remaining.append(topic_partition)
                 elif after is not state:
-                    changes[place] = after
+                    changes[topic_partition] = after
         await self._partitions.apply(changes)
         return remaining
 
@@ -427,41 +411,41 @@ class ReplicaControl:
 
     def move(self, wanted: Sequence[Move]) -> Deferred[ElectionResults]:
         """Begin or cancel moves, each for itself; None is success."""
-        return self._desk.submit(lambda: self._move(wanted))
+        return self._events.submit(lambda: self._move(wanted))
 
     async def _move(self, wanted: Sequence[Move]) -> ElectionResults:
         results: ElectionResults = {}
         changes: Changes = {}
         for each in wanted:
-            place = each.topic_partition
-            state = self._partitions.find(place)
+            topic_partition = each.topic_partition
+            state = self._partitions.find(topic_partition)
             if state is None:
-                results[place] = self._unknown(
-                    place,
+                results[topic_partition] = self._unknown(
+                    topic_partition,
                     "Unable to find a topic named {topic}.",
                     "Unable to find partition {topic}:{partition}.",
                 )
                 continue
             try:
-                after = self._plan_move(place, state, each.target)
+                after = self._plan_move(topic_partition, state, each.target)
             except KafkaError as error:
-                results[place] = error
+                results[topic_partition] = error
                 continue
-            results[place] = None
+            results[topic_partition] = None
             if after is not state:
-                changes[place] = after
+                changes[topic_partition] = after
         await self._partitions.apply(changes)
         return results
 
     def _plan_move(
-        self, place: TopicPartition, state: PartitionState, target: Sequence[int] | None
+        self, topic_partition: TopicPartition, state: PartitionState, target: Sequence[int] | None
     ) -> PartitionState:
         context = self._context
-        minimum = self._desk.min_insync_replicas(context.topics[place.topic])
+        minimum = self._state.min_insync_replicas(context.topics[topic_partition.topic])
         if target is None:
             return reassignment.cancel(
                 state,
-                self._electorate(place),
+                self._electorate(topic_partition),
                 min_insync_replicas=minimum,
                 controller_epoch=context.controller_epoch,
             )
@@ -469,29 +453,33 @@ class ReplicaControl:
             state,
             target,
             context.live_brokers,
-            self._electorate(place),
+            self._electorate(topic_partition),
             min_insync_replicas=minimum,
             controller_epoch=context.controller_epoch,
         )
 
-    async def _apply(self, changes: Changes) -> None:
-        """Store, know and show new states, and those that follow where a move can end now."""
+    async def apply(self, changes: Changes) -> None:
+        """Store and publish new states, and those that follow where a move can end now; part of an
+        event.
+        """
         await self._partitions.apply(changes)
         await self._settle_moves(
-            (place, state) for place, state in changes.items() if reassignment.is_moving(state)
+            (topic_partition, state)
+            for topic_partition, state in changes.items()
+            if reassignment.is_moving(state)
         )
 
     async def _settle_moves(self, moving: Iterable[tuple[TopicPartition, PartitionState]]) -> None:
         changes: Changes = {}
-        for place, state in moving:
-            topic = self._context.topics[place.topic]
+        for topic_partition, state in moving:
+            topic = self._context.topics[topic_partition.topic]
             after = reassignment.settle(
                 state,
-                self._electorate(place),
-                min_insync_replicas=self._desk.min_insync_replicas(topic),
+                self._electorate(topic_partition),
+                min_insync_replicas=self._state.min_insync_replicas(topic),
                 controller_epoch=self._context.controller_epoch,
             )
             if after is not None:
-                log.info("%s: moved to %s", place, after.replicas)
-                changes[place] = after
+                log.info("%s: moved to %s", topic_partition, after.replicas)
+                changes[topic_partition] = after
         await self._partitions.apply(changes)

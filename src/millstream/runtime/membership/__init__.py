@@ -1,1 +1,1 @@
-"""This broker's part in a cluster: its registration, who is alive, what it asks the controller."""
+"""This broker in its cluster: registration, failure detection, requests to the controller."""

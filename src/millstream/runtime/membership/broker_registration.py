@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from millstream.controller import paths, payloads
@@ -37,6 +38,7 @@ from millstream.model.metadata_store import (
     SessionEvent,
     SessionExpiredError,
 )
+from millstream.runtime.metadata.broker_metadata import BrokerMetadata
 from millstream.runtime.pauses import pause
 
 log = logging.getLogger(__name__)
@@ -45,34 +47,39 @@ RETRY_MS: Final = 100
 
 
 class BrokerRegistration:
-    """One broker's registration. ``on_epoch`` hears each new broker epoch.
-
-    ``registration`` is what the broker says of itself; a continuity of None begins with its first
-    epoch and stays with it.
+    """One broker's registration. Each new broker epoch is written into ``metadata``;
+    ``on_registered(continuity)`` is called with the broker epoch since which this broker has kept
+    everything.
     """
 
     def __init__(
         self,
         store: MetadataStore,
         clock: Clock,
+        metadata: BrokerMetadata,
         *,
         session_timeout_ms: int,
-        on_epoch: Callable[[int], None],
+        on_registered: Callable[[int], None],
     ) -> None:
         self._store = store
         self._clock = clock
+        self._metadata = metadata
         self._session_timeout_ms = session_timeout_ms
-        self._on_epoch = on_epoch
+        self._on_registered = on_registered
         self._node: BrokerNode | None = None
         self._registration = Registration()
         self._path = ""
         self._running = False
         self._again = False
         self._stopped = False
+        self._started = False
+        self._failures = 0
         self.epoch: int | None = None
+        store.watch_session(self._session_changed)
 
     def start(self, node: BrokerNode, registration: Registration) -> Deferred[int]:
-        """Register; the Deferred is filled with the broker epoch.
+        """Register ``node``; the Deferred is filled with the broker epoch. ``registration`` is what
+        the broker says of itself; a continuity of None begins with its first epoch and stays.
 
         Fails with DUPLICATE_BROKER_REGISTRATION while another broker has the id.
         """
@@ -86,10 +93,10 @@ class BrokerRegistration:
         self._running = True
         epoch = await self._register(deadline_ms)
         self._running = False
-        self._store.watch_session(self._session_changed)
+        self._started = True
         self._store.watch(self._path, lambda _: self._check())
-        # A controller that evicts the life before may have taken this registration for that one's,
-        # before anybody watched.
+        # A controller that evicts the process before may have taken this registration for that
+        # one's, before anybody watched.
         self._check()
         return epoch
 
@@ -103,7 +110,11 @@ class BrokerRegistration:
         self._stopped = True
 
     def _session_changed(self, event: SessionEvent) -> None:
-        if event is SessionEvent.CONNECTED:
+        if event is SessionEvent.EXPIRED:
+            # Nothing more is taken that is meant for a registration that has gone with its session:
+            # a push that was late could make this broker believe that it leads still.
+            self._metadata.broker_epoch = None
+        elif event is SessionEvent.CONNECTED and self._started:
             self._check()
 
     def _check(self) -> None:
@@ -135,10 +146,15 @@ class BrokerRegistration:
         try:
             done.result()
         except (MetadataStoreError, KafkaError) as error:
-            log.warning("this broker is not registered: %s", error)
+            if not self._failures:  # those that follow until it is registered say the same
+                log.warning("this broker is not registered: %s", error)
+            self._failures += 1
             if not self._stopped:
                 self._clock.call_later(RETRY_MS, self._check)
             return
+        if self._failures:
+            log.info("this broker is registered after %d attempts that failed", self._failures)
+            self._failures = 0
         if again:
             self._check()
 
@@ -197,8 +213,13 @@ class BrokerRegistration:
         return bool(mine) and found.directory_id == mine
 
     def _registered(self, epoch: int) -> None:
+        assert self._node is not None
         log.info("registered with broker epoch %d", epoch)
         self.epoch = epoch
         if self._registration.continuity is None:
             self._registration = self._registration._replace(continuity=epoch)
-        self._on_epoch(epoch)
+        metadata = self._metadata
+        metadata.broker_epoch = epoch
+        metadata.cache.brokers[self._node.broker_id] = replace(self._node, epoch=epoch)
+        assert self._registration.continuity is not None
+        self._on_registered(self._registration.continuity)

@@ -7,22 +7,24 @@ a thousand partitions asks a few times, not a thousand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from millstream.controller.isr_changes import WantedIsr
-from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
+from millstream.model.broker import NO_BROKER_EPOCH
 from millstream.model.clock import Clock
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import PartitionState
-from millstream.protocol.message import Request, Response
+from millstream.protocol.message import Response
 from millstream.protocol.messages.propose_isr import (
     ProposedPartition,
     ProposeIsrRequest,
     ProposeIsrResponse,
 )
+from millstream.runtime.controlling.replica_control import ReplicaControl
+from millstream.runtime.membership.controller_channel import ControllerChannel
+from millstream.runtime.metadata.broker_metadata import BrokerMetadata
 from millstream.runtime.metadata.metadata_messages import members_message, partition_state
 from millstream.runtime.replicas.isr_updates import IsrProposal
 
@@ -30,9 +32,6 @@ TIMEOUT_MS: Final = 5_000
 MAX_PROPOSALS: Final = 2_000
 
 Results = list[PartitionState | KafkaError]
-Send = Callable[[BrokerId, Request, float], Deferred[Response]]
-Decide = Callable[[BrokerId, int, Sequence[WantedIsr]], Deferred[Results]]
-"""The controller on this broker: (sender, its broker epoch, proposals) to results."""
 
 
 @dataclass(slots=True)
@@ -46,20 +45,18 @@ class IsrProposals:
 
     def __init__(
         self,
-        broker_id: BrokerId,
+        channel: ControllerChannel,
+        replicas: ReplicaControl,
+        metadata: BrokerMetadata,
         clock: Clock,
-        *,
-        send: Send,
-        decide: Decide,
-        controller_id: Callable[[], BrokerId],
-        broker_epoch: Callable[[], int | None],
     ) -> None:
-        self._broker_id = broker_id
+        """``channel`` reaches the controller on another broker; ``replicas`` decides where this
+        broker is the controller.
+        """
+        self._channel = channel
+        self._replicas = replicas
+        self._metadata = metadata
         self._clock = clock
-        self._send = send
-        self._decide = decide
-        self._controller_id = controller_id
-        self._broker_epoch = broker_epoch
         self._waiting: list[_Waiting] = []
         self._under_way = False
         self._scheduled = False
@@ -78,25 +75,26 @@ class IsrProposals:
         if self._under_way or not self._waiting:
             return
         batch, self._waiting = self._waiting[:MAX_PROPOSALS], self._waiting[MAX_PROPOSALS:]
-        epoch = self._broker_epoch()
-        controller_id = self._controller_id()
+        epoch = self._metadata.broker_epoch
+        controller_id = self._metadata.cache.controller_id
+        broker_id = self._metadata.broker_id
         self._under_way = True
         if epoch is None or epoch == NO_BROKER_EPOCH or controller_id < 0:
             code = ErrorCode.OPERATION_NOT_ATTEMPTED
             self._refuse(batch, KafkaError(code, "there is no controller to ask"))
             return
-        if controller_id == self._broker_id:
+        if controller_id == broker_id:
             wanted = [_wanted(each.proposal) for each in batch]
-            self._decide(self._broker_id, epoch, wanted).on_done(
+            self._replicas.propose(broker_id, epoch, wanted).on_done(
                 lambda done: self._decided(batch, done)
             )
             return
         request = ProposeIsrRequest(
-            broker_id=self._broker_id,
+            broker_id=broker_id,
             broker_epoch=epoch,
             partitions=[_message(each.proposal) for each in batch],
         )
-        self._send(controller_id, request, TIMEOUT_MS).on_done(
+        self._channel.send(request, TIMEOUT_MS).on_done(
             lambda answer: self._answered(batch, answer)
         )
 

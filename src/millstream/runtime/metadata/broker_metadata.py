@@ -88,21 +88,37 @@ class _Known:
 
 
 class BrokerMetadata:
-    """Keeps a broker's `MetadataCache` at what the controller decided."""
+    """Keeps a broker's `MetadataCache` at what the controller decided.
 
-    def __init__(self, broker_id: BrokerId, cache: MetadataCache, config: DynamicConfig) -> None:
-        self._broker_id = broker_id
+    ``listener`` carries out what changes for this broker, from :meth:`start_listening` on: the
+    cache is filled before the logs are open. ``on_brokers_changed`` is called when the set of live
+    brokers, or what one of them is known by, has changed.
+    """
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        cache: MetadataCache,
+        config: DynamicConfig,
+        *,
+        listener: BrokerStateListener,
+        on_brokers_changed: Callable[[], None] | None = None,
+    ) -> None:
+        self.broker_id = broker_id
         self._config = config
         self._known = _Known()
         self.cache = cache
-        self.on_brokers: Callable[[], None] = lambda: None
-        """Hears when who lives has changed."""
-        self.listener: BrokerStateListener | None = None
-        """None until the logs are open: the cache is filled before that."""
+        self._listener = listener
+        self._listens = False
+        self._on_brokers_changed = on_brokers_changed
         self.broker_epoch: int | None = None
         """The epoch of this broker's registration; None while it has none."""
         self.controller_epoch = 0
         """The newest that was seen."""
+
+    def start_listening(self) -> None:
+        """Tell the listener from now on: the logs are open."""
+        self._listens = True
 
     # --- what the controller shows to its own broker ------------------------------------------
 
@@ -125,8 +141,7 @@ class BrokerMetadata:
         image = self.image(topic)
         self.cache.update(image)
         if topic.topic_id in self._known.shown:
-            assert self.listener is not None
-            self.listener.config_changed(image)
+            self._listener.config_changed(image)
 
     def remove(self, name: str, topic_id: TopicId) -> TopicImage | None:
         """Forget a topic and have the broker delete what it keeps of it; None when it is another
@@ -135,8 +150,8 @@ class BrokerMetadata:
         known = self.cache.topic(name)
         if known is None:
             # It was half deleted when this broker came, and a log of it may have been found.
-            if self.listener is not None:
-                self.listener.topic_deleted(
+            if self._listens:
+                self._listener.topic_deleted(
                     TopicImage(name, topic_id, (), self._config_of(name, {}))
                 )
             return None
@@ -145,16 +160,16 @@ class BrokerMetadata:
         self.cache.remove(name)
         self._known.overrides.pop(name, None)
         self._known.shown.discard(topic_id)
-        if self.listener is not None:
+        if self._listens:
             # Shown or not: a log of it may have been found at the start.
-            self.listener.topic_deleted(known)
+            self._listener.topic_deleted(known)
         return known
 
     def set_broker_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
         """Take over all dynamic settings of brokers."""
         self._known.broker_configs = {name: dict(texts) for name, texts in configs.items()}
         before = self._config.current.topic_defaults
-        mine = configs.get(str(self._broker_id), {})
+        mine = configs.get(str(self.broker_id), {})
         self._config.update_as_far_as_can_be(
             of_all_brokers=configs.get("", {}),
             of_this_broker=mine,
@@ -174,7 +189,8 @@ class BrokerMetadata:
         if live != self.cache.brokers:
             self.cache.brokers.clear()
             self.cache.brokers.update(sorted(live.items()))
-            self.on_brokers()
+            if self._on_brokers_changed is not None:
+                self._on_brokers_changed()
 
     def image(self, topic: TopicState) -> TopicImage:
         """Return a topic as readers see it."""
@@ -277,9 +293,9 @@ class BrokerMetadata:
             self._config_of(update.name, update.overrides),
         )
         self.cache.update(image)
-        if self.listener is not None:
+        if self._listens:
             self._known.shown.add(update.topic_id)
-            self.listener.topic_changed(image, created=update.created)
+            self._listener.topic_changed(image, created=update.created)
         return image
 
     def _config_of(self, name: str, overrides: Mapping[str, str]) -> TopicConfig:

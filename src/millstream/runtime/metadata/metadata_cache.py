@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from millstream.config.topic import TopicConfig
-from millstream.model.broker import BrokerId, BrokerNode
+from millstream.model.broker import BrokerId, BrokerNode, Endpoint
 from millstream.model.leadership import PartitionState
 from millstream.model.topic import INTERNAL_TOPICS, TopicId
 
@@ -39,13 +39,18 @@ class MetadataCache:
         self.controller_id = BrokerId(-1)
         self.brokers: dict[BrokerId, BrokerNode] = {}
         self.missing: set[BrokerId] = set()
-        """Live brokers at whose address nobody listens just now (`vigils`)."""
+        """Live brokers whose address refuses connections just now (`failure_detector`)."""
         self._by_name: dict[str, TopicImage] = {}
         self._by_id: dict[TopicId, TopicImage] = {}
 
     def is_reachable(self, broker_id: BrokerId) -> bool:
         """True for a live broker to whom a client may be led."""
         return broker_id in self.brokers and broker_id not in self.missing
+
+    def endpoint(self, broker_id: BrokerId, listener: str) -> Endpoint | None:
+        """Return where a broker listens on a listener; None when it is not alive."""
+        node = self.brokers.get(broker_id)
+        return None if node is None else node.endpoint(listener)
 
     def seen_from(self, listener: str) -> dict[BrokerId, BrokerNode]:
         """Return the live brokers that a client of this listener may be told of: a broker without

@@ -1,4 +1,4 @@
-"""Controllers over one tree: who claims the seat, what they decide, who hears it, who is fenced."""
+"""Controllers over one tree: who is elected, what is decided, who is told, who is fenced."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def epoch_of(site: Site) -> int:
     return int(site.tree.nodes[paths.CONTROLLER_EPOCH].data)
 
 
-# --- the seat --------------------------------------------------------------------------------
+# --- the election ----------------------------------------------------------------------------
 
 
-def test_the_first_broker_takes_the_seat_and_the_others_hear_of_it() -> None:
+def test_the_first_broker_is_elected_and_the_others_are_told() -> None:
     site = three()
     assert site.controller.id == 1
     assert epoch_of(site) == 1
@@ -52,7 +52,7 @@ def test_another_broker_follows_a_controller_that_fell_with_a_higher_epoch() -> 
         assert site.members[number].local.cache.controller_id == site.controller.id
 
 
-def test_a_claim_whose_answer_was_lost_holds_if_it_was_carried_out() -> None:
+def test_an_election_whose_answer_was_lost_holds_if_it_was_carried_out() -> None:
     site = Site()
     site.add(2)
     site.members[2].kill()
@@ -67,10 +67,10 @@ def test_a_claim_whose_answer_was_lost_holds_if_it_was_carried_out() -> None:
     member.kill()
     site.settle()
     assert other.is_controller
-    assert epoch_of(site) == before + 1, "a claim that was carried out is not made again"
+    assert epoch_of(site) == before + 1, "an election that was carried out is not repeated"
 
 
-def test_a_claim_that_was_lost_and_not_carried_out_is_made_again() -> None:
+def test_an_election_that_was_lost_and_not_carried_out_is_repeated() -> None:
     site = Site()
     member, other = site.add(1), site.add(2)
     other.store.losses.append(Loss(applied=False))
@@ -90,7 +90,7 @@ def test_an_old_controller_writes_nothing_more() -> None:
     site.settle()
     assert sum(each.is_controller for each in site.members.values()) == 2
     zombie.store.is_silent = False
-    created = zombie.runtime.create_topics([NewTopic("late")])
+    created = zombie.decisions.topics.create_topics([NewTopic("late")])
     with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
         created.result()
     assert paths.topic("late") not in site.tree.nodes
@@ -118,16 +118,16 @@ def test_a_controller_whose_store_is_silent_decides_nothing() -> None:
     first.store.silence()
     assert not first.is_controller
     with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
-        first.runtime.create_topics([NewTopic("t")]).result()
+        first.decisions.topics.create_topics([NewTopic("t")]).result()
     first.store.reconnect()
     site.settle()
     assert site.controller is first, "its session lived on, and so did its node"
     assert epoch_of(site) == 2
 
 
-def test_a_controller_that_leaves_frees_the_seat() -> None:
+def test_a_controller_that_stops_is_replaced_at_once() -> None:
     site = three()
-    site.wait(site.members[1].leading.stop())
+    site.wait(site.members[1].cluster_controller.stop())
     site.settle()
     assert site.controller.id in (2, 3)
 
@@ -148,14 +148,14 @@ def test_a_topic_reaches_every_broker() -> None:
         assert image.config.retention_ms == 77
 
 
-def test_a_deleted_topic_is_forgotten_once_everybody_has_let_go() -> None:
+def test_a_deleted_topic_is_forgotten_once_every_broker_has_acknowledged() -> None:
     site = three()
     site.create("t", (1, 2, 3))
     site.members[3].kill()
     site.settle()
     image = site.members[1].local.cache.topic("t")
     assert image is not None
-    site.wait(site.controller.runtime.delete_topics([image.topic_id]))
+    site.wait(site.controller.decisions.topics.delete_topics([image.topic_id]))
     site.settle()
     assert site.members[2].heard.deleted == ["t"]
     note = paths.deleted_topic(payloads.topic_id_to_text(image.topic_id))
@@ -170,8 +170,8 @@ def test_a_number_counts_however_it_is_written(text: str) -> None:
     """Brokers read the setting as Kafka does; the controller must not fall back to the default."""
     site = three()
     site.create("t", (1, 2, 3), **{"min.insync.replicas": text})
-    topic = site.controller.runtime.desk.context.topics["t"]
-    assert site.controller.runtime.desk.min_insync_replicas(topic) == 3
+    topic = site.controller.decisions.context.topics["t"]
+    assert site.controller.controller_state.min_insync_replicas(topic) == 3
 
 
 def test_what_no_store_could_take_is_refused_before_it_is_tried() -> None:
@@ -181,7 +181,7 @@ def test_what_no_store_could_take_is_refused_before_it_is_tried() -> None:
     site = three()
     texts = {f"unknown.{number}": "x" * 32_000 for number in range(40)}
     large = ConfigChange(ResourceType.BROKER, "", lambda _: texts)
-    refused = site.controller.runtime.alter_configs([large])
+    refused = site.controller.decisions.topics.alter_configs([large])
     site.until(lambda: refused.done)
     with pytest.raises(KafkaError) as raised:
         refused.result()
@@ -197,7 +197,7 @@ def test_settings_of_all_brokers_reach_all() -> None:
     change = ConfigChange(
         ResourceType.BROKER, "", lambda texts: {**texts, "message.max.bytes": "9"}
     )
-    site.wait(site.controller.runtime.alter_configs([change]))
+    site.wait(site.controller.decisions.topics.alter_configs([change]))
     site.settle()
     for member in site.members.values():
         image = member.local.cache.topic("t")
@@ -230,22 +230,21 @@ def test_a_broker_whose_process_is_gone_is_noticed_without_its_session() -> None
     assert site.members[1].state("t").leader == 1
 
 
-def test_a_controller_that_takes_the_seat_of_one_that_is_gone_takes_its_registration_too() -> None:
+def test_a_controller_that_replaces_one_that_is_gone_deletes_its_registration_too() -> None:
     site = three()
     site.create("t", (1, 2, 3))
-    site.members[1].runtime.desk.leave_seat()
-    site.members[1].leading.pushes.stop()
+    site.members[1].controller_state.end_term()
     site.members[1].registration.stop()
     site.members[1].killed = True  # its session lives on
     heir = site.members[2]
-    holder = heir.leading.seat.holder
-    assert holder is not None
-    heir.leading.seat.evict(holder[1])
+    gone = heir.election.registered
+    assert gone is not None
+    heir.election.replace(gone)
     site.settle(0)
     assert heir.is_controller
     assert paths.broker(1) not in site.tree.nodes
     assert heir.state("t").leader == 2
-    assert len(heir.leading.pushes._addressees) == 1
+    assert len(heir.cluster_controller._pushes._addressees) == 1
 
 
 def test_a_broker_that_does_not_answer_is_not_taken_for_gone() -> None:
@@ -290,8 +289,8 @@ def all_vanish(site: Site) -> None:
 
 
 def test_a_controller_hears_nothing_of_the_time_before_its_life() -> None:
-    """The simulator's seed 30094. Machine 1 lost its power, and what it had not flushed. Back in
-    the seat, it showed itself the stored states before it had brought them into agreement with
+    """The simulator's seed 30094. Machine 1 lost its power, and what it had not flushed.
+    Elected again, it showed itself the stored states before it had brought them into agreement with
     who lives: it led on, in its old epoch, with a log that lacked what was committed.
     """
     site = three()
@@ -322,7 +321,7 @@ def test_a_controller_that_cannot_store_what_follows_shows_nothing() -> None:
     all_vanish(site)
 
     def follow(before: dict[str, Node], after: dict[str, Node]) -> None:
-        """Another broker takes the seat as soon as it is claimed."""
+        """Another broker is elected as soon as this one is."""
         claimed = after[paths.CONTROLLER_EPOCH]
         if claimed != before[paths.CONTROLLER_EPOCH]:
             site.tree.on_change = lambda _, __: None
@@ -337,12 +336,12 @@ def test_a_controller_that_cannot_store_what_follows_shows_nothing() -> None:
 
     site.tree.on_change = follow
     reborn = site.add(1)
-    assert reborn.leading.seat.claims == 1
+    assert reborn.election.wins == 1
     assert not reborn.is_controller
     assert reborn.heard.changed == []
 
 
-def test_a_smaller_min_isr_lets_go_of_eligible_leader_replicas() -> None:
+def test_a_smaller_min_isr_drops_eligible_leader_replicas() -> None:
     """The leader, alone in the ISR, commits without them: they must not lead after it."""
     site = three()
     site.create("t", (1, 2, 3))
@@ -353,7 +352,7 @@ def test_a_smaller_min_isr_lets_go_of_eligible_leader_replicas() -> None:
     change = ConfigChange(
         ResourceType.TOPIC, "t", lambda texts: {**texts, "min.insync.replicas": "1"}
     )
-    site.wait(member.runtime.alter_configs([change]))
+    site.wait(member.decisions.topics.alter_configs([change]))
     assert (member.state("t").isr, member.state("t").elr) == ((1,), ())
     assert b'"elr"' not in site.tree.nodes[paths.state("t", 0)].data
     all_vanish(site)
@@ -376,7 +375,7 @@ def propose(site: Site, sender: int, isr: tuple[int, ...]) -> object:
         state.partition_epoch,
         [IsrMember(BrokerId(each), epochs[each]) for each in isr],
     )
-    done = site.controller.runtime.replicas.propose(BrokerId(sender), epochs[sender], [wanted])
+    done = site.controller.decisions.replicas.propose(BrokerId(sender), epochs[sender], [wanted])
     site.settle()
     (result,) = done.result()
     return result
@@ -410,12 +409,12 @@ def test_a_broker_that_stops_gives_its_leaderships_away() -> None:
     site.create("t", (3, 1, 2))
     epoch = site.members[3].local.broker_epoch
     assert epoch is not None
-    done = site.controller.runtime.replicas.stop_leading(BrokerId(3), epoch)
+    done = site.controller.decisions.replicas.stop_leading(BrokerId(3), epoch)
     site.settle()
     assert done.result() == []
     assert site.members[3].state("t").leader == 1
     with pytest.raises(KafkaError, match="STALE_BROKER_EPOCH"):
-        site.controller.runtime.replicas.stop_leading(BrokerId(3), epoch - 1).result()
+        site.controller.decisions.replicas.stop_leading(BrokerId(3), epoch - 1).result()
 
 
 def test_preferred_leaders_come_back_when_asked() -> None:
@@ -425,11 +424,11 @@ def test_preferred_leaders_come_back_when_asked() -> None:
     site.settle()
     assert site.members[1].state("t").leader == 1
     propose(site, 1, (1, 2, 3))
-    done = site.controller.runtime.replicas.elect(ElectionType.PREFERRED, [T0])
+    done = site.controller.decisions.replicas.elect(ElectionType.PREFERRED, [T0])
     site.settle()
     assert done.result() == {T0: None}
     assert site.members[2].state("t").leader == 3
-    again = site.controller.runtime.replicas.elect(ElectionType.PREFERRED, None)
+    again = site.controller.decisions.replicas.elect(ElectionType.PREFERRED, None)
     assert again.result() == {}
 
 
@@ -439,7 +438,7 @@ def test_leaders_go_back_by_themselves_when_too_many_have_moved() -> None:
     site.members[3].store.expire()
     site.settle()
     propose(site, 1, (1, 2, 3))
-    site.wait(site.controller.runtime.replicas.rebalance(10))
+    site.wait(site.controller.decisions.replicas.rebalance(10))
     site.settle()
     assert site.members[1].state("t").leader == 3
 
@@ -474,7 +473,7 @@ def test_when_all_have_lost_what_they_had_the_longest_log_leads() -> None:
     state = site.controller.state("t")
     assert (state.leader, state.isr) == (3, (3,))
     assert state.leader_recovery_state is LeaderRecoveryState.RECOVERING
-    assert site.controller.runtime.replicas.unclean_elections == 1
+    assert site.controller.decisions.replicas.unclean_elections == 1
 
 
 def without_its_only_member(**configs: str) -> Site:
@@ -492,7 +491,7 @@ def test_nobody_leads_who_may_lack_records_unless_somebody_asks_for_it() -> None
     site = without_its_only_member()
     state = site.controller.state("t")
     assert (state.leader, state.isr, state.elr) == (-1, (), (2,))
-    control = site.controller.runtime.replicas
+    control = site.controller.decisions.replicas
     preferred = control.elect(ElectionType.PREFERRED, [T0]).result()[T0]
     assert preferred is not None
     assert preferred.error is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
@@ -515,7 +514,7 @@ def test_unclean_elections_that_are_allowed_later_are_held_at_once() -> None:
     change = ConfigChange(
         ResourceType.TOPIC, "t", lambda texts: {**texts, "unclean.leader.election.enable": "true"}
     )
-    site.wait(site.controller.runtime.alter_configs([change]))
+    site.wait(site.controller.decisions.topics.alter_configs([change]))
     site.settle()
     assert site.controller.state("t").leader == 3
 
@@ -526,10 +525,10 @@ def test_replicas_whose_disk_has_failed_are_led_by_others_until_their_broker_com
     site.create("u", (3,))
     topics = {name: site.controller.local.cache.topic(name) for name in ("t", "u")}
     places = [(image.topic_id, 0) for image in topics.values() if image is not None]
-    control = site.controller.runtime.replicas
+    control, reports = site.controller.decisions.replicas, site.controller.decisions.reports
     for _ in range(2):
         epoch = site.members[3].local.broker_epoch or 0
-        site.wait(control.report_offline(BrokerId(3), epoch, places))
+        site.wait(reports.offline_replicas(BrokerId(3), epoch, places))
     site.settle()
     state = site.members[2].state("t")
     assert (state.leader, state.isr, state.leader_epoch) == (1, (1, 2), 1)
@@ -538,7 +537,7 @@ def test_replicas_whose_disk_has_failed_are_led_by_others_until_their_broker_com
     assert site.members[2].state("u").leader == -1, "its broker lives, its disk does not"
     refused = control.elect(ElectionType.UNCLEAN, [TopicPartition("u", 0)]).result()
     assert refused[TopicPartition("u", 0)] is not None
-    site.wait(control.report_offline(BrokerId(3), epoch, ()))
+    site.wait(reports.offline_replicas(BrokerId(3), epoch, ()))
     site.settle(2_000)
     assert site.members[2].state("u").leader == -1, "a report that was given up came last"
     site.members[3].store.expire()
@@ -553,7 +552,7 @@ def test_a_partition_moves_to_another_broker() -> None:
     site = three()
     site.add(4)
     site.create("t", (1, 2, 3))
-    done = site.controller.runtime.replicas.move([Move(T0, (2, 3, 4))])
+    done = site.controller.decisions.replicas.move([Move(T0, (2, 3, 4))])
     site.settle()
     assert done.result() == {T0: None}
     state = site.members[4].state("t")
@@ -570,7 +569,7 @@ def test_a_partition_moves_to_another_broker() -> None:
 def test_a_move_waits_for_the_only_one_with_everything(target: tuple[int, ...]) -> None:
     """Taken away while it is down, the longest log of the others would lead."""
     site = without_its_only_member()
-    site.wait(site.controller.runtime.replicas.move([Move(T0, target)]))
+    site.wait(site.controller.decisions.replicas.move([Move(T0, target)]))
     site.settle(5_000)
     state = site.controller.state("t")
     assert (state.leader, state.elr, set(state.replicas)) == (-1, (2,), {2, 3})
@@ -579,14 +578,14 @@ def test_a_move_waits_for_the_only_one_with_everything(target: tuple[int, ...]) 
         propose(site, 2, (2, 3))
     state = site.controller.state("t")
     assert (state.replicas, state.leader) == (target, target[0]), "nobody has to propose anything"
-    assert site.controller.runtime.replicas.unclean_elections == 0
+    assert site.controller.decisions.replicas.unclean_elections == 0
 
 
 def test_a_new_controller_goes_on_with_a_move() -> None:
     site = three()
     site.add(4)
     site.create("t", (1, 2, 3))
-    site.wait(site.controller.runtime.replicas.move([Move(T0, (2, 3, 4))]))
+    site.wait(site.controller.decisions.replicas.move([Move(T0, (2, 3, 4))]))
     site.members[1].kill()
     site.settle()
     assert site.controller.state("t").adding_replicas == (4,)
@@ -602,7 +601,7 @@ def test_a_creation_and_a_deletion_that_were_cut_short_are_finished() -> None:
     site.create("half-made", (1, 2, 3))
     site.create("half-gone", (1, 2, 3), **{"retention.ms": "1"})
     tree = site.tree
-    gone = site.controller.runtime.desk.context.topics["half-gone"]
+    gone = site.controller.decisions.context.topics["half-gone"]
     note = paths.deleted_topic(payloads.topic_id_to_text(gone.topic_id))
     tree.multi([Create(note, payloads.deleted_topic("half-gone", gone.partitions[0].replicas))], 0)
     for name in ("half-gone", "half-made"):
@@ -688,7 +687,7 @@ def test_a_registration_that_goes_while_it_is_looked_at_is_made_again(
 def test_a_broker_that_is_gone_is_unregistered() -> None:
     site = three()
     site.create("t", (1, 2, 3))
-    control = site.controller.runtime.replicas
+    control = site.controller.decisions.replicas
     with pytest.raises(KafkaError, match="alive"):
         control.unregister(BrokerId(3)).result()
     with pytest.raises(KafkaError, match="BROKER_ID_NOT_REGISTERED"):
@@ -701,11 +700,11 @@ def test_a_broker_that_is_gone_is_unregistered() -> None:
 def test_groups_wait_until_there_are_brokers_enough_for_their_topic() -> None:
     site = Site()
     site.add(1)
-    refused = site.controller.runtime.ensure_topic("__consumer_offsets")
+    refused = site.controller.decisions.topics.ensure_topic("__consumer_offsets")
     with pytest.raises(KafkaError, match="INVALID_REPLICATION_FACTOR"):
         refused.result()
     site.add(2)
     site.add(3)
-    made = site.controller.runtime.ensure_topic("__consumer_offsets")
+    made = site.controller.decisions.topics.ensure_topic("__consumer_offsets")
     site.settle()
     assert all(len(state.replicas) == 3 for state in made.result().partitions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -24,15 +25,29 @@ FIRST = state((1, 2), leader=1, isr=(1, 2))
 NODE = BrokerNode(BrokerId(1), (Endpoint("PLAINTEXT", "h", 1),), None, 50)
 
 
+def metadata_of(
+    heard: Heard, on_brokers_changed: Callable[[], None] | None = None
+) -> BrokerMetadata:
+    return BrokerMetadata(
+        BrokerId(1),
+        MetadataCache("c"),
+        DynamicConfig(BrokerConfig({"broker.id": "1"})),
+        listener=heard,
+        on_brokers_changed=on_brokers_changed,
+    )
+
+
 class Ear:
     """A broker with epoch 50 that has heard of controller epoch 4, and who listens to it."""
 
     def __init__(self) -> None:
         self.heard = Heard()
-        self.metadata = BrokerMetadata(
-            BrokerId(1), MetadataCache("c"), DynamicConfig(BrokerConfig({"broker.id": "1"}))
+        self.lives: list[tuple[BrokerId, ...]] = []
+        """The live brokers, each time they have changed."""
+        self.metadata = metadata_of(
+            self.heard, lambda: self.lives.append(tuple(self.metadata.cache.brokers))
         )
-        self.metadata.listener = self.heard
+        self.metadata.start_listening()
         self.metadata.broker_epoch = 50
         self.push(topic(FIRST), controller_epoch=4)
 
@@ -144,11 +159,10 @@ def test_what_is_not_in_the_list_of_all_topics_is_gone() -> None:
 
 def test_what_was_read_before_the_start_is_told_with_the_first_push() -> None:
     ear = Ear()
-    fresh = BrokerMetadata(
-        BrokerId(1), MetadataCache("c"), DynamicConfig(BrokerConfig({"broker.id": "1"}))
-    )
+    fresh = metadata_of(ear.heard)
     fresh.show(TopicState("t", TOPIC, (FIRST,), {}))
-    fresh.listener, fresh.broker_epoch = ear.heard, 50
+    fresh.start_listening()
+    fresh.broker_epoch = 50
     ear.metadata = fresh
     ear.heard.changed.clear()
     ear.push(topic(FIRST))
@@ -170,20 +184,21 @@ def test_settings_change_without_a_newer_state() -> None:
 
 def test_it_is_told_who_lives_only_where_that_changes() -> None:
     ear = Ear()
-    told = []
-    ear.metadata.on_brokers = lambda: told.append(tuple(ear.metadata.cache.brokers))
+    ear.lives.clear()
     ear.push(topic(FIRST))
-    assert told == []
+    assert ear.lives == []
     ear.push(topic(FIRST), brokers=[NODE, replace(NODE, broker_id=BrokerId(7))])
-    assert told == [(NODE.broker_id, BrokerId(7))]
+    assert ear.lives == [(NODE.broker_id, BrokerId(7))]
 
 
 def test_a_topic_read_at_the_start_and_deleted_since_is_deleted_here() -> None:
     """Its log may have been found at the start, though nobody has spoken of it since."""
     ear = Ear()
-    listener, ear.metadata.listener = ear.metadata.listener, None
-    ear.metadata.show(TopicState("read", ANOTHER, (FIRST,), {}))
-    ear.metadata.listener = listener
+    fresh = metadata_of(ear.heard)
+    fresh.show(TopicState("read", ANOTHER, (FIRST,), {}))
+    fresh.start_listening()
+    fresh.broker_epoch = 50
+    ear.metadata = fresh
     ear.push(all_topic_ids=[TOPIC])
     assert ear.heard.deleted == ["read"]
 

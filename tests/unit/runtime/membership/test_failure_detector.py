@@ -7,7 +7,12 @@ from tests.unit.runtime.coordinator_site import HandClock
 from millstream.model.broker import BrokerId, BrokerNode, Endpoint
 from millstream.protocol.outgoing import Outgoing
 from millstream.runtime.broker_channels import TransportOwner
-from millstream.runtime.membership.vigils import RENEW_MS, SHORT_MS, SHORT_ONES, Vigils
+from millstream.runtime.membership.failure_detector import (
+    RENEW_MS,
+    SHORT_MS,
+    SHORT_ONES,
+    FailureDetector,
+)
 from millstream.runtime.metadata.metadata_cache import MetadataCache
 
 ME, OTHER = BrokerId(1), BrokerId(2)
@@ -20,7 +25,7 @@ class Wire:
         self.is_closed = False
 
     def send(self, outgoing: Outgoing) -> None:
-        raise AssertionError("a vigil says nothing")
+        raise AssertionError("a failure detector sends nothing")
 
     def close(self) -> None:
         self.is_closed = True
@@ -32,10 +37,10 @@ class Site:
         self.opened: list[Wire] = []
         self.gone: list[BrokerNode] = []
         self.cache = MetadataCache("")
-        self.vigils = Vigils(
+        self.detector = FailureDetector(
             self.clock, self, self.cache, ME, listener_name="L", on_gone=self.gone.append
         )
-        self.vigils.start()
+        self.detector.start()
 
     def open(self, host: str, port: int, owner: TransportOwner) -> Wire:
         self.opened.append(Wire(owner))
@@ -44,7 +49,7 @@ class Site:
     def register(self, epoch: int = 1) -> BrokerNode:
         node = BrokerNode(OTHER, (Endpoint("L", "host", 9),), None, epoch)
         self.cache.brokers[OTHER] = node
-        self.vigils.look()
+        self.detector.look()
         return node
 
     @property
@@ -72,7 +77,7 @@ def test_a_process_that_is_killed_is_missing_at_once_and_gone_after_two_refusals
     site.clock.advance(100)
     site.refuse()
     assert site.gone == [node]
-    assert site.vigils.is_gone(node)
+    assert site.detector.is_gone(node)
     site.clock.advance(1_000)
     site.refuse()
     assert site.gone == [node], "told once"
@@ -90,7 +95,7 @@ def test_a_connection_that_breaks_proves_nothing_where_a_new_one_is_taken() -> N
     site.newest.owner.closed(RESET)
     site.refuse()
     assert site.gone == [], "one refusal of each time do not add up"
-    assert not site.vigils.is_gone(node)
+    assert not site.detector.is_gone(node)
 
 
 def test_a_paused_process_keeps_its_connection_and_takes_or_leaves_attempts() -> None:
@@ -171,11 +176,11 @@ def test_another_life_of_a_broker_is_watched_anew() -> None:
     site.refuse()
     site.clock.advance(100)
     site.refuse()
-    assert site.vigils.is_gone(older)
+    assert site.detector.is_gone(older)
     newer = site.register(2)
     assert site.cache.is_reachable(OTHER)
-    assert not site.vigils.is_gone(newer)
-    assert not site.vigils.is_gone(older)
+    assert not site.detector.is_gone(newer)
+    assert not site.detector.is_gone(older)
 
 
 def test_who_left_is_watched_no_more() -> None:
@@ -183,11 +188,11 @@ def test_who_left_is_watched_no_more() -> None:
     site.register()
     held = site.hold()
     del site.cache.brokers[OTHER]
-    site.vigils.look()
+    site.detector.look()
     assert held.is_closed
     site.register()
-    site.vigils.stop()
+    site.detector.stop()
     assert all(each.is_closed for each in site.opened)
     assert site.clock.timers_running == 0
-    site.vigils.look()
+    site.detector.look()
     assert len(site.opened) == 2

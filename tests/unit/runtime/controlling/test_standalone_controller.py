@@ -30,7 +30,9 @@ from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError, StorageError
 from millstream.model.metadata_store import Done, NoNodeError, Operation, SetData
 from millstream.model.topic import TopicId, TopicPartition
-from millstream.runtime.controlling.controller_runtime import ControllerRuntime
+from millstream.runtime.controlling.controller_state import ControllerState
+from millstream.runtime.controlling.standalone_controller import StandaloneController
+from millstream.runtime.metadata.broker_metadata import BrokerMetadata
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.offload import InlineOffload
 from millstream.sqlite.metadata_store import SqliteMetadataStore
@@ -78,6 +80,20 @@ class Told:
         self.reconfigured.append(image)
 
 
+class FailingStore(SqliteMetadataStore):
+    """Says once what it is told to, instead of writing."""
+
+    failure: Exception | None = None
+
+    def multi(self, operations: Sequence[Operation]) -> Deferred[tuple[Done, ...]]:
+        if self.failure is None:
+            return super().multi(operations)
+        outcome: Deferred[tuple[Done, ...]] = Deferred()
+        outcome.fail(self.failure)
+        self.failure = None
+        return outcome
+
+
 class Broker:
     """One run of a broker's controller over the store in a directory."""
 
@@ -90,24 +106,23 @@ class Broker:
         clean: bool = True,
         cluster_id: str | None = None,
     ) -> None:
-        self.store = SqliteMetadataStore(InlineOffload(), directory)
+        self.store = FailingStore(InlineOffload(), directory)
         self.metadata = MetadataCache("")
         self.config = DynamicConfig(BrokerConfig(settings))
         self.told = Told()
         self.failures: list[StorageError] = []
-        self.controller = ControllerRuntime(
-            store=self.store,
-            metadata=self.metadata,
-            config=self.config,
-            clock=StillClock(),
-            random_bytes=counting_bytes(),
+        standalone = StandaloneController(
+            ControllerState(self.config, counting_bytes()),
+            self.store,
+            StillClock(),
+            BrokerMetadata(NODE.broker_id, self.metadata, self.config, listener=self.told),
             on_store_failed=self.failures.append,
         )
-        self.controller.load().result()
+        self.controller = standalone.controller
+        standalone.load().result()
         self.adoption = Adoption()
-        self.controller.start(
+        standalone.start(
             NODE,
-            self.told,
             found=found or {},
             clean_shutdown=clean,
             settle=self._settle,
@@ -122,7 +137,7 @@ class Broker:
         self.store.close().result()
 
     def create(self, *wanted: NewTopic) -> list[TopicImage]:
-        results = self.controller.create_topics(wanted).result()
+        results = self.controller.topics.create_topics(wanted).result()
         return [good(result) for result in results]
 
     def topic(self, name: str) -> TopicImage:
@@ -161,7 +176,9 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     for name in ("zebra", "ant", "bee"):
         first.create(NewTopic(name, 2, 1, configs={"retention.ms": "5"}))
     first.create(NewTopic("plain"))
-    first.controller.alter_configs([change(ResourceType.BROKER, "", "message.max.bytes", "9999")])
+    first.controller.topics.alter_configs(
+        [change(ResourceType.BROKER, "", "message.max.bytes", "9999")]
+    )
     before = list(first.metadata.topics())
     first.stop()
 
@@ -209,7 +226,7 @@ def test_the_leader_epoch_goes_past_that_of_the_log(tmp_path: Path) -> None:
 
 
 def test_a_failed_topic_does_not_stop_the_others(broker: Broker) -> None:
-    results = broker.controller.create_topics(
+    results = broker.controller.topics.create_topics(
         [NewTopic("good"), NewTopic("bad/name"), NewTopic("many", 1, 3), NewTopic("fine", 2)]
     ).result()
     assert good(results[0]).name == "good"
@@ -222,12 +239,14 @@ def test_a_failed_topic_does_not_stop_the_others(broker: Broker) -> None:
 def test_validating_leaves_nothing_behind(broker: Broker) -> None:
     broker.create(NewTopic("t"))
     told = list(broker.told.changed)
-    results = broker.controller.create_topics([NewTopic("u", 2)], validate_only=True).result()
+    results = broker.controller.topics.create_topics(
+        [NewTopic("u", 2)], validate_only=True
+    ).result()
     assert len(good(results[0]).partitions) == 2
-    grown = broker.controller.create_partitions([NewPartitions("t", 4)], validate_only=True)
+    grown = broker.controller.topics.create_partitions([NewPartitions("t", 4)], validate_only=True)
     assert len(good(grown.result()[0]).partitions) == 4
     alter = change(ResourceType.TOPIC, "t", "retention.ms", "7")
-    assert broker.controller.alter_configs([alter], validate_only=True).result() == [None]
+    assert broker.controller.topics.alter_configs([alter], validate_only=True).result() == [None]
     assert broker.metadata.topic("u") is None
     assert len(broker.topic("t").partitions) == 1
     assert broker.topic("t").config.retention_ms == 604_800_000
@@ -237,9 +256,9 @@ def test_validating_leaves_nothing_behind(broker: Broker) -> None:
 def test_too_many_partitions_in_one_request_are_refused(broker: Broker) -> None:
     for wanted in ([NewTopic("t", 2**31 - 1)], [NewTopic("a", 6000), NewTopic("b", 6000)]):
         with pytest.raises(KafkaError, match="POLICY_VIOLATION"):
-            broker.controller.create_topics(wanted).result()
+            broker.controller.topics.create_topics(wanted).result()
     broker.create(NewTopic("t"))
-    grown = broker.controller.create_partitions([NewPartitions("t", 2**31 - 1)])
+    grown = broker.controller.topics.create_partitions([NewPartitions("t", 2**31 - 1)])
     with pytest.raises(KafkaError, match="POLICY_VIOLATION"):
         grown.result()
 
@@ -247,7 +266,7 @@ def test_too_many_partitions_in_one_request_are_refused(broker: Broker) -> None:
 def test_a_deleted_topic_is_gone_and_its_name_is_free(broker: Broker) -> None:
     (old,) = broker.create(NewTopic("t", 2, configs={"retention.ms": "5"}))
     other = TopicId(bytes(16))
-    results = broker.controller.delete_topics([old.topic_id, other]).result()
+    results = broker.controller.topics.delete_topics([old.topic_id, other]).result()
     assert good(results[0]) is old
     assert refused(results[1]) is ErrorCode.UNKNOWN_TOPIC_ID
     assert broker.told.deleted == [old]
@@ -261,7 +280,7 @@ def test_a_deleted_topic_is_gone_and_its_name_is_free(broker: Broker) -> None:
 
 def test_more_partitions(broker: Broker) -> None:
     (old,) = broker.create(NewTopic("t", 2))
-    results = broker.controller.create_partitions(
+    results = broker.controller.topics.create_partitions(
         [NewPartitions("t", 5), NewPartitions("absent", 2)]
     ).result()
     image = good(results[0])
@@ -288,7 +307,7 @@ def test_partitions_that_cannot_be_added(
     broker: Broker, wanted: NewPartitions, code: ErrorCode
 ) -> None:
     broker.create(NewTopic("t", 2))
-    (result,) = broker.controller.create_partitions([wanted]).result()
+    (result,) = broker.controller.topics.create_partitions([wanted]).result()
     assert refused(result) is code
     assert len(broker.topic("t").partitions) == 2
 
@@ -314,7 +333,7 @@ def test_a_topics_settings_change_and_change_back(broker: Broker) -> None:
     for text, expected in (("7", 7), ("8", 8), (None, 604_800_000), ("9", 9)):
         operation = OperationType.SET if text else OperationType.DELETE
         alter = change(ResourceType.TOPIC, "t", "retention.ms", text, operation)
-        assert broker.controller.alter_configs([alter]).result() == [None]
+        assert broker.controller.topics.alter_configs([alter]).result() == [None]
         assert broker.topic("t").config.retention_ms == expected
         assert broker.told.reconfigured[-1] == broker.topic("t")
 
@@ -322,12 +341,12 @@ def test_a_topics_settings_change_and_change_back(broker: Broker) -> None:
 def test_a_brokers_settings_reach_the_topics_that_have_none(broker: Broker) -> None:
     broker.create(NewTopic("plain"), NewTopic("own", configs={"max.message.bytes": "5"}))
     alter = change(ResourceType.BROKER, "", "message.max.bytes", "77")
-    assert broker.controller.alter_configs([alter]).result() == [None]
+    assert broker.controller.topics.alter_configs([alter]).result() == [None]
     assert broker.topic("plain").config.max_message_bytes == 77
     assert broker.topic("plain").config is broker.config.current.topic_defaults
     assert broker.topic("own").config.max_message_bytes == 5
     nearer = change(ResourceType.BROKER, "1", "message.max.bytes", "88")
-    assert broker.controller.alter_configs([nearer]).result() == [None]
+    assert broker.controller.topics.alter_configs([nearer]).result() == [None]
     assert broker.topic("plain").config.max_message_bytes == 88
     assert broker.create(NewTopic("new"))[0].config.max_message_bytes == 88
 
@@ -335,7 +354,7 @@ def test_a_brokers_settings_reach_the_topics_that_have_none(broker: Broker) -> N
 def test_a_brokers_setting_without_effect_on_topics_tells_nobody(broker: Broker) -> None:
     broker.create(NewTopic("t"))
     alter = change(ResourceType.BROKER, "", "max.connections", "77")
-    assert broker.controller.alter_configs([alter]).result() == [None]
+    assert broker.controller.topics.alter_configs([alter]).result() == [None]
     assert broker.config.current.max_connections == 77
     assert broker.told.reconfigured == []
 
@@ -363,7 +382,7 @@ def test_a_brokers_setting_without_effect_on_topics_tells_nobody(broker: Broker)
 def test_settings_that_cannot_be(broker: Broker, alter: ConfigChange, code: ErrorCode) -> None:
     broker.create(NewTopic("t"))
     good_change = change(ResourceType.TOPIC, "t", "retention.ms", "42")
-    results = broker.controller.alter_configs([alter, good_change]).result()
+    results = broker.controller.topics.alter_configs([alter, good_change]).result()
     assert refused(results[0]) is code
     assert results[1] is None
     assert dict(broker.topic("t").config.overrides) == {"retention.ms": "42"}
@@ -374,17 +393,17 @@ def test_settings_that_cannot_be(broker: Broker, alter: ConfigChange, code: Erro
 
 def test_a_topic_is_made_when_it_is_needed(tmp_path: Path) -> None:
     broker = Broker(tmp_path, {"num.partitions": "4"})
-    image = broker.controller.ensure_topic("t").result()
+    image = broker.controller.topics.ensure_topic("t").result()
     assert len(image.partitions) == 4
-    assert broker.controller.ensure_topic("t").result() is image
+    assert broker.controller.topics.ensure_topic("t").result() is image
     with pytest.raises(KafkaError, match="INVALID_TOPIC_EXCEPTION"):
-        broker.controller.ensure_topic("..").result()
+        broker.controller.topics.ensure_topic("..").result()
 
 
 def test_the_offsets_topic_is_compacted_and_has_as_many_replicas_as_there_can_be(
     broker: Broker,
 ) -> None:
-    image = broker.controller.ensure_topic("__consumer_offsets").result()
+    image = broker.controller.topics.ensure_topic("__consumer_offsets").result()
     assert len(image.partitions) == 50
     assert image.is_internal
     assert image.config.cleanup_policy == ("compact",)
@@ -394,11 +413,11 @@ def test_the_offsets_topic_is_compacted_and_has_as_many_replicas_as_there_can_be
 def test_topics_on_the_way_have_a_limit(tmp_path: Path) -> None:
     broker = Broker(tmp_path, {"auto.create.topics.max.count": "2"})
     for name in "ab":
-        broker.controller.ensure_topic(name).result()
+        broker.controller.topics.ensure_topic(name).result()
     with pytest.raises(KafkaError, match="POLICY_VIOLATION"):
-        broker.controller.ensure_topic("c").result()
+        broker.controller.topics.ensure_topic("c").result()
     broker.create(NewTopic("c"))
-    assert broker.controller.ensure_topic("__consumer_offsets").result().is_internal
+    assert broker.controller.topics.ensure_topic("__consumer_offsets").result().is_internal
 
 
 # --- logs that others left -----------------------------------------------------------------
@@ -445,7 +464,7 @@ def test_logs_that_contradict_the_store_are_put_aside(tmp_path: Path) -> None:
 def test_a_deleted_topic_does_not_come_back(tmp_path: Path) -> None:
     first = Broker(tmp_path)
     (image,) = first.create(NewTopic("t", 1))
-    first.controller.delete_topics([image.topic_id]).result()
+    first.controller.topics.delete_topics([image.topic_id]).result()
     first.stop()
     left = TopicPartition("t", 0)
     second = Broker(tmp_path, found={left: FoundLog(image.topic_id)})
@@ -464,7 +483,7 @@ def test_only_so_many_deletions_are_remembered(
     broker = Broker(tmp_path)
     for name in "abcdef":
         (image,) = broker.create(NewTopic(name))
-        broker.controller.delete_topics([image.topic_id]).result()
+        broker.controller.topics.delete_topics([image.topic_id]).result()
     remembered = broker.store.tree(paths.DELETED_TOPICS).result()
     names = [json.loads(node.data)["topic"] for node in remembered.values() if node.data]
     assert sorted(names) == ["c", "d", "e", "f"]  # three, and the newest
@@ -479,29 +498,11 @@ def test_another_clusters_directories_are_refused(tmp_path: Path) -> None:
 # --- a store that fails --------------------------------------------------------------------
 
 
-class FailingStore(SqliteMetadataStore):
-    """Says once what it is told to, instead of writing."""
-
-    failure: Exception | None = None
-
-    def multi(self, operations: Sequence[Operation]) -> Deferred[tuple[Done, ...]]:
-        if self.failure is None:
-            return super().multi(operations)
-        outcome: Deferred[tuple[Done, ...]] = Deferred()
-        outcome.fail(self.failure)
-        self.failure = None
-        return outcome
-
-
 def test_what_cannot_be_written_does_not_happen(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
-    store = FailingStore(InlineOffload(), tmp_path / "none")
-    store._database = broker.store._database
-    store._failure = None
-    broker.controller.desk.store = store
-    store.failure = StorageError("/disk", "full")
+    broker.store.failure = StorageError("/disk", "full")
     with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
-        broker.controller.create_topics([NewTopic("t")]).result()
+        broker.controller.topics.create_topics([NewTopic("t")]).result()
     assert [each.directory for each in broker.failures] == ["/disk"]
     assert broker.metadata.topic("t") is None
     broker.create(NewTopic("t"))
@@ -510,5 +511,5 @@ def test_what_cannot_be_written_does_not_happen(tmp_path: Path) -> None:
 def test_a_controller_that_was_replaced_writes_nothing(broker: Broker) -> None:
     broker.store.multi([SetData(paths.CONTROLLER_EPOCH, b"9")]).result()
     with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
-        broker.controller.create_topics([NewTopic("t")]).result()
+        broker.controller.topics.create_topics([NewTopic("t")]).result()
     assert broker.metadata.topic("t") is None

@@ -1,7 +1,7 @@
 """A broker's core in a cluster, over any metadata store and any network (real or simulated).
 
 The steps, in their order: ``prepare`` once the store is connected, the logs are loaded, ``join``;
-at the end ``member.give_away``, the core stops, ``member.stop``.
+at the end ``member.move_leaderships_away``, the core stops, ``member.stop``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from millstream.model.metadata_store import MetadataStore
 from millstream.model.offsets import NO_LEADER_EPOCH
 from millstream.model.topic import TopicPartition
 from millstream.runtime.broker_channels import Network
-from millstream.runtime.membership.cluster_member import ClusterMember, KeptReplicas
+from millstream.runtime.membership.cluster_member import ClusterMember, LocalBroker
 from millstream.runtime.replicas.leader_role import ReplicationContext
 from millstream.runtime.replicas.partitions import is_damaged
 from millstream.runtime.replicas.replica_manager import ReplicaManager
@@ -26,9 +26,9 @@ from millstream.storage.continuity import continuity_found, damaged_logs, write_
 log = logging.getLogger(__name__)
 
 
-class Membership:
-    """Joins a core to its cluster: replicas, registration, and what the broker may be trusted
-    with.
+class ClusterBroker:
+    """Joins a core to its cluster: replicas, registration, and since when the broker has kept
+    everything (`storage.continuity`).
     """
 
     def __init__(
@@ -41,16 +41,21 @@ class Membership:
         session_timeout_ms: int,
     ) -> None:
         self._core = core
-        self.controller = core.controller(store)
         self.member = ClusterMember(
-            self.controller,
-            core.dynamic,
+            core.controller_state(),
+            store,
             core.clock,
+            core.metadata,
             network,
             listener_name=listener_name,
             session_timeout_ms=session_timeout_ms,
-            kept=KeptReplicas(self._log_end, lambda: core.partitions.offline),
-            on_epoch=self._registered,
+            broker=LocalBroker(
+                log_end=self._log_end,
+                offline_replicas=lambda: core.partitions.offline,
+                listener=core,
+                on_registered=self._registered,
+                on_store_failed=core.partitions.storage_failed,
+            ),
         )
         context = ReplicationContext(
             broker_id=core.dynamic.static.broker,
@@ -58,8 +63,8 @@ class Membership:
             config=core.dynamic,
             metadata=core.metadata,
             proposer=self.member.proposals,
-            states=self.member,
-            on_state_read=self.member.state_read,
+            states=self.member.stored_states,
+            on_state_read=self.member.stored_states.take_over,
             lease_ms=lambda: store.lease_ms,
         )
         store.watch_session(context.session_changed)
@@ -72,7 +77,7 @@ class Membership:
         manager.assign_cluster_id(self._core.metadata.cluster_id)
 
     async def join(self, node: BrokerNode) -> None:
-        """Put away what the cluster has taken from this broker, then register."""
+        """Put aside the logs that are not this broker's any more, then register."""
         core = self._core
         core.settle_adoption(self.member.arrival(core.found()))
         # Any of them tells this broker from another one of its number; some may be offline.
@@ -85,9 +90,9 @@ class Membership:
         )
         if registration.continuity is None:
             log.info("this broker may lack what it had: its places in ISRs count no more")
-        await self.member.start(node, registration, core)
+        await self.member.start(node, registration)
 
-    def _registered(self, epoch: int, continuity: int) -> None:
+    def _registered(self, continuity: int) -> None:
         core = self._core
         try:
             write_trust(core.environment.file_system, core.log_manager, continuity)

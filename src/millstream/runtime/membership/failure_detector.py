@@ -1,4 +1,4 @@
-"""Notices at once that another broker's process is gone: one silent connection to each of them.
+"""Detects at once that another broker's process has ended: one idle connection to each of them.
 
 The operating system closes the connections of a process that ends, and refuses new ones. One that
 is paused, or cut off, keeps its connections or leaves attempts unanswered. So, for each broker::
@@ -8,9 +8,10 @@ is paused, or cut off, keeps its connections or leaves attempts unanswered. So, 
       ▲                          │ ▲                       │                        │
       └──no answer, tried later──┘ └──────connected────────┴────────────────────────┘
 
-* **missing**: the connection was closed, or an attempt refused. Clients are not led there.
-* **gone**: two attempts in a row were *refused* (ECONNREFUSED, nothing else). Whoever may take its
-  registration or its seat away hears of it once.
+* **missing**: the connection was closed, or an attempt refused. Clients are not sent there.
+* **gone**: two attempts in a row were *refused* (ECONNREFUSED, nothing else). ``on_gone`` is called
+  once: the controller may delete the broker's registration, the others may replace it as the
+  controller.
 
 A held connection is replaced by a new one from time to time: before the other side closes it for
 being idle, and because a machine that lost its power closes nothing.
@@ -40,10 +41,10 @@ SHORT_ONES: Final = 3
 """So many short connections in a row are each followed by another one soon; others later."""
 
 
-class Vigils:
-    """A vigil over each live broker but this one. ``on_gone(node)`` hears who is gone.
+class FailureDetector:
+    """Watches each live broker but this one. ``on_gone(node)`` is called when its process is gone.
 
-    Who is missing stands in ``cache.missing`` meanwhile.
+    Brokers that are missing stand in ``cache.missing`` meanwhile.
     """
 
     def __init__(
@@ -62,50 +63,50 @@ class Vigils:
         self._broker_id = broker_id
         self._listener_name = listener_name
         self._on_gone = on_gone
-        self._vigils: dict[BrokerId, tuple[BrokerNode, Vigil]] = {}
+        self._monitors: dict[BrokerId, tuple[BrokerNode, BrokerMonitor]] = {}
         self._stopped = True
 
     def start(self) -> None:
-        """Watch over everybody who lives from now on."""
+        """Watch every live broker from now on."""
         self._stopped = False
         self.look()
 
     def stop(self) -> None:
-        """Watch over nobody any more."""
+        """Close every connection."""
         self._stopped = True
-        for broker_id in tuple(self._vigils):
+        for broker_id in tuple(self._monitors):
             self._end(broker_id)
 
     def look(self) -> None:
-        """Begin with brokers that came, end with those that left. Called when who lives changes."""
+        """Watch brokers that came, and no more those that left; called when live brokers change."""
         if self._stopped:
             return
-        for broker_id, (node, _) in tuple(self._vigils.items()):
+        for broker_id, (node, _) in tuple(self._monitors.items()):
             if self._cache.brokers.get(broker_id) != node:
                 self._end(broker_id)
         for broker_id, node in self._cache.brokers.items():
-            if broker_id != self._broker_id and broker_id not in self._vigils:
+            if broker_id != self._broker_id and broker_id not in self._monitors:
                 self._begin(node)
 
     def is_gone(self, node: BrokerNode) -> bool:
-        """True while this very life of a broker is known to have ended."""
-        watched = self._vigils.get(node.broker_id)
+        """True while the process with this registration is known to have ended."""
+        watched = self._monitors.get(node.broker_id)
         return watched is not None and watched[0] == node and watched[1].is_gone
 
     def _begin(self, node: BrokerNode) -> None:
-        vigil = Vigil(
+        monitor = BrokerMonitor(
             self._clock,
             self._network,
             node.endpoint(self._listener_name),
             on_missing=lambda missing: self._note(node.broker_id, missing),
             on_gone=lambda: self._on_gone(node),
         )
-        self._vigils[node.broker_id] = (node, vigil)
-        vigil.start()
+        self._monitors[node.broker_id] = (node, monitor)
+        monitor.start()
 
     def _end(self, broker_id: BrokerId) -> None:
-        _, vigil = self._vigils.pop(broker_id)
-        vigil.stop()
+        _, monitor = self._monitors.pop(broker_id)
+        monitor.stop()
         self._note(broker_id, False)
 
     def _note(self, broker_id: BrokerId, missing: bool) -> None:
@@ -115,8 +116,8 @@ class Vigils:
             self._cache.missing.discard(broker_id)
 
 
-class Vigil:
-    """Holds a connection to one address; see the states above."""
+class BrokerMonitor:
+    """Holds a connection to one broker's address; see the states above."""
 
     def __init__(
         self,
@@ -132,8 +133,8 @@ class Vigil:
         self._endpoint = endpoint
         self._on_missing = on_missing
         self._on_gone = on_gone
-        self._held: _Line | None = None
-        self._trying: _Line | None = None
+        self._held: _Connection | None = None
+        self._trying: _Connection | None = None
         self._timer: TimerHandle | None = None
         self._refusals = 0
         self._short_ones = 0
@@ -147,18 +148,20 @@ class Vigil:
     def start(self) -> None:
         """Connect, now or anew."""
         if not self._stopped and self._trying is None:
-            line = self._trying = _Line(self)
-            line.transport = self._network.open(self._endpoint.host, self._endpoint.port, line)
-            self._later(ATTEMPT_TIMEOUT_MS, lambda: self._failed(line, "timed out"))
+            connection = self._trying = _Connection(self)
+            connection.transport = self._network.open(
+                self._endpoint.host, self._endpoint.port, connection
+            )
+            self._later(ATTEMPT_TIMEOUT_MS, lambda: self._failed(connection, "timed out"))
 
     def stop(self) -> None:
-        """Hang up."""
+        """Close the connection and call nothing more."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        for line in (self._held, self._trying):
-            if line is not None:
-                line.close()
+        for connection in (self._held, self._trying):
+            if connection is not None:
+                connection.close()
         self._held = self._trying = None
 
     def _later(self, delay_ms: float, work: Callable[[], None]) -> None:
@@ -166,27 +169,27 @@ class Vigil:
             self._timer.cancel()
         self._timer = self._clock.call_later(delay_ms, work)
 
-    def taken(self, line: _Line) -> None:
-        """Hold a connection that was taken in place of the one before."""
-        if line is not self._trying:
+    def taken(self, connection: _Connection) -> None:
+        """Hold a connection that was accepted, in the stead of the one before."""
+        if connection is not self._trying:
             return
         if self._held is not None:
             self._held.close()
-        self._held, self._trying = line, None
-        line.since_ms = self._clock.monotonic_ms()
+        self._held, self._trying = connection, None
+        connection.since_ms = self._clock.monotonic_ms()
         self._refusals = 0
         self._on_missing(False)
         self._later(RENEW_MS, self.start)
 
-    def ended(self, line: _Line, reason: str) -> None:
-        """Look why a connection is closed, or an attempt has failed."""
-        if line is self._trying:
-            self._failed(line, reason)
-        elif line is self._held:
+    def ended(self, connection: _Connection, reason: str) -> None:
+        """Decide what a closed connection, or an attempt that failed, means."""
+        if connection is self._trying:
+            self._failed(connection, reason)
+        elif connection is self._held:
             self._held = None
             if self._trying is not None:
                 return
-            is_short = self._clock.monotonic_ms() - line.since_ms < SHORT_MS
+            is_short = self._clock.monotonic_ms() - connection.since_ms < SHORT_MS
             self._short_ones = self._short_ones + 1 if is_short else 0
             self._on_missing(self._short_ones <= SHORT_ONES)
             if is_short:
@@ -195,10 +198,10 @@ class Vigil:
             else:
                 self.start()
 
-    def _failed(self, line: _Line, reason: str) -> None:
-        if line is not self._trying:
+    def _failed(self, connection: _Connection, reason: str) -> None:
+        if connection is not self._trying:
             return
-        line.close()
+        connection.close()
         self._trying = None
         if REFUSED not in reason:
             self._refusals = 0
@@ -212,26 +215,26 @@ class Vigil:
             self._on_gone()
 
 
-class _Line:
-    """One connection of a vigil (``broker_channels.TransportOwner``)."""
+class _Connection:
+    """One connection of a monitor (``broker_channels.TransportOwner``)."""
 
-    def __init__(self, vigil: Vigil) -> None:
-        self._vigil = vigil
+    def __init__(self, monitor: BrokerMonitor) -> None:
+        self._monitor = monitor
         self.transport: Transport | None = None
         self.since_ms = 0.0
 
     def connected(self) -> None:
         """Somebody listens."""
-        self._vigil.taken(self)
+        self._monitor.taken(self)
 
     def frame_received(self, frame: memoryview) -> None:
-        """Nothing was asked, so nothing is expected."""
+        """Nothing is sent, so nothing is expected."""
 
     def closed(self, reason: str) -> None:
-        """The connection is gone, or never came to be."""
-        self._vigil.ended(self, reason)
+        """The connection is closed, or the attempt failed."""
+        self._monitor.ended(self, reason)
 
     def close(self) -> None:
-        """Hang up and tell nobody."""
+        """Close and call nothing more."""
         if self.transport is not None:
             self.transport.close()

@@ -8,40 +8,61 @@ from asyncio import AbstractEventLoop
 from millstream.model.broker import BrokerNode
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ConfigError
-from millstream.model.metadata_store import ConnectionLossError, MetadataStoreError
+from millstream.model.metadata_store import ConnectionLossError, MetadataStore, MetadataStoreError
 from millstream.net.channel import LoopNetwork
+from millstream.runtime.controlling.controller import Controller
 from millstream.runtime.membership.cluster_member import ClusterMember
+from millstream.runtime.services import EnsureTopic
 from millstream.server.broker_core import BrokerCore
-from millstream.server.membership import Membership
-from millstream.server.metadata_home import Wait
+from millstream.server.cluster_broker import ClusterBroker
+from millstream.server.metadata_backend import Wait
 from millstream.zookeeper.metadata_store import ZooKeeperMetadataStore
 
 log = logging.getLogger(__name__)
 
 
-class ClusterHome:
-    """Metadata in ZooKeeper; implements ``metadata_home.MetadataHome``."""
+class ZooKeeperBackend:
+    """Metadata in ZooKeeper; implements ``metadata_backend.MetadataBackend``."""
 
     def __init__(self, core: BrokerCore, loop: AbstractEventLoop, wait: Wait) -> None:
         config = self._config = core.dynamic.static
         assert config.zookeeper_connect is not None
         self._wait = wait
         self._joined = False
-        self._store = ZooKeeperMetadataStore(
+        self._zookeeper = ZooKeeperMetadataStore(
             config.zookeeper_connect,
             clock=core.clock,
             session_timeout_ms=config.zookeeper_session_timeout_ms,
             call_on_loop=loop.call_soon_threadsafe,
         )
-        self._membership = Membership(
+        self._broker = ClusterBroker(
             core,
-            self._store,
+            self._zookeeper,
             LoopNetwork(loop),
             listener_name=config.inter_broker_listener(),
             session_timeout_ms=config.zookeeper_session_timeout_ms,
         )
-        self.controller = self._membership.controller
-        self.member: ClusterMember | None = self._membership.member
+        self._member = self._broker.member
+
+    @property
+    def store(self) -> MetadataStore:
+        """The ensemble."""
+        return self._zookeeper
+
+    @property
+    def controller(self) -> Controller:
+        """This broker as the controller, whenever it is."""
+        return self._member.controller
+
+    @property
+    def ensure_topic(self) -> EnsureTopic:
+        """Asks the controller, wherever it is."""
+        return self._member.channel.ensure_topic
+
+    @property
+    def member(self) -> ClusterMember | None:
+        """This broker as a member of its cluster."""
+        return self._member
 
     def open(self) -> None:
         """Connect to the ensemble and read what the cluster has decided."""
@@ -50,31 +71,33 @@ class ClusterHome:
         if timeout_ms is None:
             timeout_ms = 2 * config.zookeeper_session_timeout_ms
         try:
-            self._wait(self._store.open(timeout_ms))
+            self._wait(self._zookeeper.open(timeout_ms))
         except ConnectionLossError as error:
             raise ConfigError(
                 f"zookeeper.connect: no server answers at {config.zookeeper_connect}"
             ) from error
-        self._wait(spawn(self._membership.prepare()))
+        self._wait(spawn(self._broker.prepare()))
 
     def join(self, node: BrokerNode) -> None:
-        """Put away what the cluster has taken from this broker, then register."""
-        self._wait(spawn(self._membership.join(node)))
+        """Put aside the logs that are not this broker's any more, then register."""
+        self._wait(spawn(self._broker.join(node)))
         self._joined = True
 
     def until_known(self) -> Deferred[None]:
         """Wait for a controller, for a while."""
-        return self._membership.member.until_known()
+        return self._member.until_known()
 
-    def give_away(self) -> None:
-        """Have the controller elect others."""
+    def move_leaderships_away(self) -> None:
+        """Have the controller elect other leaders, if `controlled.shutdown.enable` says so."""
         if self._joined and self._config.controlled_shutdown_enable:
-            self._wait(self._membership.member.give_away())
+            self._wait(self._member.move_leaderships_away())
 
     def close(self) -> None:
-        """Leave the seat, hang up, end the session: the registration vanishes with it."""
+        """Resign as the controller, close connections, end the session: the registration is deleted
+        with it.
+        """
         try:
-            self._wait(self._membership.member.stop())
+            self._wait(self._member.stop())
         except MetadataStoreError as error:
-            log.info("the controller's seat was not left cleanly: %s", error)
-        self._wait(self._store.close())
+            log.info("/controller was not deleted: %s", error)
+        self._wait(self._zookeeper.close())

@@ -1,4 +1,4 @@
-"""Where a broker's metadata lies, and how it gets in and out: on its own, or in a cluster.
+"""How a broker reaches its metadata store, and its life with it: on its own, or in a cluster.
 
 ``server.broker`` goes through the same steps for both; what differs is here. kazoo and all that
 belongs to clusters is loaded only where `zookeeper.connect` is set.
@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from millstream.model.broker import BrokerNode
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ConfigError, StorageError
-from millstream.runtime.controlling.controller_runtime import ControllerRuntime
+from millstream.model.metadata_store import MetadataStore
+from millstream.runtime.controlling.controller import Controller
+from millstream.runtime.controlling.standalone_controller import StandaloneController
+from millstream.runtime.metadata.broker_metadata import BrokerMetadata
+from millstream.runtime.services import EnsureTopic
 from millstream.server.broker_core import BrokerCore
 
 if TYPE_CHECKING:
@@ -27,12 +31,24 @@ Wait: TypeAlias = Callable[[Deferred[None]], None]
 """Runs the loop until a step of the start or the stop is done."""
 
 
-class MetadataHome(Protocol):
+class MetadataBackend(Protocol):
     """The steps of a broker's life that concern its metadata."""
 
-    controller: ControllerRuntime
-    member: ClusterMember | None
-    """The broker's part in a cluster, None for one on its own."""
+    @property
+    def store(self) -> MetadataStore:
+        """The metadata store."""
+
+    @property
+    def controller(self) -> Controller:
+        """The controller on this broker."""
+
+    @property
+    def ensure_topic(self) -> EnsureTopic:
+        """Has the controller, wherever it is, create a topic that is needed."""
+
+    @property
+    def member(self) -> ClusterMember | None:
+        """The broker as a member of a cluster, None for one on its own."""
 
     def open(self) -> None:
         """Read the metadata into the cache, before the logs are opened."""
@@ -43,14 +59,14 @@ class MetadataHome(Protocol):
     def until_known(self) -> Deferred[None]:
         """Return what is filled once partitions may be given to the broker."""
 
-    def give_away(self) -> None:
-        """Let others lead what this broker leads, before it stops."""
+    def move_leaderships_away(self) -> None:
+        """Have other brokers lead what this broker leads, before it stops."""
 
     def close(self) -> None:
-        """Let go of the metadata."""
+        """Close the store."""
 
 
-class StandaloneHome:
+class StandaloneBackend:
     """Metadata in SQLite, in the first log directory."""
 
     def __init__(self, core: BrokerCore, wait: Wait) -> None:
@@ -58,22 +74,50 @@ class StandaloneHome:
 
         self._core = core
         self._wait = wait
-        self._store = SqliteMetadataStore(core.offload, _metadata_directory(core))
-        self.controller = core.controller(self._store)
-        self.member: ClusterMember | None = None
+        state = core.controller_state()
+        self._database = SqliteMetadataStore(core.offload, _metadata_directory(core))
+        metadata = BrokerMetadata(
+            state.config.static.broker, core.metadata, core.dynamic, listener=core
+        )
+        self._standalone = StandaloneController(
+            state,
+            self._database,
+            core.clock,
+            metadata,
+            on_store_failed=core.partitions.storage_failed,
+        )
+
+    @property
+    def store(self) -> MetadataStore:
+        """The SQLite database."""
+        return self._database
+
+    @property
+    def controller(self) -> Controller:
+        """The only controller there is."""
+        return self._standalone.controller
+
+    @property
+    def ensure_topic(self) -> EnsureTopic:
+        """Creates topics here."""
+        return self.controller.topics.ensure_topic
+
+    @property
+    def member(self) -> ClusterMember | None:
+        """There is no cluster."""
+        return None
 
     def open(self) -> None:
         """Read the file."""
-        self._wait(self.controller.load())
+        self._wait(self._standalone.load())
 
     def join(self, node: BrokerNode) -> None:
-        """Take the controller's seat, adopt logs that the file does not know."""
+        """Become the controller, adopt logs that the file does not know."""
         core = self._core
         manager = core.log_manager
         self._wait(
-            self.controller.start(
+            self._standalone.start(
                 node,
-                core,
                 found=core.found(),
                 clean_shutdown=manager.had_clean_shutdown,
                 settle=core.settle_adoption,
@@ -86,13 +130,13 @@ class StandaloneHome:
         """The broker is its own controller."""
         return Deferred.of(None)
 
-    def give_away(self) -> None:
-        """There is nobody else."""
+    def move_leaderships_away(self) -> None:
+        """There is no other broker."""
 
     def close(self) -> None:
         """Close the file."""
         try:
-            self._wait(self._store.close())
+            self._wait(self._database.close())
         except StorageError:
             log.exception("the metadata store was not closed cleanly")
 
@@ -114,10 +158,10 @@ def _metadata_directory(core: BrokerCore) -> Path:
     return first
 
 
-def open_home(core: BrokerCore, loop: AbstractEventLoop, wait: Wait) -> MetadataHome:
-    """Return where the metadata of a broker with these settings lies."""
+def metadata_backend(core: BrokerCore, loop: AbstractEventLoop, wait: Wait) -> MetadataBackend:
+    """Return the metadata backend that a broker's settings ask for."""
     if core.dynamic.static.zookeeper_connect:
-        from millstream.server.cluster_home import ClusterHome
+        from millstream.server.zookeeper_backend import ZooKeeperBackend
 
-        return ClusterHome(core, loop, wait)
-    return StandaloneHome(core, wait)
+        return ZooKeeperBackend(core, loop, wait)
+    return StandaloneBackend(core, wait)

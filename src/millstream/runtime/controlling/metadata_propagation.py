@@ -1,0 +1,49 @@
+"""How other brokers are told what the controller has decided; ``metadata_pushes`` does so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from millstream.controller.context import TopicState
+from millstream.model.topic import TopicId
+
+
+class MetadataPropagation(Protocol):
+    """Tells the other brokers of a change that is in the store. No method waits or fails: who has
+    not acknowledged a change is told again.
+    """
+
+    def topic_changed(self, topic: TopicState, indices: Iterable[int] | None) -> None:
+        """Tell of a topic: of the partitions at ``indices``, or (None) of all of it."""
+
+    def topic_created(self, topic: TopicState) -> None:
+        """Tell of a topic that was created just now."""
+
+    def topic_deleted(self, name: str, topic_id: TopicId) -> None:
+        """Tell that a topic is deleted."""
+
+    def brokers_changed(self) -> None:
+        """Tell which brokers are alive."""
+
+    def broker_configs_changed(self) -> None:
+        """Tell the dynamic settings of brokers."""
+
+
+class NoPropagation:
+    """The propagation of a broker on its own: there are no other brokers."""
+
+    def topic_changed(self, topic: TopicState, indices: Iterable[int] | None) -> None:
+        """Tell nobody."""
+
+    def topic_created(self, topic: TopicState) -> None:
+        """Tell nobody."""
+
+    def topic_deleted(self, name: str, topic_id: TopicId) -> None:
+        """Tell nobody."""
+
+    def brokers_changed(self) -> None:
+        """Tell nobody."""
+
+    def broker_configs_changed(self) -> None:
+        """Tell nobody."""
