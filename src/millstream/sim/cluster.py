@@ -15,6 +15,7 @@ from millstream.controller import paths, payloads
 from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import KafkaError
+from millstream.model.topic import GROUP_METADATA_TOPIC
 from millstream.protocol.message import Request, Response
 from millstream.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -43,7 +44,7 @@ from millstream.sim.loop import Loop, NodeClock
 from millstream.sim.machine import DIRECTORIES, Machine
 from millstream.sim.network import Network, Weather
 from millstream.sim.turnover import TURNED
-from millstream.sim.workload import TOPIC, Workload
+from millstream.sim.workload import GROUP_PARTITIONS, TOPIC, Workload
 
 LOOK_MS: Final = 200.0
 HEAL_MS: Final = 60_000
@@ -61,7 +62,7 @@ SETTINGS: Final = {
     "auto.leader.rebalance.enable": "true",
     "leader.imbalance.check.interval.seconds": "20",
     "auto.create.topics.enable": "false",
-    "offsets.topic.num.partitions": "2",
+    "offsets.topic.num.partitions": str(GROUP_PARTITIONS),
     "offsets.topic.replication.factor": "3",
     "offsets.topic.segment.bytes": "1048576",
     "log.retention.check.interval.ms": "1500",
@@ -111,6 +112,11 @@ class SimCluster:
             self.directories = DIRECTORIES
             self.move_ms = moving.choice((0.0, 30.0, 200.0))
             self.work.segment_bytes = moving.choice((None, 300, 1_500))
+        asking = Random(f"who is asked in seed {seed}")
+        if swarm is None and asking.random() < 0.25:
+            self.swarm = self.swarm.with_lost_coordinators(asking)
+        if self.swarm.loses_coordinators:
+            self.work.ask_everybody()
         self.settings["log.dirs"] = ",".join(self.directories)
         self.machines = {each: self._machine(each) for each in self.numbers}
         self.lives: dict[int, BrokerLife] = {}
@@ -186,6 +192,15 @@ class SimCluster:
         """Return a broker that leads, as the store says."""
         index = self.loop.chance.randrange(self.work.partition_count)
         node = self.ensemble.tree.nodes.get(paths.state(TOPIC, index))
+        if node is None:
+            return self.some_broker()
+        leader = payloads.read_state("", node.data, replicas=(), version=0).leader
+        return leader if leader in self.numbers else self.some_broker()
+
+    def some_coordinator(self) -> int:
+        """Return a broker that coordinates a group, as the store says."""
+        index = self.loop.chance.randrange(GROUP_PARTITIONS)
+        node = self.ensemble.tree.nodes.get(paths.state(GROUP_METADATA_TOPIC, index))
         if node is None:
             return self.some_broker()
         leader = payloads.read_state("", node.data, replicas=(), version=0).leader
@@ -408,6 +423,7 @@ class SimCluster:
             ("deletions", self.work.deletes),
             ("retention", self.work.expires),
             ("moves between log directories", self.swarm.moves_logs),
+            ("every broker asked for offsets", self.work.asks_everybody),
         ):
             self.sometimes[f"seeds with {name}"] += is_so
         for consumer in self.work.consumers:

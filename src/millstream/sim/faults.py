@@ -193,6 +193,13 @@ def _cut_store(cluster: SimCluster) -> Undo | None:
     return lambda: cluster.ensemble.cuts.difference_update(cuts)
 
 
+def _cut_coordinator_from_store(cluster: SimCluster) -> Undo | None:
+    number = cluster.some_coordinator()
+    cuts = [(number, "to"), (number, "from")]
+    cluster.ensemble.cuts.update(cuts)
+    return lambda: cluster.ensemble.cuts.difference_update(cuts)
+
+
 def _cut_store_from_all(cluster: SimCluster) -> Undo | None:
     cuts = [(number, "to") for number in cluster.numbers]
     cluster.ensemble.cuts.update(cuts)
@@ -307,7 +314,18 @@ LOG_MOVES: Final = (
 )
 """What happens in seeds whose brokers move replicas between their log directories."""
 
-_ALL: Final = (*FAULTS, *CHANGES, *LOG_MOVES)
+LOST_COORDINATORS: Final = (
+    Fault(
+        "cut coordinator from store",
+        "bytes to and from the store vanish, all else is reached, for longer than a session: who "
+        "may have been replaced answers nothing any more",
+        _cut_coordinator_from_store,
+        (SESSION_TIMEOUT_MS, 4 * SESSION_TIMEOUT_MS),
+    ),
+)
+"""What happens in seeds whose clients ask every broker what groups have committed."""
+
+_ALL: Final = (*FAULTS, *CHANGES, *LOG_MOVES, *LOST_COORDINATORS)
 
 LOSING: Final = frozenset(
     {"power loss", "failed flush", "failed directory", "new disk", "bit flip"}
@@ -342,6 +360,16 @@ class Swarm:
         if more.random() < 0.3:
             kinds, weights = (*kinds, *CHANGES), (*weights, 3.0)
         return cls(kinds, weights, chance.choice((300.0, 1_000.0, 3_000.0)))
+
+    @property
+    def loses_coordinators(self) -> bool:
+        """True where coordinators are cut from the metadata store alone."""
+        return any(each in LOST_COORDINATORS for each in self.kinds)
+
+    def with_lost_coordinators(self, chance: Random) -> Swarm:
+        """Return the same swarm with coordinators that are cut from the metadata store alone."""
+        weights = [chance.choice((1.0, 3.0, 10.0)) for _ in LOST_COORDINATORS]
+        return Swarm((*self.kinds, *LOST_COORDINATORS), (*self.weights, *weights), self.every_ms)
 
     def with_log_moves(self, chance: Random) -> Swarm:
         """Return the same swarm with moves between log directories, and in half of all seeds log

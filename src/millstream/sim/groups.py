@@ -1,10 +1,13 @@
-"""Members of groups in a simulation: they commit offsets that only grow, and ask for them.
+"""Members of groups in a simulation: they commit offsets that only grow, and ask for them; others
+ask any broker for them.
 
 Offsets live in ``__consumer_offsets``, which is replicated like every topic: the coordinator moves
 with the leader of a group's partition, and what it was told and has answered must be there still.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 from millstream.model.broker import BrokerId
 from millstream.model.errors import ErrorCode, KafkaError
@@ -40,7 +43,8 @@ class Committer:
         self.group = group
         self._place = place
         self._pause_ms = pause_ms
-        self._coordinator: BrokerId | None = None
+        self.coordinator: BrokerId | None = None
+        """Whom to ask next, None to find out."""
         self._offset = 0
         self.asks_only = False
         """True while it is to commit nothing."""
@@ -61,17 +65,17 @@ class Committer:
                 else:
                     await self._ask()
             except KafkaError:
-                self._coordinator = None
+                self.coordinator = None
 
     async def _find(self) -> BrokerId:
-        if self._coordinator is None:
+        if self.coordinator is None:
             request = FindCoordinatorRequest(coordinator_keys=[self.group])
             response = await self._client.ask(self._client.any_broker(), request, lane=self.group)
             assert isinstance(response, FindCoordinatorResponse)
             found = response.coordinators[0]
             _check(found.error_code)
-            self._coordinator = BrokerId(found.node_id)
-        return self._coordinator
+            self.coordinator = BrokerId(found.node_id)
+        return self.coordinator
 
     async def _commit(self) -> None:
         client = self._client
@@ -95,27 +99,66 @@ class Committer:
         self.last_answered_ms = client.clock.monotonic_ms()
 
     async def _ask(self) -> None:
-        client = self._client
         coordinator = await self._find()
-        known = len(client.history.group_offsets)
-        topic, index = self._place
-        wanted = OffsetFetchRequestTopics(name=topic, partition_indexes=[index])
-        request = OffsetFetchRequest(
-            groups=[OffsetFetchRequestGroup(group_id=self.group, topics=[wanted])],
-            require_stable=True,
-        )
-        response = await client.ask(coordinator, request, OFFSET_FETCH_VERSION, lane=self.group)
-        assert isinstance(response, OffsetFetchResponse)
-        group = response.groups[0]
-        _check(group.error_code)
-        answer = group.topics[0].partitions[0]
-        _check(answer.error_code)
-        self._note(max(0, answer.committed_offset), Step.SEEN, asked=known)
+        known = len(self._client.history.group_offsets)
+        offset = await committed_offset(self._client, coordinator, self.group, self._place)
+        self._note(offset, Step.SEEN, asked=known)
 
     def _note(self, offset: int, step: Step, asked: int = 0) -> None:
         # All clients write one list: how long it is tells what was before what.
         steps = self._client.history.group_offsets
         steps.append(GroupOffset(self.group, self._place, offset, step, len(steps), asked))
+
+
+class Asker:
+    """Asks one broker after the other what a group has committed, whoever coordinates it: one that
+    does not, or may not any more, has to refuse.
+    """
+
+    def __init__(self, client: Client, group: str, place: Place, *, pause_ms: float) -> None:
+        self._client = client
+        self._group = group
+        self._place = place
+        self._pause_ms = pause_ms
+        self.answers: Counter[int] = Counter()
+        """How many answers each broker gave."""
+
+    def start(self) -> None:
+        """Ask until the client is stopped."""
+        for broker in self._client.brokers:
+            run_client(self._client, self._run(BrokerId(broker)))
+
+    async def _run(self, broker: BrokerId) -> None:
+        client, steps = self._client, self._client.history.group_offsets
+        while not client.stopped:
+            await pause(client.clock, client.chance.expovariate(1 / self._pause_ms))
+            asked = len(steps)
+            try:
+                offset = await committed_offset(client, broker, self._group, self._place)
+            except KafkaError:
+                continue
+            self.answers[broker] += 1
+            steps.append(
+                GroupOffset(self._group, self._place, offset, Step.SEEN, len(steps), asked, broker)
+            )
+
+
+async def committed_offset(client: Client, broker: BrokerId, group: str, place: Place) -> int:
+    """Return what a broker says that a group has committed, 0 for nothing; KafkaError where it
+    refuses.
+    """
+    topic, index = place
+    wanted = OffsetFetchRequestTopics(name=topic, partition_indexes=[index])
+    request = OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id=group, topics=[wanted])], require_stable=True
+    )
+    response = await client.ask(broker, request, OFFSET_FETCH_VERSION, lane=group)
+    assert isinstance(response, OffsetFetchResponse)
+    answered = response.groups[0]
+    _check(answered.error_code)
+    partition = answered.topics[0].partitions[0]
+    _check(partition.error_code)
+    return max(0, partition.committed_offset)
 
 
 def _check(error_code: int) -> None:

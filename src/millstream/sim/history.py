@@ -2,8 +2,9 @@
 
 Jepsen's checker of Kafka histories restated: every value is written once, so an offset has one
 value for ever, a value at two offsets was written twice, and what was acknowledged must be read.
-What a group is told that it had committed never lies before an acknowledged commit. The same
-checker serves simulated and real clusters; it knows nothing of either.
+A committed offset never goes back, whoever is asked: what a broker tells of a group never lies
+before a commit that was acknowledged, or an answer that any broker gave, before it was asked. The
+same checker serves simulated and real clusters; it knows nothing of either.
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ class GroupOffset:
     """When it was known, or sent, by a clock that all clients share."""
     asked: float = 0.0
     """Of SEEN: when it was asked for."""
+    broker: int | None = None
+    """Of SEEN: who answered, where the client chose whom to ask."""
 
 
 class Kind(Enum):
@@ -296,6 +299,8 @@ def _check_group_offsets(history: History) -> Iterator[Anomaly]:
             floor, ceiling = known.before(each.asked), sent.before(each.at)
             if each.offset < floor:
                 text = f"{group} at {place} had committed {floor}, and was told {each.offset}"
+                if each.broker is not None:
+                    text += f" by broker {each.broker}"
                 yield Anomaly(Kind.GROUP_OFFSET_BACK, text)
             if each.offset > ceiling:
                 text = f"{group} at {place} sent at most {ceiling}, and was told {each.offset}"

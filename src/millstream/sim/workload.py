@@ -21,13 +21,17 @@ from millstream.sim.broker import rack_of
 from millstream.sim.clients import FIRST_CLIENT, Client, Producer
 from millstream.sim.consumers import Consumer
 from millstream.sim.deletions import Deleter
-from millstream.sim.groups import Committer
+from millstream.sim.groups import Asker, Committer
 from millstream.sim.history import History, Place
 from millstream.sim.network import Network
 from millstream.sim.turnover import Turnover
 
 TOPIC: Final = "sim"
 CLIENTS: Final = 2
+GROUP_PARTITIONS: Final = 2
+"""Partitions of ``__consumer_offsets``."""
+ASK_MS: Final = 200.0
+"""How often, on average, each broker is asked what a group has committed."""
 
 
 class Workload:
@@ -49,6 +53,8 @@ class Workload:
         """True when records are deleted that a consumer has read."""
         self.expires = more.random() < 0.2
         """True when topics keep some of their newest bytes alone."""
+        self.asks_everybody = False
+        """True when every broker is asked what groups have committed; then there are groups."""
         self.segment_bytes: int | None = None
         """Size at which the topic's segments are closed; None for one that is never reached."""
         self.flush_policy: str | None = None
@@ -60,6 +66,7 @@ class Workload:
         self.consumers: list[Consumer] = []
         self.deleters: list[Deleter] = []
         self.committers: list[Committer] = []
+        self.askers: list[Asker] = []
         self.turnover: Turnover | None = None
 
     @property
@@ -67,8 +74,13 @@ class Workload:
         """How many partitions the topics have that are there in any case."""
         topics = {TOPIC: self.partition_count}
         if self.group_count:
-            topics[GROUP_METADATA_TOPIC] = 2
+            topics[GROUP_METADATA_TOPIC] = GROUP_PARTITIONS
         return topics
+
+    def ask_everybody(self) -> None:
+        """Have every broker asked what groups have committed, and at least one group commit."""
+        self.asks_everybody = True
+        self.group_count = max(1, self.group_count)
 
     def connect(self, network: Network, brokers: list[int]) -> None:
         """Make the clients."""
@@ -133,10 +145,15 @@ class Workload:
             pause_ms = chance.choice((50.0, 300.0, 1_000.0))
             client = chance.choice(self.clients)
             self.committers.append(Committer(client, f"g{number}", (TOPIC, 0), pause_ms=pause_ms))
+            if self.asks_everybody:
+                asker = Asker(self.clients[-1], f"g{number}", (TOPIC, 0), pause_ms=ASK_MS)
+                self.askers.append(asker)
         for producer in self.producers:
             producer.start()
         for committer in self.committers:
             committer.start()
+        for asker in self.askers:
+            asker.start()
         if self.turns_over:
             self.turnover = Turnover(
                 self.clients[0], min_isr=self.min_isr, pause_ms=chance.choice((100.0, 500.0))

@@ -17,7 +17,7 @@ from tests.unit.sim import scripts, service_scripts
 
 from millstream.controller import election, isr_changes, reassignment
 from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
-from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
 from millstream.model.leadership import IsrMember
 from millstream.model.metadata_store import ConnectionLossError
 from millstream.model.offsets import NO_LEADER_EPOCH
@@ -29,6 +29,7 @@ from millstream.runtime import event_queue
 from millstream.runtime.controlling import controller_events
 from millstream.runtime.controlling.metadata_pushes import MetadataPushes
 from millstream.runtime.controlling.replica_control import ReplicaControl
+from millstream.runtime.coordinators.coordinator_writes import CoordinatorWrites
 from millstream.runtime.metadata import broker_metadata
 from millstream.runtime.metadata.broker_metadata import BrokerMetadata
 from millstream.runtime.replicas import fetch_reader, partitions, replica_fetcher
@@ -497,6 +498,25 @@ def leaves_waiters_of_groups(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "append_internal", mutant)
 
 
+def answers_without_the_lease(patch: pytest.MonkeyPatch) -> None:
+    """Whose session may be over does not answer for a partition."""
+    patch.setattr(LeaderRole, "refusal_without_lease", lambda self: None)
+
+
+def writes_of_groups_under_min_isr(patch: pytest.MonkeyPatch) -> None:
+    """A coordinator asks whether it can write, and keeps its state where it cannot."""
+    original = CoordinatorWrites._settle
+
+    def mutant(self: CoordinatorWrites, write: Any, error: KafkaError | None) -> None:
+        if error is not None and self._in_flight is write:
+            self._on_failed(error)
+        else:
+            original(self, write, error)
+
+    patch.setattr(CoordinatorWrites, "_settle", mutant)
+    patch.setattr(Partition, "refusal_to_write", lambda self, acks: None)
+
+
 # --- service -------------------------------------------------------------------------------------
 
 
@@ -815,6 +835,16 @@ MUTATIONS: tuple[Mutation, ...] = (
         "settings are applied where they changed",
         applies_settings_anew,
         script=service_scripts.an_isr_changes,
+    ),
+    Mutation(
+        "groups: answers leave under the lease",
+        answers_without_the_lease,
+        script=scripts.a_coordinator_is_cut_from_the_store,
+    ),
+    Mutation(
+        "groups: under min ISR the state is kept",
+        writes_of_groups_under_min_isr,
+        script=scripts.a_coordinator_is_left_alone,
     ),
 )
 

@@ -27,6 +27,7 @@ from millstream.protocol.messages.create_topics import (
 )
 from millstream.protocol.messages.metadata import MetadataRequest
 from millstream.runtime.controlling.replica_control import ElectionType, Move
+from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
 from millstream.runtime.replicas.partition import Partition
 from millstream.sim.checkers import Entry, entries
 from millstream.sim.cluster import Report, SimCluster
@@ -47,6 +48,8 @@ class Shape:
     partitions: int = 1
     min_isr: int = 2
     groups: bool = False
+    asks_everybody: bool = False
+    """True where every broker is to be asked what groups have committed."""
     directories: int | None = None
     """How many log directories each broker has; None for any number."""
     segment_bytes: int | None = None
@@ -77,6 +80,8 @@ def play(script: Script, shape: Shape, seed: int) -> Report:
         seed += 1
     cluster.work.segment_bytes = shape.segment_bytes
     cluster.work.flush_policy = shape.flush_policy
+    if shape.asks_everybody:
+        cluster.work.ask_everybody()
     if not shape.rebalances:
         cluster.settings["auto.leader.rebalance.enable"] = "false"
 
@@ -637,14 +642,12 @@ def a_high_watermark_lags(cluster: SimCluster) -> list[str]:
 
 def a_coordinator_is_cut_off(cluster: SimCluster) -> list[str]:
     """A group commits at a coordinator whose records reach nobody, and which dies."""
-    tree, committer = cluster.ensemble.tree, cluster.work.committers[0]
+    committer = cluster.work.committers[0]
     committed = _commits(cluster)
     if not cluster.until(lambda: _commits(cluster) > committed, 20_000):
         return ["no group commits"]
     index = group_partition(committer.group, 2)
-    leader = payloads.read_state(
-        "", tree.nodes[paths.state(GROUP_METADATA_TOPIC, index)].data, replicas=(), version=0
-    ).leader
+    leader = _coordinator_state(cluster, index).leader
     others = [each for each in cluster.numbers if each != leader]
     for each in others:
         cluster.network.cut(leader, each)
@@ -663,6 +666,71 @@ def a_coordinator_is_cut_off(cluster: SimCluster) -> list[str]:
     )
     committer.asks_only = False
     return [] if seen else ["nobody answers for the group"]
+
+
+def a_coordinator_is_left_alone(cluster: SimCluster) -> list[str]:
+    """A group commits at a coordinator whose followers have all left the ISR: it refuses, and does
+    not load its records again.
+    """
+    committer = cluster.work.committers[0]
+    committed = _commits(cluster)
+    if not cluster.until(lambda: _commits(cluster) > committed, 20_000):
+        return ["no group commits"]
+    index = group_partition(committer.group, 2)
+    leader = _coordinator_state(cluster, index).leader
+    shard = _shard(cluster, leader, index)
+    for each in cluster.numbers:
+        if each != leader:
+            cluster.kill(each, "kill a follower of the coordinator")
+    if not cluster.until(lambda: _coordinator_state(cluster, index).isr == (leader,), 30_000):
+        return ["killed followers stay in the ISR"]
+    asked = len(cluster.work.history.group_offsets)
+    cluster.go_on(10_000)
+    tried = {each.step for each in cluster.work.history.group_offsets[asked:]}
+    problems = [] if Step.SENT in tried else ["nobody has tried to commit"]
+    if Step.SEEN not in tried:
+        problems.append("nobody is told what was committed before")
+    if _shard(cluster, leader, index) is not shard:
+        problems.append(f"broker {leader} has loaded its groups again")
+    return problems
+
+
+def a_coordinator_is_cut_from_the_store(cluster: SimCluster) -> list[str]:
+    """Bytes between a coordinator and the metadata store vanish, all else is reached: another
+    broker takes commits while the old one is asked what is committed.
+    """
+    committed = _commits(cluster)
+    if not cluster.until(lambda: _commits(cluster) > committed, 20_000):
+        return ["no group commits"]
+    committer = cluster.work.committers[0]
+    index = group_partition(committer.group, 2)
+    old = _coordinator_state(cluster, index).leader
+    # A commit that the old coordinator cannot have committed would hold its answers back.
+    committer.asks_only = True
+    cluster.go_on(1_000)
+    cluster.ensemble.cuts.update([(old, "to"), (old, "from")])
+    if not cluster.until(lambda: _coordinator_state(cluster, index).leader != old, 20_000):
+        return ["nobody else is elected"]
+    committer.asks_only = False
+    committed = _commits(cluster)
+    end_ms = cluster.loop.now_ms + 6_000
+    while cluster.loop.now_ms < end_ms:
+        committer.coordinator = BrokerId(_coordinator_state(cluster, index).leader)
+        cluster.go_on(20)
+    cluster.ensemble.cuts.clear()
+    return [] if _commits(cluster) > committed else ["the new coordinator takes no commits"]
+
+
+def _coordinator_state(cluster: SimCluster, index: int) -> PartitionState:
+    node = cluster.ensemble.tree.nodes[paths.state(GROUP_METADATA_TOPIC, index)]
+    return payloads.read_state("", node.data, replicas=(), version=0)
+
+
+def _shard(cluster: SimCluster, number: int, index: int) -> object:
+    """Return what a broker remembers of the groups of a partition."""
+    groups = cluster.lives[number].core.coordinators.find(0).get()
+    assert isinstance(groups, GroupCoordinatorRuntime)
+    return groups._runtime._drivers[index]._shard
 
 
 def _commits(cluster: SimCluster) -> int:
@@ -813,6 +881,8 @@ SCRIPTS: dict[Script, Shape] = {
     a_write_is_lost: Shape(rebalances=False),
     a_high_watermark_lags: Shape(),
     a_coordinator_is_cut_off: Shape(groups=True),
+    a_coordinator_is_left_alone: Shape(groups=True),
+    a_coordinator_is_cut_from_the_store: Shape(asks_everybody=True),
     the_last_in_sync_loses_its_power: Shape(),
     two_tails: Shape(rebalances=False),
     a_move_takes_long: Shape(brokers=4),

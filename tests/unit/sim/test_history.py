@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from millstream.sim.history import (
     GroupOffset,
     History,
@@ -103,6 +105,16 @@ def test_a_group_is_told_no_less_than_was_acknowledged() -> None:
     assert "had committed 5, and was told 0" in group(sent, told(5, 1.5, 2.0), told(0, 3.0))
     assert "sent at most 5, and was told 6" in group(sent, told(6, 1.5))
     assert "sent at most 0, and was told 5" in group(sent, told(5, 0.1, 0.5))
+
+
+def test_a_committed_offset_never_goes_back_whoever_is_asked() -> None:
+    sent = GroupOffset("g", PLACE, 5, Step.SENT, 1.0)
+    acknowledged = GroupOffset("g", PLACE, 5, Step.ACKNOWLEDGED, 2.0)
+    told = GroupOffset("g", PLACE, 4, Step.SEEN, 4.0, asked=3.0, broker=2)
+    assert "had committed 5, and was told 4 by broker 2" in group(sent, acknowledged, told)
+    first = GroupOffset("g", PLACE, 5, Step.SEEN, 2.5, asked=1.5, broker=1)
+    assert "had committed 5, and was told 4 by broker 2" in group(sent, first, told)
+    assert group(sent, acknowledged, replace(told, asked=1.9)) == "", "it was asked before"
 
 
 def test_the_kinds_are_told_apart() -> None:
