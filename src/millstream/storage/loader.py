@@ -4,7 +4,8 @@ After a clean shutdown nothing is read but names, sizes, the tail behind the las
 newest producer snapshot and the small text files. Without the marker every segment from the
 recovery point on is read: CRCs and offsets are checked, indexes, epochs and producer state are
 rebuilt, and at the first bad batch, or where a segment is missing its end, the log ends. What
-follows is dropped, later segments too.
+follows is cut off, later segments too, and kept aside where there are valid records in it
+(``damaged_files``).
 
 Files on their way out or in (Kafka: ``LogLoader``)::
 
@@ -26,6 +27,7 @@ from millstream.model.offsets import Offset
 from millstream.model.topic import TopicId
 from millstream.records.legacy import UnsupportedFormatError
 from millstream.storage.checkpoint import CorruptCheckpointError
+from millstream.storage.damaged_files import DamagedFiles
 from millstream.storage.directory import (
     CLEANED,
     DELETED,
@@ -95,6 +97,8 @@ class LogState:
 class _Files:
     """The names in a partition's directory, sorted by what they are."""
 
+    kept: DamagedFiles
+
     segments: dict[Offset, dict[str, DirectoryEntry]] = field(default_factory=dict)
     snapshots: list[Offset] = field(default_factory=list)
     others: set[str] = field(default_factory=set)
@@ -128,6 +132,7 @@ class Loader:
         cleanly is damaged beyond its tail.
         """
         files = self._finish_interrupted()
+        self._kept = files.kept
         self._open_segments(files)
         self._read_epochs(files)
         self._refuse_old_beginning()
@@ -159,7 +164,7 @@ class Loader:
         if any(entry.name.endswith(SWAP) for entry in entries):
             self._finish_swap(entries)
             entries = [e for e in file_system.scan(self._directory.path) if not e.is_directory]
-        files = _Files()
+        files = _Files(DamagedFiles(file_system, self._directory, entries))
         for entry in entries:
             if entry.name.endswith(_TEMPORARY):
                 file_system.remove(self._directory.file(entry.name))
@@ -350,6 +355,7 @@ class Loader:
         self._report.truncated_at = next_offset
         self._report.is_torn_tail = not any(segment.size for segment in rest)
         self._distrust_unless_torn()
+        self._kept.make_room(sum(segment.size for segment in rest))
         _log.warning(
             "%s: offsets %d to %d are missing, what follows is dropped",
             self._directory.path,
@@ -387,6 +393,10 @@ class Loader:
             segment.records, valid_bytes, next_offset
         )
         self._distrust_unless_torn()
+        if not report.is_torn_tail:
+            following = self._segments.starting_with(segment.base_offset)[1:]
+            self._kept.make_room(segment.size - valid_bytes + sum(s.size for s in following))
+            self._kept.keep_tail(segment, valid_bytes)
         report.truncated_bytes += segment.records.truncate(valid_bytes)
         _log.warning(
             "%s is cut at offset %d, %d bytes are dropped (%s): %s",
@@ -408,6 +418,8 @@ class Loader:
         for segment in reversed(segments):
             self._report.truncated_bytes += segment.size
             self._segments.remove(segment)
+            if segment.size and not self._report.is_torn_tail:
+                self._kept.keep_segment(segment)
             segment.remove()
             self._snapshots.remove(segment.base_offset)
 
