@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,27 +22,38 @@ from tests.property.hostile_batches import (
     NOW_MS,
     NUMBERS,
     HostileWriter,
+    with_sound_crc,
     with_sound_crcs,
 )
 
-from millstream.model.errors import CorruptLogError, MillstreamError
+from millstream.model.errors import CorruptLogError, ErrorCode, KafkaError, MillstreamError
 from millstream.records import kernel
 from millstream.records.arrow_decoder import decode_arrow
 from millstream.records.arrow_encoder import ArrowRows
 from millstream.records.arrow_encoder import encode_rows as encode_arrow
-from millstream.records.batch import iter_batches
+from millstream.records.batch import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    CONTROL_BIT,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    iter_batches,
+)
 from millstream.records.builder import BatchOptions
 from millstream.records.columns import decode_columns
 from millstream.records.compaction import decompressed_records
-from millstream.records.compression import Codec
+from millstream.records.compression import Codec, OverCapError
 from millstream.records.isolation import CommittedOnly
 from millstream.records.kernel import Library
 from millstream.records.kernel_decoder import Selection
+from millstream.records.limits import ProduceLimits, RecordsRefusedError
 from millstream.records.record import read_records
+from millstream.records.record_checks import prepare
 from millstream.records.rows import RecordShape, decode_batches, encode_rows
 from millstream.records.scan_kernel import new_batch_scanner
 from millstream.records.table_partitions import KeyPartitioner
 from millstream.records.tables import table_schema
+from millstream.records.validation import validate_produced
 from millstream.storage.new_offset_map import new_offset_map
 
 ROUNDS = int(os.environ.get("MILLSTREAM_FUZZ_ROUNDS", "60"))
@@ -68,6 +81,8 @@ def agree(library: Library, monkeypatch: pytest.MonkeyPatch) -> Agree:
     def outcome(work: Work) -> object:
         try:
             return work()
+        except OverCapError:
+            return CorruptLogError  # which of the two is found first is left open
         except (MillstreamError, ValueError) as error:
             return type(error)
 
@@ -207,6 +222,73 @@ def test_cleaning_many_batches_at_once(library: Library, seed: int) -> None:
             batch.ensure_valid()
 
 
+def some_limits(writer: HostileWriter, *, is_strict: bool) -> ProduceLimits:
+    draw = writer.random.choice
+    return ProduceLimits(
+        is_strict=is_strict,
+        is_compacted=draw([True, False]),
+        log_append_time=writer.chance(0.2),
+        timestamp_before_max_ms=draw([MOST, MOST, 3_600_000, 0]),
+        timestamp_after_max_ms=draw([3_600_000, 3_600_000, 0, MOST]),
+        codec=draw([None, None, None, Codec.NONE, Codec.GZIP]),
+        max_decompressed_bytes=draw([2**20, 2**20, 100]),
+    )
+
+
+def some_produced_batch(writer: HostileWriter) -> bytes:
+    """A batch as a producer sends it, spoilt or cut off now and then."""
+    data = bytearray(writer.batch(0)[0])
+    if writer.chance(0.9):  # no gaps in offsets, no marker, a sequence: as a producer has it
+        count = int.from_bytes(data[57:61], "big", signed=True)
+        data[23:27] = max(count - 1, -1).to_bytes(4, "big", signed=True)
+        data[22] &= ~(CONTROL_BIT | (LOG_APPEND_TIME_BIT if writer.chance(0.8) else 0))
+        data[53:57] = bytes(4)
+    if writer.chance(0.2):
+        del data[writer.random.randrange(len(data)) :]
+        if len(data) >= HEADER_SIZE and writer.chance(0.8):
+            data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    if data and writer.chance(0.3):
+        data[writer.random.randrange(len(data))] = writer.random.randrange(256)
+    return with_sound_crc(data) if writer.chance(0.95) else bytes(data)
+
+
+def produced(data: bytes, limits: ProduceLimits, now_ms: int) -> object:
+    """Return what is appended, or how it is refused, to the word."""
+    try:
+        batch = validate_produced(data, limits, version=9, now_ms=now_ms)
+        if limits.needs_preparation(batch):
+            batch = prepare(batch.copy(), limits)
+    except RecordsRefusedError as error:
+        return error.error, error.message, error.record_errors
+    except KafkaError as error:
+        return error.error, error.message
+    return bytes(batch.buffer)
+
+
+@seeds
+def test_checking_what_is_produced(agree: Agree, seed: int) -> None:
+    writer = HostileWriter(500 + seed)
+    for _ in range(ROUNDS * 4):
+        data, limits = some_produced_batch(writer), some_limits(writer, is_strict=True)
+        now_ms = writer.random.choice([NOW_MS, NOW_MS, NOW_MS, 0, MOST])
+        agree(partial(produced, data, limits, now_ms))
+
+
+@seeds
+def test_relaxed_is_strict_for_what_is_not_compressed(
+    library: Library, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    writer = HostileWriter(600 + seed)
+    for _ in range(ROUNDS * 4):
+        data, limits = some_produced_batch(writer), some_limits(writer, is_strict=False)
+        if len(data) > ATTRIBUTES_POSITION + 1 and data[ATTRIBUTES_POSITION + 1] & CODEC_MASK:
+            continue
+        monkeypatch.setattr(kernel, "_loaded", library)
+        relaxed = produced(data, limits, NOW_MS)
+        monkeypatch.setattr(kernel, "_loaded", None)
+        assert relaxed == produced(data, replace(limits, is_strict=True), NOW_MS)
+
+
 def some_rows(
     writer: HostileWriter,
 ) -> tuple[list[int], list[bytes | None], list[bytes | None], list[list[tuple[str, bytes | None]]]]:
@@ -292,3 +374,18 @@ def test_what_is_drawn_is_read_and_refused() -> None:
             outcomes.append(-1)
     assert 40 < outcomes.count(-1) < 120
     assert sum(found > 0 for found in outcomes) > 40
+
+
+def test_what_is_produced_is_taken_and_refused() -> None:
+    writer = HostileWriter(0)
+    limits = ProduceLimits(is_strict=True)
+    outcomes = [produced(some_produced_batch(writer), limits, NOW_MS) for _ in range(300)]
+    assert sum(isinstance(outcome, bytes) for outcome in outcomes) > 60
+    refusals = {outcome[0] for outcome in outcomes if isinstance(outcome, tuple)}
+    assert refusals >= {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+    assert sum(len(outcome) == 3 for outcome in outcomes if isinstance(outcome, tuple)) > 20

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Self
 
 from millstream.model.errors import CorruptLogError
 from millstream.model.offsets import LeaderEpoch, Offset
@@ -219,6 +219,10 @@ class Batch:
         self.partition_leader_epoch = leader_epoch
         if not self.buffer.readonly:
             _OFFSET_LENGTH_EPOCH.pack_into(self.buffer, 0, base_offset, self.length, leader_epoch)
+
+    def copy(self) -> Self:
+        """Return the batch in memory of its own, which outlives the request that it came with."""
+        return type(self)(memoryview(bytearray(self.buffer)))
 
     @property
     def prefix(self) -> bytes:

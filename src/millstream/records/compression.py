@@ -49,6 +49,10 @@ class Codec(IntEnum):
             raise ValueError(f"no codec is called {name!r}") from None
 
 
+class OverCapError(CorruptLogError):
+    """A stream holds, or says that it holds, more bytes than the caller's cap."""
+
+
 DEFAULT_MAX_BYTES: Final = 128 * 1024 * 1024
 """Cap on what one batch may decompress to unless a caller says otherwise."""
 
@@ -85,8 +89,8 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
 def decompress(codec: int, data: Buffer, max_bytes: int = DEFAULT_MAX_BYTES) -> Buffer:
     """Return what the stream ``data`` holds, at most ``max_bytes``.
 
-    Raises CorruptLogError on a stream that is damaged, holds more than ``max_bytes``, or names a
-    codec that does not exist.
+    Raises CorruptLogError on a stream that is damaged or names a codec that does not exist,
+    OverCapError on one that holds more than ``max_bytes``.
     """
     if codec == Codec.NONE:
         return data
@@ -221,7 +225,7 @@ def _decompress_snappy_block(block: memoryview, max_bytes: int) -> Buffer:
     try:
         size = cramjam.snappy.decompress_raw_len(block)
         if size > max_bytes:
-            raise CorruptLogError(f"a snappy block declares {size} bytes, over the cap")
+            raise OverCapError(f"a snappy block declares {size} bytes, over the cap")
         # 64 times is more than snappy's format can reach: a larger claim is a lie, found before
         # anything is allocated.
         if size > 64 * len(block):
@@ -248,7 +252,7 @@ def _grow(into: _DecompressInto, data: Buffer, guess: int, max_bytes: int) -> Bu
             if "whole buffer" not in str(error):
                 raise CorruptLogError(f"a compressed batch cannot be read: {error}") from error
             if capacity >= max_bytes:
-                raise CorruptLogError(
+                raise OverCapError(
                     f"a compressed batch of {len(data)} bytes holds more than {max_bytes} bytes"
                 ) from None
             capacity = min(capacity * 4, max_bytes)

@@ -1,4 +1,4 @@
-"""What a topic's settings ask of a produced batch, and the error that names single records."""
+"""What a topic's settings ask of a produced batch, and the errors that refuse one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,32 @@ from typing import Final
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.records.batch import CODEC_MASK, Batch
 from millstream.records.compression import DEFAULT_MAX_BYTES, Codec
+from millstream.records.produce_kernel import ProduceRules
 
 UNLIMITED_MS: Final = 2**63 - 1
 """``message.timestamp.before.max.ms`` unless set: any age."""
+
+
+class UncheckedBatch(Batch):
+    """A produced batch whose header is sound and whose records ``record_checks.prepare`` is still
+    to look at: :meth:`ProduceLimits.needs_preparation`.
+    """
+
+    __slots__ = ("received_ms",)
+
+    received_ms: int
+    """When it was validated, in milliseconds since 1970: timestamps are held against this time."""
+
+    @classmethod
+    def received(cls, buffer: memoryview, now_ms: int) -> UncheckedBatch:
+        """Return the batch that fills ``buffer``."""
+        batch = cls(buffer)
+        batch.received_ms = now_ms
+        return batch
+
+    def copy(self) -> UncheckedBatch:
+        """Return the batch in memory of its own, still to be looked at."""
+        return UncheckedBatch.received(memoryview(bytearray(self.buffer)), self.received_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,23 +49,42 @@ class ProduceLimits:
     """``compression.type``; None is ``producer``: as it came."""
     level: int | None = None
     """Compression level for ``codec``; None is Kafka's default."""
+    is_strict: bool = False
+    """``record.validation=strict``: the records of every batch are looked at, compressed or not."""
     max_decompressed_bytes: int = DEFAULT_MAX_BYTES
     """Cap on what a batch may hold where a rule makes the broker look inside."""
     looks_inside: bool = field(init=False)
-    """True when a rule needs every record of every batch."""
+    """True when a rule needs every record of every batch, compressed ones too."""
+    rules: ProduceRules = field(init=False, repr=False, compare=False)
+    """What the kernel holds records against."""
+    rules_address: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        inside = self.is_compacted or self.timestamp_before_max_ms < UNLIMITED_MS
+        inside = self.is_strict or self.is_compacted or self.timestamp_before_max_ms < UNLIMITED_MS
         object.__setattr__(self, "looks_inside", inside)
+        rules = ProduceRules(
+            before_ms=self.timestamp_before_max_ms,
+            after_ms=self.timestamp_after_max_ms,
+            needs_keys=self.is_compacted,
+            any_time=self.log_append_time,
+        )
+        object.__setattr__(self, "rules", rules)
+        object.__setattr__(self, "rules_address", rules.address)
+
+    def recompresses(self, batch: Batch) -> bool:
+        """True when ``batch`` is stored in another codec than it has."""
+        return self.codec is not None and self.codec != batch.attributes & CODEC_MASK
 
     def needs_preparation(self, batch: Batch) -> bool:
-        """True when ``batch`` must go through ``record_checks.prepare`` before it is appended."""
-        return self.codec is not None and self.codec != batch.attributes & CODEC_MASK
+        """True when ``batch`` must go through ``record_checks.prepare`` before it is appended: its
+        records are still to be looked at, or compressed anew, and that takes too long for a loop.
+        """
+        return isinstance(batch, UncheckedBatch) or self.recompresses(batch)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordError:
-    """One record that a rule refuses: its index in the batch, and why."""
+    """One record that a rule refuses: its index in the batch, and why (KIP-467)."""
 
     batch_index: int
     message: str

@@ -49,11 +49,18 @@ def read_records(batch: Batch, max_bytes: int = DEFAULT_MAX_BYTES) -> list[Recor
 
 def iter_records(batch: Batch, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[Record]:
     """Yield the batch's records one by one; see :func:`read_records`."""
-    data = bytes(decompress(batch.codec, batch.records_view, max_bytes))
+    yield from walk_records(batch, bytes(decompress(batch.codec, batch.records_view, max_bytes)))
+
+
+def walk_records(
+    batch: Batch, data: bytes, *, index: int = 0, position: int = 0
+) -> Iterator[Record]:
+    """Yield the records of ``data``, the batch's decompressed, from the one numbered ``index``,
+    which starts at ``position``, on; errors as in :func:`read_records`.
+    """
     append_time = batch.max_timestamp if batch.attributes & LOG_APPEND_TIME_BIT else None
     size = len(data)
-    position = 0
-    for _ in range(batch.count):
+    for _ in range(index, batch.count):
         try:
             length, position = decode_varint(data, position)
             end = position + length

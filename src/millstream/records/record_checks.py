@@ -1,80 +1,100 @@
 """The checks of a produced batch that need its records (Kafka: ``LogValidator``).
 
-They are made where a topic's settings ask for them (keys of a compacted topic, a lower bound for
-timestamps), where the header is suspicious (a max timestamp out of range, a timestamp type that
-producers do not set), where the batch is to be compressed anew, and on small batches.
+The kernel passes over records that are plain and stops at the first that is not; what that one
+breaks, and how it is refused, is decided here. Without a kernel every record is read here.
+
+A batch that is refused answers, in this order::
+
+    a compressed stream that cannot be read             UNKNOWN_SERVER_ERROR, as Kafka answers
+    a stream that holds more than the cap               INVALID_RECORD
+    records that are not those the header announces     INVALID_RECORD
+    a record's length of more than five bytes           UNKNOWN_SERVER_ERROR, as Kafka answers
+    a null key on a compacted topic                     INVALID_RECORD, with record errors
+    a timestamp out of range, or a type that producers
+    do not set                                          INVALID_TIMESTAMP, with record errors
+    compressed: offset deltas other than 0, 1, 2 ...    UNKNOWN_SERVER_ERROR, as Kafka answers
+
+Kafka gives offset deltas anew where it has to compress anew, and takes them as they are in a batch
+that is not compressed.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.model.errors import CorruptLogError, ErrorCode, KafkaError
 from millstream.model.offsets import NO_TIMESTAMP
 from millstream.records.batch import (
-    CODEC_MASK,
     HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
     Batch,
     rewrite_payload,
     rewrite_timestamps,
 )
-from millstream.records.compression import compress, decompress
+from millstream.records.compaction import record_spans
+from millstream.records.compression import Codec, OverCapError, compress, decompress
 from millstream.records.crc32c import Buffer
-from millstream.records.limits import ProduceLimits, RecordError, RecordsRefusedError
-from millstream.records.record import Record, read_records
+from millstream.records.limits import (
+    ProduceLimits,
+    RecordError,
+    RecordsRefusedError,
+    UncheckedBatch,
+)
+from millstream.records.produce_kernel import ProduceLibrary, ProduceRules, produce_library
+from millstream.records.record import Record, walk_records
+from millstream.records.varint import decode_varint, encode_varint
+
+MAX_RECORD_ERRORS: Final = 1000
+"""Records that a refusal names at most; the look at a batch ends with so many."""
+
+_NO_RULES: Final = ProduceRules(any_time=1)
+"""None but that the records are those that the header announces."""
 
 
-def check_records(batch: Batch, limits: ProduceLimits, now_ms: int) -> int:
-    """Look at every record; return the largest timestamp, -1 when there is none.
+def check_records(batch: Batch, limits: ProduceLimits, now_ms: int, max_bytes: int) -> Batch:
+    """Look at every record; return the batch, or a copy whose timestamps are settled.
 
-    Raises INVALID_RECORD when the records are not those that the header announces or a record of
-    a compacted topic has no key, INVALID_TIMESTAMP when one is out of range; the latter two name
-    the records.
+    Raises KafkaError as the table above says, a :class:`RecordsRefusedError` where single records
+    are at fault; OverCapError on a compressed batch that holds more than ``max_bytes``.
     """
-    errors: list[RecordError] = []
-    code = ErrorCode.INVALID_RECORD
-    records = _records(batch, limits)
-    for index, record in enumerate(records):
-        if limits.is_compacted and record.key is None:
-            errors.append(RecordError(index, "a record of a compacted topic needs a key"))
-            continue
-        problem = _timestamp_problem(batch, record.timestamp, limits, now_ms)
-        if problem is not None:
-            errors.append(RecordError(index, problem))
-            code = ErrorCode.INVALID_TIMESTAMP
-    if errors:
-        message = f"{len(errors)} of {batch.count} records are refused"
-        raise RecordsRefusedError(code, message, tuple(errors))
-    return _latest(records)
+    look = _Look(batch, _decompressed(batch, max_bytes), limits, now_ms)
+    look.ensure_in_order()
+    return settle_timestamps(batch, limits, now_ms=now_ms, max_timestamp=look.largest_timestamp)
 
 
 def prepare(batch: Batch, limits: ProduceLimits) -> Batch:
-    """Return the batch in the topic's own codec; slow, so not for an event loop.
+    """Look at the records of an :class:`UncheckedBatch` and bring the batch to the topic's codec;
+    slow, so not for an event loop.
 
-    Raises INVALID_RECORD when the records are not those that the header announces,
-    MESSAGE_TOO_LARGE when the new batch is too large.
+    Raises KafkaError as the table above says, MESSAGE_TOO_LARGE when the new batch is too large.
     """
-    assert limits.codec is not None, "compression.type is producer"
-    records = _records(batch, limits)
-    payload = decompress(
-        batch.attributes & CODEC_MASK, batch.records_view, limits.max_decompressed_bytes
-    )
-    anew = rewrite_payload(
-        batch,
-        compress(limits.codec, payload, limits.level),
-        codec=limits.codec,
-        max_timestamp=_latest(records),
-    )
-    check_size(anew, limits)
+    now_ms = batch.received_ms if isinstance(batch, UncheckedBatch) else None
+    try:
+        records = _decompressed(batch, limits.max_decompressed_bytes)
+    except OverCapError as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+    look = _Look(batch, records, limits, now_ms)
+    if now_ms is not None:
+        largest = look.largest_timestamp
+        batch = settle_timestamps(batch, limits, now_ms=now_ms, max_timestamp=largest)
+    if limits.codec is None or not limits.recompresses(batch):
+        look.ensure_in_order()
+        return batch
+    if not look.in_order:
+        records = _numbered_anew(bytes(records), batch.count)
+    payload = compress(limits.codec, records, limits.level)
+    anew = rewrite_payload(batch, payload, codec=limits.codec, max_timestamp=batch.max_timestamp)
+    if anew.size > limits.max_message_bytes:
+        raise too_large(anew, limits)
     return anew
 
 
-def check_size(batch: Batch, limits: ProduceLimits) -> None:
-    """Raise MESSAGE_TOO_LARGE when the batch is over ``max.message.bytes``."""
-    if batch.size > limits.max_message_bytes:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {batch.size} bytes, max.message.bytes is {limits.max_message_bytes}",
-        )
+def too_large(batch: Batch, limits: ProduceLimits) -> KafkaError:
+    """Return MESSAGE_TOO_LARGE for a batch that is over ``max.message.bytes``."""
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"the batch has {batch.size} bytes, max.message.bytes is {limits.max_message_bytes}",
+    )
 
 
 def settle_timestamps(
@@ -149,26 +169,161 @@ def plain_timestamp_delta(  # noqa: C901  (inlined: it runs for every small batc
     return largest if position == len(data) else None
 
 
-def _records(batch: Batch, limits: ProduceLimits) -> list[Record]:
-    try:
-        return read_records(batch, limits.max_decompressed_bytes)
-    except CorruptLogError as error:
-        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+class _Look:
+    """One look at all records of a batch, which lie decompressed in ``records``.
 
+    ``now_ms`` is None for a batch that was checked before: nothing but what its records are is
+    found out then. Raises KafkaError as the table of this module says.
+    """
 
-def _latest(records: list[Record]) -> int:
-    return max(NO_TIMESTAMP, *(record.timestamp for record in records))
+    def __init__(
+        self, batch: Batch, records: Buffer, limits: ProduceLimits, now_ms: int | None
+    ) -> None:
+        self.largest_timestamp = NO_TIMESTAMP
+        """At least -1."""
+        self.in_order = True
+        """Whether the offset deltas are 0, 1, 2 ..."""
+        self._batch = batch
+        self._limits = limits
+        self._now_ms = now_ms
+        self._errors: list[RecordError] = []
+        self._code = ErrorCode.INVALID_RECORD
+        self._index = 0
+        """The record that is judged, and at which byte it starts."""
+        self._position = 0
+        library, rules = produce_library(), self._rules()
+        try:
+            if library is None or rules is None:
+                self._judge_all(bytes(records))
+            else:
+                self._judge_what_stops(library, rules, records)
+        except CorruptLogError as error:
+            raise KafkaError(self._code_of_misfit(records), str(error)) from error
+        if self._errors:
+            count = len(self._errors)
+            at_least = "at least " if count == MAX_RECORD_ERRORS else ""
+            message = f"{at_least}{count} of {batch.count} records are refused"
+            raise RecordsRefusedError(self._code, message, tuple(self._errors))
 
+    def ensure_in_order(self) -> None:
+        """Raise UNKNOWN_SERVER_ERROR unless the offset deltas of a compressed batch are right.
 
-def _timestamp_problem(
-    batch: Batch, timestamp: int, limits: ProduceLimits, now_ms: int
-) -> str | None:
-    if not limits.log_append_time and timestamp != NO_TIMESTAMP:
-        earliest = now_ms - limits.timestamp_before_max_ms
-        latest = now_ms + limits.timestamp_after_max_ms
-        if earliest <= timestamp <= latest:
+        (Kafka tries to build such a batch anew from records whose fields it has skipped.)
+        """
+        if self._batch.codec and not self.in_order:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                "the offset deltas in the compressed batch are not 0, 1, 2 ...",
+            )
+
+    def _rules(self) -> ProduceRules | None:
+        """Return what the kernel is to hold the records against; None where it is of no use."""
+        if self._now_ms is None:
+            return _NO_RULES
+        if not self._batch.attributes & LOG_APPEND_TIME_BIT:
+            return self._limits.rules
+        # All records have the batch's max timestamp.
+        if self._timestamp_problem(self._batch.max_timestamp, self._now_ms) is not None:
             return None
-        return f"timestamp {timestamp} is out of range: [{earliest}, {latest}]"
-    if batch.attributes & LOG_APPEND_TIME_BIT:
-        return "a producer may not set the timestamp type to LogAppendTime"
-    return None
+        return ProduceRules(needs_keys=self._limits.is_compacted, any_time=1)
+
+    def _judge_what_stops(
+        self, library: ProduceLibrary, rules: ProduceRules, records: Buffer
+    ) -> None:
+        """Have the kernel pass over the records, and judge each at which it stops."""
+        batch, data = self._batch, b""
+        while len(self._errors) < MAX_RECORD_ERRORS:
+            found = library.check_records(
+                rules,
+                records,
+                position=self._position,
+                first=self._index,
+                count=batch.count,
+                base_timestamp=batch.base_timestamp,
+                now_ms=self._now_ms or 0,
+            )
+            largest = found.largest_timestamp
+            if batch.attributes & LOG_APPEND_TIME_BIT:
+                largest = batch.max_timestamp
+            self.largest_timestamp = max(self.largest_timestamp, largest)
+            self.in_order &= bool(found.in_order)
+            if not found.fault.code:
+                return
+            data = data or bytes(records)
+            self._index = found.fault.index
+            self._position += found.fault.position
+            rest = walk_records(batch, data, index=self._index, position=self._position)
+            record = next(rest, None)
+            if record is None:
+                return
+            self._judge(data, record)
+
+    def _judge_all(self, data: bytes) -> None:
+        for record in walk_records(self._batch, data):
+            self._judge(data, record)
+            if len(self._errors) == MAX_RECORD_ERRORS:
+                return
+
+    def _code_of_misfit(self, records: Buffer) -> ErrorCode:
+        """Return the code for records that are not what the header announces."""
+        if self._index < self._batch.count:
+            try:
+                decode_varint(memoryview(records), self._position)
+            except CorruptLogError:  # which Java finds where nobody looks for it
+                return ErrorCode.UNKNOWN_SERVER_ERROR
+            except IndexError:
+                pass
+        return ErrorCode.INVALID_RECORD
+
+    def _judge(self, data: bytes, record: Record) -> None:
+        """Hold one record against the rules, and go on to the next."""
+        index = self._index
+        length, start = decode_varint(data, self._position)
+        self._index, self._position = index + 1, start + length
+        self.in_order &= record.offset - self._batch.base_offset == index
+        self.largest_timestamp = max(self.largest_timestamp, record.timestamp)
+        if self._now_ms is None:
+            return
+        if self._limits.is_compacted and record.key is None:
+            self._errors.append(RecordError(index, "a record of a compacted topic needs a key"))
+            return
+        problem = self._timestamp_problem(record.timestamp, self._now_ms)
+        if problem is not None:
+            self._errors.append(RecordError(index, problem))
+            self._code = ErrorCode.INVALID_TIMESTAMP
+
+    def _timestamp_problem(self, timestamp: int, now_ms: int) -> str | None:
+        limits = self._limits
+        if not limits.log_append_time and timestamp != NO_TIMESTAMP:
+            earliest = now_ms - limits.timestamp_before_max_ms
+            latest = now_ms + limits.timestamp_after_max_ms
+            if earliest <= timestamp <= latest:
+                return None
+            return f"timestamp {timestamp} is out of range: [{earliest}, {latest}]"
+        if self._batch.attributes & LOG_APPEND_TIME_BIT:
+            return "a producer may not set the timestamp type to LogAppendTime"
+        return None
+
+
+def _decompressed(batch: Batch, max_bytes: int) -> Buffer:
+    """Return the batch's records. Raises UNKNOWN_SERVER_ERROR on a damaged stream, OverCapError."""
+    stream = batch.records_view
+    if batch.codec == Codec.ZSTD and not stream:
+        return b""  # of the codecs this one alone reads nothing out of nothing
+    try:
+        return decompress(batch.codec, stream, max_bytes)
+    except OverCapError:
+        raise
+    except CorruptLogError as error:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+
+
+def _numbered_anew(data: bytes, count: int) -> bytes:
+    """Return the records with the offset deltas 0, 1, 2 ..., and nothing else changed."""
+    out = bytearray()
+    for index, span in enumerate(record_spans(data, count)):
+        _, start = decode_varint(data, span.start)
+        _, after_delta = decode_varint(data, span.body)
+        record = data[start : span.body] + encode_varint(index) + data[after_delta : span.end]
+        out += encode_varint(len(record)) + record
+    return bytes(out)

@@ -15,15 +15,20 @@ In Kafka's order (``ProduceRequest.validateRecords``, ``UnifiedLog.analyzeAndVal
     last offset delta + 1 = count > 0                   INVALID_RECORD
     no control bit                                      INVALID_RECORD
     a base sequence where there is a producer id        INVALID_RECORD
-    compacted topic: every record has a key             INVALID_RECORD, with record errors
-    timestamps in range                                 INVALID_TIMESTAMP, with record errors
+    the records, where they are looked at               see ``record_checks``
 
-Records themselves are looked at in few cases only: docs/decisions/0002-batches-stay-opaque.md.
+The kernel looks at every record of every batch that is not compressed, in the same call as at the
+CRC: a batch that it finds plain is appended as it is. What is not plain, and every batch where
+there is no kernel, goes through the rules here. Compressed batches are opened where the topic sets
+``record.validation=strict``, a rule needs their records (keys of a compacted topic, a lower bound
+for timestamps, another codec) or their header is suspicious (a max timestamp out of range, a
+timestamp type that producers do not set): docs/decisions/0069-records-are-looked-at.md.
 """
 
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from typing import Final
 
 from millstream.model.errors import ErrorCode, KafkaError
@@ -43,19 +48,28 @@ from millstream.records.batch import (
     TRANSACTIONAL_BIT,
     Batch,
 )
-from millstream.records.compression import Codec
+from millstream.records.compression import Codec, OverCapError
 from millstream.records.crc32c import Buffer, checksum
-from millstream.records.limits import NotOneBatchError, ProduceLimits
+from millstream.records.limits import NotOneBatchError, ProduceLimits, UncheckedBatch
+from millstream.records.produce_kernel import NOT_PLAIN, produce_library
 from millstream.records.record import MIN_RECORD_BYTES
 from millstream.records.record_checks import (
     check_records,
-    check_size,
     plain_timestamp_delta,
     settle_timestamps,
+    too_large,
 )
 
 WALKED_RECORDS: Final = 8
-"""Uncompressed batches of up to this many records are walked, whatever the topic."""
+"""Without a kernel uncompressed batches of up to this many records are walked, whatever the topic.
+"""
+
+OPENED_BYTES: Final = 16 * 1024
+"""The largest batch that is decompressed, or without a kernel read, on the event loop."""
+
+MAX_OPENED_BYTES: Final = 64 * 1024
+"""The most that is decompressed there: a tenth of a millisecond's work. What turns out to hold more
+is left to ``record_checks.prepare``, as a larger batch is."""
 
 _ZSTD: Final = int(Codec.ZSTD)
 _ZSTD_SINCE_VERSION: Final = 7
@@ -68,12 +82,15 @@ _LENGTH = struct.Struct(">i")
 
 
 def claims_transaction(records: Buffer) -> bool:
-    """Tell whether the first batch of a produce request's ``records`` claims a transaction.
+    """Tell whether the first batch of a produce request's ``records``, if it is whole, claims a
+    transaction.
 
-    Nothing is checked: it is asked before :func:`validate_produced`, for authorization.
+    Nothing else is checked: it is asked before :func:`validate_produced`, for authorization.
     """
-    return len(records) >= HEADER_SIZE and bool(
-        records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT
+    return (
+        len(records) >= HEADER_SIZE
+        and bool(records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT)
+        and _LENGTH.unpack_from(records, LENGTH_POSITION)[0] <= len(records) - LENGTH_OVERHEAD
     )
 
 
@@ -96,43 +113,67 @@ def validate_produced(
     if batch.magic != MAGIC or batch.length + LENGTH_OVERHEAD != len(view):
         view = _only_batch(view, version)
         batch = Batch(view)
-    attributes = batch.attributes
-    if attributes & CODEC_MASK == _ZSTD and version < _ZSTD_SINCE_VERSION:
-        raise _zstd_too_early(version)
-    if batch.base_offset:
-        raise _invalid(f"the base offset of a produced batch is 0, not {batch.base_offset}")
-    if batch.length + LENGTH_OVERHEAD > limits.max_message_bytes:
-        check_size(batch, limits)
-    if checksum(view[ATTRIBUTES_POSITION:]) != batch.crc:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch fails its CRC-32C")
+    codec = batch.attributes & CODEC_MASK
+    if (
+        batch.base_offset
+        or batch.length + LENGTH_OVERHEAD > limits.max_message_bytes
+        or (codec == _ZSTD and version < _ZSTD_SINCE_VERSION)
+    ):
+        raise _early_error(batch, limits, version)
+    if not codec:
+        kernel = produce_library()
+        if kernel is not None:
+            largest = kernel.check_batch(limits.rules_address, kernel.buffers, view, now_ms)
+            if largest != NOT_PLAIN:
+                return settle_timestamps(batch, limits, now_ms=now_ms, max_timestamp=largest)
     count = batch.count
     if (
-        batch.last_offset_delta + 1 != count
+        checksum(view[ATTRIBUTES_POSITION:]) != batch.crc
+        or batch.last_offset_delta + 1 != count
         or count <= 0
-        or attributes & CONTROL_BIT
-        or attributes & CODEC_MASK > _ZSTD
+        or batch.attributes & CONTROL_BIT
+        or codec > _ZSTD
         or (batch.base_sequence < 0 and batch.producer_id > NO_PRODUCER_ID)
-        or (
-            count * MIN_RECORD_BYTES > batch.length - _HEADER_LENGTH
-            and count * MIN_RECORD_BYTES > _payload_limit(batch)
-        )
     ):
         raise _header_error(batch)
-    max_timestamp = batch.max_timestamp
+    if _must_look_inside(batch, codec, limits, now_ms):
+        return _look_inside(batch, limits, now_ms)
+    if count * MIN_RECORD_BYTES > (batch.length - _HEADER_LENGTH) * _EXPANSION:
+        raise _invalid(f"{count} records in {batch.size} bytes")
+    return settle_timestamps(batch, limits, now_ms=now_ms, max_timestamp=batch.max_timestamp)
+
+
+def _must_look_inside(batch: Batch, codec: int, limits: ProduceLimits, now_ms: int) -> bool:
+    """Tell whether the records of a batch with a sound header are to be looked at."""
     if (
         limits.looks_inside
-        or not NO_TIMESTAMP <= max_timestamp <= now_ms + limits.timestamp_after_max_ms
-        or attributes & LOG_APPEND_TIME_BIT
-        or (
-            count <= WALKED_RECORDS
-            and not attributes & CODEC_MASK
-            and plain_timestamp_delta(view, count) != max_timestamp - batch.base_timestamp
-        )
+        or not NO_TIMESTAMP <= batch.max_timestamp <= now_ms + limits.timestamp_after_max_ms
+        or batch.attributes & LOG_APPEND_TIME_BIT
+        or (limits.codec is not None and limits.codec != codec)
+        or batch.length == _HEADER_LENGTH
     ):
-        max_timestamp = check_records(batch, limits, now_ms)
-    elif not limits.log_append_time:
-        return batch
-    return settle_timestamps(batch, limits, now_ms=now_ms, max_timestamp=max_timestamp)
+        return True
+    if codec:
+        return False
+    # The kernel has found something, or there is none.
+    return produce_library() is not None or (
+        batch.count * MIN_RECORD_BYTES > batch.length - _HEADER_LENGTH
+        or (
+            batch.count <= WALKED_RECORDS
+            and plain_timestamp_delta(batch.buffer, batch.count)
+            != batch.max_timestamp - batch.base_timestamp
+        )
+    )
+
+
+def _look_inside(batch: Batch, limits: ProduceLimits, now_ms: int) -> Batch:
+    """Look at the records where that is quick, else leave it to ``record_checks.prepare``."""
+    is_quick = batch.size <= OPENED_BYTES or not (batch.codec or produce_library() is None)
+    if is_quick and not limits.recompresses(batch):
+        with suppress(OverCapError):
+            most = min(MAX_OPENED_BYTES, limits.max_decompressed_bytes)
+            return check_records(batch, limits, now_ms, most)
+    return UncheckedBatch.received(batch.buffer, now_ms)
 
 
 def _only_batch(view: memoryview, version: int) -> memoryview:
@@ -177,6 +218,15 @@ def _next_size(view: memoryview) -> int | None:
     return size if size <= len(view) else None
 
 
+def _early_error(batch: Batch, limits: ProduceLimits, version: int) -> KafkaError:
+    """Say what the batch is refused for before its checksum is looked at, in Kafka's order."""
+    if batch.codec == _ZSTD and version < _ZSTD_SINCE_VERSION:
+        return _zstd_too_early(version)
+    if batch.base_offset:
+        return _invalid(f"the base offset of a produced batch is 0, not {batch.base_offset}")
+    return too_large(batch, limits)
+
+
 def _zstd_too_early(version: int) -> KafkaError:
     return KafkaError(
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
@@ -184,15 +234,11 @@ def _zstd_too_early(version: int) -> KafkaError:
     )
 
 
-def _payload_limit(batch: Batch) -> int:
-    """Return the most bytes that the batch's records may come to."""
-    payload = batch.length - _HEADER_LENGTH
-    return payload * _EXPANSION if batch.codec else payload
-
-
 def _header_error(batch: Batch) -> KafkaError:
-    """Say which rule of the header is broken, in Kafka's order."""
+    """Say what is wrong with the whole batch as its header describes it, in Kafka's order."""
     count = batch.count
+    if not batch.is_valid:
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch fails its CRC-32C")
     if batch.codec > _ZSTD:
         return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"there is no codec {batch.codec}")
     if batch.last_offset_delta < 0:
@@ -203,9 +249,7 @@ def _header_error(batch: Batch) -> KafkaError:
         return _invalid(f"{count} records and a last offset delta of {batch.last_offset_delta}")
     if batch.is_control:
         return _invalid("producers do not write control batches")
-    if batch.base_sequence < 0 and batch.has_producer_id:
-        return _invalid(f"a producer id with the base sequence {batch.base_sequence}")
-    return _invalid(f"{count} records in {batch.size} bytes")
+    return _invalid(f"a producer id with the base sequence {batch.base_sequence}")
 
 
 def _invalid(message: str) -> KafkaError:

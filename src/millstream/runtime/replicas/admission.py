@@ -75,7 +75,7 @@ class Preparer:
 
     def prepared(self, batch: Batch, limits: ProduceLimits) -> Deferred[Batch]:
         """Return a copy of ``batch``, prepared where ``limits`` ask for it."""
-        copy = Batch(memoryview(bytearray(batch.buffer)))
+        copy = batch.copy()
         if not limits.needs_preparation(copy):
             return Deferred.of(copy)
         return self.offload.run(PREPARATION_LANE, lambda: prepare(copy, limits))

@@ -354,7 +354,7 @@ def test_a_batch_that_cannot_be_prepared_is_refused_and_the_next_goes_on(
     site.offload.held = True
     outcome, behind = later(partition, damaged), later(partition, batch(b"b"))
     site.offload.let_go("prepare")
-    assert refusal(outcome.result) is ErrorCode.INVALID_RECORD
+    assert refusal(outcome.result) is ErrorCode.UNKNOWN_SERVER_ERROR
     assert behind.result().base_offset == 0
 
 

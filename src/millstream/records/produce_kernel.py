@@ -1,0 +1,139 @@
+"""The check of produced records in C, ``native/produce.h``.
+
+It answers that a batch is plain, so that nothing is left to decide, or that it is not; what is
+wrong then, and in which words it is refused, ``record_checks`` decides in Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from ctypes import c_int32, c_int64, c_void_p
+from functools import cache
+from typing import Final, cast
+
+from millstream.records import kernel
+from millstream.records.crc32c import Buffer
+from millstream.records.kernel import Address, Library, Pinned
+from millstream.records.kernel_types import Fault, Structure
+
+ABI: Final = 1
+"""The version of ``native/produce.h`` that this module describes."""
+
+NOT_PLAIN: Final = -2
+"""What :attr:`ProduceLibrary.check_batch` answers where Python has to decide."""
+
+
+class ProduceRules(Structure):
+    """``ms_produce_rules``: what a topic asks of its records."""
+
+    _fields_ = tuple(
+        (name, c_int64) for name in ("before_ms", "after_ms", "needs_keys", "any_time")
+    )
+    before_ms: int
+    after_ms: int
+    needs_keys: int
+    any_time: int
+
+
+class Produced(Structure):
+    """``ms_produced``: what the records of a batch were found to be."""
+
+    _fields_ = (("fault", Fault), ("largest_timestamp", c_int64), ("in_order", c_int64))
+    fault: Fault
+    largest_timestamp: int
+    in_order: int
+
+
+class _Buffers(Structure):
+    """``ms_buffers``: how the kernel comes to the bytes of an object."""
+
+    _fields_ = (("get_buffer", c_void_p), ("release_buffer", c_void_p))
+
+    @classmethod
+    def of_this_interpreter(cls) -> _Buffers:
+        python = ctypes.pythonapi
+        functions = (python.PyObject_GetBuffer, python.PyBuffer_Release)
+        return cls(*(ctypes.cast(each, c_void_p).value for each in functions))
+
+
+class ProduceLibrary:
+    """The functions of ``native/produce.h``; AttributeError where the library has none of them."""
+
+    def __init__(self, library: Library) -> None:
+        loaded = ctypes.CDLL(str(library.path))
+        self._abi = loaded.ms_produce_abi
+        self._abi.restype = c_int32
+        self._abi.argtypes = []
+        self._check_records = loaded.ms_check_records
+        self._check_records.restype = None
+        self._check_records.argtypes = [c_void_p, c_void_p, *[c_int64] * 5, c_void_p]
+        # With the interpreter's lock: to give it up and take it again costs more than the check.
+        check = ctypes.PyDLL(str(library.path)).ms_check_produced
+        check.restype = c_int64
+        check.argtypes = [c_void_p, c_void_p, ctypes.py_object, c_int64]
+        self.check_batch = cast(Callable[[Address, Address, Buffer, int], int], check)
+        """Check a whole batch by rules, with ``buffers``, at a time in milliseconds; return its
+        largest timestamp, at least -1, or :data:`NOT_PLAIN`."""
+        self._buffers = _Buffers.of_this_interpreter()
+        self.buffers: Address = self._buffers.address
+
+    def abi(self) -> int:
+        """Return the version of the header that the library was built with."""
+        return cast(int, self._abi())
+
+    def check_records(
+        self,
+        rules: ProduceRules,
+        records: Buffer,
+        *,
+        position: int,
+        first: int,
+        count: int,
+        base_timestamp: int,
+        now_ms: int,
+    ) -> Produced:
+        """Check ``records``, decompressed, of a batch of ``count`` from the one numbered ``first``,
+        which starts at ``position``, on; other threads run meanwhile.
+
+        The fault's position counts from ``position``.
+        """
+        found, pinned = Produced(), Pinned(records)
+        self._check_records(
+            rules.address,
+            pinned.address + position,
+            pinned.size - position,
+            first,
+            count,
+            base_timestamp,
+            now_ms,
+            found.address,
+        )
+        return found
+
+
+def produce_library() -> ProduceLibrary | None:
+    """Return the functions, or None where Python does their work: there is no kernel, or one that
+    was built before them.
+    """
+    return _load(kernel.library())
+
+
+def why_not() -> str:
+    """Return why Python does their work; empty where the kernel does."""
+    if produce_library() is not None:
+        return ""
+    if kernel.library() is not None:
+        return "the C kernel is of another version: install Millstream again"
+    return kernel.describe()
+
+
+@cache
+def _load(library: Library | None) -> ProduceLibrary | None:
+    if library is None:
+        return None
+    try:
+        found = ProduceLibrary(library)
+    except (OSError, AttributeError):
+        return None
+    return found if found.abi() == ABI else None
