@@ -35,6 +35,7 @@ MINUTE_MS: Final = 60_000
 CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 FLUSH_POLICIES: Final = ("ack", "interval", "os")
+RECORD_VALIDATIONS: Final = ("relaxed", "strict")
 
 
 def _from(*names: str | tuple[str, int]) -> tuple[Synonym, ...]:
@@ -242,6 +243,17 @@ class TopicConfig(Config, final=True):
         at_least(0),
         "How far, in milliseconds, a record's time may lie ahead of the broker's.",
         inherits=_from("log.message.timestamp.after.max.ms"),
+    )
+    record_validation: str = string(
+        "record.validation",
+        "relaxed",
+        one_of(*RECORD_VALIDATIONS),
+        "Which produced batches have their records checked before they are appended: all that are "
+        "not compressed (`relaxed`), or the compressed ones too (`strict`), which the broker "
+        "decompresses for it. `relaxed` needs the C kernel; without it batches of up to 8 records "
+        "are checked.",
+        inherits=_from("log.record.validation"),
+        kafka=False,
     )
     leader_replication_throttled_replicas: tuple[str, ...] = texts(
         "leader.replication.throttled.replicas",

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 
 from millstream.config.broker import BrokerConfig, without_effect
+from millstream.records.produce_kernel import why_not
+from millstream.records.validation import WALKED_RECORDS
 from millstream.runtime.logs.log_loading import LoadingStoppedError
 from millstream.server.broker import Broker
 
@@ -31,6 +33,7 @@ def run(config: BrokerConfig, announce: Announce) -> int:
     ignored = without_effect(config.overrides)
     if ignored:
         log.warning("settings without effect here: %s", ", ".join(ignored))
+    _warn_without_a_kernel()
     loop = _new_event_loop()
     stopped = False
     broker: Broker | None = None
@@ -66,6 +69,17 @@ def run(config: BrokerConfig, announce: Announce) -> int:
     finally:
         loop.close()
     return 1 if broker.failed else 0
+
+
+def _warn_without_a_kernel() -> None:
+    """Say in the log what `record.validation=relaxed` leaves out on this machine."""
+    lack = why_not()
+    if lack:
+        log.warning(
+            "record.validation=relaxed checks the records of batches of up to %d records only: %s",
+            WALKED_RECORDS,
+            lack,
+        )
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:

@@ -251,6 +251,7 @@ def test_all_settings_of_kafka_4_3_are_known_and_no_others() -> None:
         "auto.create.topics.max.count",
         "leader.lease",
         "log.flush.policy",
+        "log.record.validation",
         "socket.request.read.timeout.ms",
         "socket.unsent.max.bytes",
     }

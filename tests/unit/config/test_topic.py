@@ -41,6 +41,7 @@ def test_settings_of_its_own_stand_over_the_brokers() -> None:
         ({"log.flush.scheduler.interval.ms": "9"}, "flush.ms", 9),
         ({"log.flush.scheduler.interval.ms": "9", "log.flush.interval.ms": "8"}, "flush.ms", 8),
         ({"log.flush.policy": "os"}, "flush.policy", "os"),
+        ({"log.record.validation": "strict"}, "record.validation", "strict"),
         ({"log.cleanup.policy": "compact,delete"}, "cleanup.policy", ("compact", "delete")),
         ({"message.max.bytes": "5"}, "max.message.bytes", 5),
         ({"min.insync.replicas": "2"}, "min.insync.replicas", 2),

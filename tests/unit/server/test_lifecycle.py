@@ -32,6 +32,7 @@ from millstream.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from millstream.records import kernel
 from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.server.lifecycle import run
 
@@ -144,6 +145,22 @@ def stopped_by(name: str) -> Iterator[None]:
 def test_a_signal_that_comes_before_the_loop_serves_is_not_lost(tmp_path: Path) -> None:
     assert run(settings(tmp_path), stop_soon) == 0
     assert is_clean(tmp_path)
+
+
+@pytest.mark.parametrize("has_kernel", [True, False])
+def test_a_broker_without_the_kernel_says_what_it_does_not_check(
+    tmp_path: Path,
+    has_kernel: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if not has_kernel:
+        monkeypatch.setattr(kernel, "_loaded", None)
+    elif kernel.library() is None:
+        pytest.skip(kernel.describe())
+    assert run(settings(tmp_path), stop_soon) == 0
+    told = "record.validation=relaxed checks the records of batches of up to 8 records only"
+    assert (told in caplog.text) is not has_kernel
 
 
 def test_a_signal_during_start_up_is_not_lost(tmp_path: Path) -> None:

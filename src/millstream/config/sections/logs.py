@@ -357,3 +357,11 @@ class LogsSettings(Config):
         mode=CLUSTER_WIDE,
         kafka=False,
     )
+    log_record_validation: str = string(
+        "log.record.validation",
+        "relaxed",
+        one_of("relaxed", "strict"),
+        "Default of `record.validation`.",
+        mode=CLUSTER_WIDE,
+        kafka=False,
+    )

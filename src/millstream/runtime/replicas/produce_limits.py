@@ -24,6 +24,7 @@ def produce_limits(config: TopicConfig) -> ProduceLimits:
         timestamp_after_max_ms=config.message_timestamp_after_max_ms,
         codec=codec,
         level=_level(config, codec),
+        is_strict=config.record_validation == "strict",
     )
 
 

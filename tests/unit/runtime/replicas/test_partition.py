@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -9,10 +10,13 @@ import pytest
 from tests.unit.runtime.coordinator_site import HeldOffload
 from tests.unit.runtime.log_site import LogSite, Outcomes, append, batch, read, write
 
+from millstream.config.topic import TopicConfig
 from millstream.model.deferred import Deferred
 from millstream.model.errors import CorruptIndexError, CorruptLogError, ErrorCode, KafkaError
 from millstream.records.batch import Batch, iter_batches, rewrite_timestamps
 from millstream.records.compression import Codec
+from millstream.records.limits import RecordsRefusedError
+from millstream.records.validation import OPENED_BYTES
 from millstream.runtime.replicas.partition import READ_COMMITTED, Partition
 from millstream.runtime.replicas.waiters import FetchWaiter
 from millstream.storage.log import AppendResult, Log
@@ -356,6 +360,27 @@ def test_a_batch_that_cannot_be_prepared_is_refused_and_the_next_goes_on(
     site.offload.let_go("prepare")
     assert refusal(outcome.result) is ErrorCode.UNKNOWN_SERVER_ERROR
     assert behind.result().base_offset == 0
+
+
+def test_strict_validation_opens_a_large_compressed_batch_off_the_loop(site: LogSite) -> None:
+    noise = random.Random(1).randbytes(OPENED_BYTES)
+    sound = batch(noise, codec=Codec.LZ4)
+    nameless = batch(noise, b"", codec=Codec.LZ4)
+    partition = make(site, flush_policy="os", record_validation="strict")
+    site.offload.held = True
+    first, second = later(partition, sound), later(partition, batch(b"small"))
+    assert not first.done
+    site.offload.let_go("prepare")
+    assert (first.result().base_offset, second.result().base_offset) == (0, 1)
+    assert isinstance(produce(partition, batch(b"small", codec=Codec.LZ4)), AppendResult)
+    partition.set_config(TopicConfig({"cleanup.policy": "compact"}))
+    outcome = later(partition, nameless)
+    site.offload.let_go("prepare")
+    with pytest.raises(RecordsRefusedError) as caught:
+        outcome.result()
+    assert [error.batch_index for error in caught.value.record_errors] == [0, 1]
+    partition.set_config(TopicConfig({"record.validation": "relaxed", "flush.policy": "os"}))
+    assert isinstance(produce(partition, nameless), AppendResult)
 
 
 def test_a_codec_that_stumbles_is_an_error_of_the_batch(

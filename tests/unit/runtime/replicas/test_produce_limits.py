@@ -31,3 +31,9 @@ def test_codec_and_level_of_a_topic(
     )
     limits = produce_limits(config)
     assert (limits.codec, limits.level) == (codec, level)
+
+
+@pytest.mark.parametrize(("validation", "looks_inside"), [("relaxed", False), ("strict", True)])
+def test_record_validation_of_a_topic(validation: str, looks_inside: bool) -> None:
+    limits = produce_limits(TopicConfig({"record.validation": validation}))
+    assert (limits.is_strict, limits.looks_inside) == (looks_inside, looks_inside)
