@@ -6,7 +6,8 @@ From the root of the repository::
         send the scenarios to a running broker and print every field that is not as Kafka's;
         --scenario takes a part of a name, --show prints the answers too, --all prints also the
         differences that allowed.py explains. Without --bootstrap a Millstream is started
-        with the settings that Kafka had (settings.py)
+        with the settings that Kafka had (settings.py) and log.record.validation as
+        --validation says
     python -m tests.interop.differential list [--api Fetch]
         print the names of the scenarios
     python -m tests.interop.differential record [--bootstrap HOST:PORT] [--api Fetch]
@@ -41,7 +42,9 @@ def _run(options: argparse.Namespace) -> int:
         return _compare(options, options.bootstrap)
     with (
         tempfile.TemporaryDirectory() as directory,
-        BrokerProcess(Path(directory), BROKER_SETTINGS) as broker,
+        BrokerProcess(
+            Path(directory), BROKER_SETTINGS | {"log.record.validation": options.validation}
+        ) as broker,
     ):
         return _compare(options, broker.bootstrap)
 
@@ -55,7 +58,8 @@ def _compare(options: argparse.Namespace, bootstrap: str) -> int:
         expected = recorded.load(scenario.api).get(scenario.name)
         lines = ["nothing recorded"] if expected is None else runner.compare(outcome, expected)
         if not options.all:
-            lines = unexplained(str(scenario), lines)
+            is_strict = options.validation == "strict"
+            lines = unexplained(str(scenario), lines, is_strict=is_strict)
         different += bool(lines)
         if lines:
             print(f"{scenario}\n  " + "\n  ".join(lines))
@@ -104,6 +108,7 @@ def main() -> int:
         if name == "run":
             command.add_argument("--show", action="store_true")
             command.add_argument("--all", action="store_true")
+            command.add_argument("--validation", choices=("relaxed", "strict"), default="relaxed")
     options = parser.parse_args()
     return 1 if options.function(options) else 0
 

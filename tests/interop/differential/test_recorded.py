@@ -23,29 +23,50 @@ def by_function() -> dict[str, list[Scenario]]:
 
 
 GROUPS = by_function()
+PRODUCING = [name for name in GROUPS if name.startswith(("Produce/", "Fetch/"))]
+
+
+def running(directory: Path, **settings: str) -> Iterator[str]:
+    """A broker with the settings that Kafka had, and those."""
+    with BrokerProcess(directory, recorded.settings() | settings) as broker:
+        runner.prepare(broker.bootstrap)
+        yield broker.bootstrap
 
 
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker with the settings that Kafka had."""
-    directory = tmp_path_factory.mktemp("differential")
-    with BrokerProcess(directory, recorded.settings()) as broker:
-        runner.prepare(broker.bootstrap)
-        yield broker.bootstrap
+    yield from running(tmp_path_factory.mktemp("differential"))
+
+
+@pytest.fixture(scope="module")
+def strict_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    strict = {"log.record.validation": "strict"}
+    yield from running(tmp_path_factory.mktemp("strict"), **strict)
+
+
+def compare_all(name: str, bootstrap: str, *, is_strict: bool) -> None:
+    problems = []
+    for scenario in GROUPS[name]:
+        expected = recorded.load(scenario.api)[scenario.name]
+        lines = runner.compare(runner.perform(scenario, bootstrap), expected)
+        lines = unexplained(str(scenario), lines, is_strict=is_strict)
+        if lines:
+            problems.append(f"{scenario}\n  " + "\n  ".join(lines))
+    assert not problems, "\n".join(problems)
 
 
 @pytest.mark.interop
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", GROUPS)
 def test_answers_as_kafka(bootstrap: str, name: str) -> None:
-    problems = []
-    for scenario in GROUPS[name]:
-        expected = recorded.load(scenario.api)[scenario.name]
-        lines = runner.compare(runner.perform(scenario, bootstrap), expected)
-        lines = unexplained(str(scenario), lines)
-        if lines:
-            problems.append(f"{scenario}\n  " + "\n  ".join(lines))
-    assert not problems, "\n".join(problems)
+    compare_all(name, bootstrap, is_strict=False)
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", PRODUCING)
+def test_answers_as_kafka_with_strict_validation(strict_bootstrap: str, name: str) -> None:
+    compare_all(name, strict_bootstrap, is_strict=True)
 
 
 def test_every_scenario_is_recorded_and_nothing_else() -> None:
