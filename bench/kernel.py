@@ -17,9 +17,12 @@ from millstream.client.core.consumer.record import ConsumerRecord
 from millstream.records import kernel
 from millstream.records.arrow_decoder import decode_arrow
 from millstream.records.batch import Batch
-from millstream.records.builder import BatchOptions
+from millstream.records.builder import BatchOptions, encode_batch
 from millstream.records.compression import Codec
 from millstream.records.kernel_decoder import Selection
+from millstream.records.limits import ProduceLimits
+from millstream.records.record import Record
+from millstream.records.record_checks import prepare
 from millstream.records.rows import RecordShape, decode_batches, encode_rows
 from millstream.records.tables import (
     TableColumns,
@@ -27,17 +30,21 @@ from millstream.records.tables import (
     batches_from_table,
     table_schema,
 )
+from millstream.records.validation import validate_produced
 
 FETCH_BYTES = 1 << 20
 BATCH_BYTES = 1 << 16
 RECORDS_IN_A_BATCH = 600
 BYTES_PER_ROW = 100_000_000
+NOW_MS = 1_700_000_000_000
+CHECKS = {"plain topic": ProduceLimits(), "compacted topic": ProduceLimits(is_compacted=True)}
 C, NUMPY = "C kernel", "Python, numpy"
 
 CONDITIONS = (
     "one thread; random values, no keys unless said; batches of 64 KB, decoded a megabyte at a "
     "time as a fetch gives them; columns key, value, topic, partition, offset, timestamp, headers",
     "CPU time of the thread, so that a busy machine takes little away; best of the rounds",
+    "produced batches: 100-byte values with keys, all checks of a leader",
     f"one by one: lists of bytes to a batch of {RECORDS_IN_A_BATCH} records and back",
 )
 
@@ -129,6 +136,11 @@ def _speeds(session: Session) -> Iterator[Speed]:
             f"decode 100-byte records, {codec.name.lower()}", None, len(table), _decode(log)
         )
     yield from _one_by_one(total // 100)
+    for count in (1, 100, 1000):
+        for name, limits in CHECKS.items():
+            rounds = total // 1000 // count + 1
+            title = f"check a produced batch of {count}, {name}"
+            yield Speed(title, None, rounds * count, _check(count, limits, rounds))
 
 
 def _table(rows: int, size: int) -> pa.Table:
@@ -179,6 +191,21 @@ def _encode(table: pa.Table, partitions: int) -> Callable[[], None]:
     def work() -> None:
         for _ in batches_from_table(table, rules, columns):
             pass
+
+    return work
+
+
+def _check(count: int, limits: ProduceLimits, rounds: int) -> Callable[[], None]:
+    """What a leader does to a batch before it appends it, wherever it does it."""
+    key = b"key-%06d"
+    batch = encode_batch([Record(0, NOW_MS + n, key % n, bytes(100)) for n in range(count)])
+    view = memoryview(bytearray(batch))
+
+    def work() -> None:
+        for _ in range(rounds):
+            checked = validate_produced(view, limits, version=9, now_ms=NOW_MS)
+            if limits.needs_preparation(checked):
+                prepare(checked, limits)
 
     return work
 
