@@ -22,14 +22,14 @@ from typing import Final
 
 from millstream.handlers.request import Answer, RequestContext
 from millstream.model.deferred import Deferred, spawn
-from millstream.model.errors import ErrorCode, KafkaError, StorageError
+from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from millstream.runtime.replicas.leader_role import LeaderRole
+from millstream.runtime.replicas.partition import Partition
 from millstream.runtime.services import Services
 
 NO_LOW_WATERMARK: Final = -1
@@ -80,7 +80,7 @@ def failed(
 class _Following:
     """A partition whose replicas are still to delete what the leader has."""
 
-    leading: LeaderRole
+    partition: Partition
     result: DeleteRecordsPartitionResult
     deleted: Deferred[KafkaError | None]
 
@@ -89,18 +89,30 @@ def _delete(
     services: Services, topic: str, index: int, offset: int, following: list[_Following]
 ) -> DeleteRecordsPartitionResult:
     try:
-        low_watermark = _low_watermark_after(services, topic, index, offset)
+        partition = services.partitions.get(topic, index)
+        _check_policy(services, topic)
+        log_start_offset = partition.delete_records_before(offset)
     except KafkaError as error:
         return _refused(index, error)
+    deleted: Deferred[KafkaError | None] = Deferred()
+    partition.wait_until_deleted(log_start_offset, partial(_fill, deleted))
     result = DeleteRecordsPartitionResult(
-        partition_index=index, low_watermark=low_watermark, error_code=ErrorCode.NONE.code
+        partition_index=index, low_watermark=log_start_offset, error_code=ErrorCode.NONE.code
     )
-    leading = services.partitions.get(topic, index).leading
-    if leading is not None:
-        deleted: Deferred[KafkaError | None] = Deferred()
-        following.append(_Following(leading, result, deleted))
-        leading.wait_until_deleted(low_watermark, partial(_fill, deleted))
+    if partition.has_followers:
+        following.append(_Following(partition, result, deleted))
     return result
+
+
+def _check_policy(services: Services, topic: str) -> None:
+    image = services.metadata.topic(topic)
+    assert image is not None
+    if image.is_internal:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"cannot delete records of internal topic {topic}"
+        )
+    if image.config.compacts and not image.config.deletes:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"topic {topic} is compacted")
 
 
 def _fill(deleted: Deferred[KafkaError | None], error: KafkaError | None) -> None:
@@ -122,30 +134,13 @@ async def _settled(
     ]
     for one in following:
         error = await one.deleted
-        one.result.low_watermark = one.leading.low_watermark
+        one.result.low_watermark = one.partition.low_watermark
         if error is not None:
             one.result.error_code = error.error.code
             one.result.low_watermark = NO_LOW_WATERMARK
     for timer in timers:
         timer.cancel()
     return response
-
-
-def _low_watermark_after(services: Services, topic: str, index: int, offset: int) -> int:
-    partition = services.partitions.get(topic, index)
-    image = services.metadata.topic(topic)
-    assert image is not None
-    if image.is_internal:
-        raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"cannot delete records of internal topic {topic}"
-        )
-    if image.config.compacts and not image.config.deletes:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"topic {topic} is compacted")
-    try:
-        return partition.delete_records_before(offset)
-    except StorageError as error:
-        services.partitions.storage_failed(error)
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
 
 def _refused(index: int, error: KafkaError) -> DeleteRecordsPartitionResult:

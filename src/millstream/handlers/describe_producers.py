@@ -60,7 +60,7 @@ def _check_topic(services: Services, name: str) -> None:
 
 def _describe(services: Services, topic: str, index: int) -> PartitionResponse:
     try:
-        producers = services.partitions.get(topic, index).log.producers()
+        producers = services.partitions.get(topic, index).producers()
     except KafkaError as error:
         return _refused(index, error)
     return PartitionResponse(

@@ -8,7 +8,9 @@ version  what it brings
 4        flexible
 =======  ====================================================================================
 
-Answers where the largest epoch at or below the one asked for ends (KIP-101, KIP-279, KIP-320).
+Answers where the largest epoch at or below the one asked for ends (KIP-101, KIP-279, KIP-320), or
+NOT_LEADER_OR_FOLLOWER while another broker may lead: a consumer that believes an old end would take
+records for lost.
 """
 
 from __future__ import annotations
@@ -59,19 +61,14 @@ def _look_up(services: Services, topic: str, wanted: OffsetForLeaderPartition) -
     try:
         partition = services.partitions.get(topic, wanted.partition)
         partition.check_leader_epoch(wanted.current_leader_epoch)
+        end = partition.end_of_epoch(wanted.leader_epoch)
     except KafkaError as error:
         return _refused(wanted, error)
-    if wanted.leader_epoch == partition.leader_epoch:
-        # The current epoch ends where the log ends, written to or not.
-        leader_epoch, end_offset = partition.leader_epoch, partition.log.log_end_offset
-    else:
-        end = partition.log.end_offset_for_epoch(wanted.leader_epoch)
-        leader_epoch, end_offset = end.leader_epoch, end.end_offset
     return EpochEndOffset(
         error_code=0,
         partition=wanted.partition,
-        leader_epoch=leader_epoch,
-        end_offset=end_offset,
+        leader_epoch=end.leader_epoch,
+        end_offset=end.end_offset,
     )
 
 

@@ -166,7 +166,7 @@ class FetchReader:
         """
         try:
             if partition.leading is not None and not self.of_replica:
-                _check_lease(partition)
+                partition.check_may_answer()
             if fetch.current_leader_epoch >= 0:
                 partition.check_leader_epoch(fetch.current_leader_epoch)
             if max_bytes < 0 and fetch.fetch_offset < partition.high_watermark:
@@ -272,12 +272,6 @@ class FetchReader:
             self._params.replica_epoch,
             fetch.log_start_offset,
         )
-
-
-def _check_lease(partition: Partition) -> None:
-    refusal = partition.refusal_to_answer()
-    if refusal is not None:
-        raise refusal
 
 
 def shares_nothing(partition: Partition, fetch: PartitionFetch) -> bool:

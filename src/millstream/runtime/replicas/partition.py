@@ -41,7 +41,9 @@ from millstream.runtime.replicas.admission import AdmissionQueue, Preparer
 from millstream.runtime.replicas.produce_limits import produce_limits
 from millstream.runtime.replicas.waiters import CommitCallback, CommitWaiters, FetchWaiter
 from millstream.storage.log import (
+    ActiveProducer,
     AppendResult,
+    EpochEndOffset,
     FlushPlan,
     Log,
     LogRead,
@@ -427,8 +429,36 @@ class Partition:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
+    def end_of_epoch(self, leader_epoch: LeaderEpoch) -> EpochEndOffset:
+        """Return where the largest epoch at or below ``leader_epoch`` ends, as the leader knows it;
+        both -1 where none is known. Refused as :meth:`refusal_to_answer` says.
+        """
+        self.check_may_answer()
+        if leader_epoch == self.leader_epoch:
+            # The current epoch ends where the log ends, written to or not.
+            return EpochEndOffset(leader_epoch, self.log.log_end_offset)
+        return self.log.end_offset_for_epoch(leader_epoch)
+
+    def producers(self) -> list[ActiveProducer]:
+        """Return the producers remembered, by id. Refused as :meth:`refusal_to_answer` says."""
+        self.check_may_answer()
+        return self.log.producers()
+
+    def check_may_answer(self) -> None:
+        """Raise what :meth:`refusal_to_answer` returns, if anything."""
+        refusal = self.refusal_to_answer()
+        if refusal is not None:
+            raise refusal
+
+    # Deleting records
+
     def delete_records_before(self, offset: Offset) -> Offset:
-        """Move the log start up (−1: to the high watermark) and return the new low watermark."""
+        """Move the log start up (−1: to the high watermark) and return it.
+
+        KafkaError: OFFSET_OUT_OF_RANGE beyond the high watermark, KAFKA_STORAGE_ERROR when the disk
+        says no, :meth:`refusal_to_answer`: what another leader has is not deleted.
+        """
+        self.check_may_answer()
         target = self.log.high_watermark if offset == -1 else offset
         if not 0 <= target <= self.log.high_watermark:
             raise KafkaError(
@@ -441,6 +471,23 @@ class Partition:
             raise self._refusal_after(error, ErrorCode.KAFKA_STORAGE_ERROR) from error
         self.wake_readers()
         return self.log.log_start_offset
+
+    @property
+    def low_watermark(self) -> Offset:
+        """The smallest log start of all live replicas: below it nobody serves a record any more."""
+        leading = self.leading
+        return self.log.log_start_offset if leading is None else leading.low_watermark
+
+    def wait_until_deleted(self, offset: Offset, callback: CommitCallback) -> None:
+        """Call back once the low watermark has reached ``offset``, at once without followers, or
+        with what ended the role.
+        """
+        if self.leading is None:
+            callback(None)
+        else:
+            self.leading.wait_until_deleted(offset, callback)
+
+    # Flushes
 
     def begin_flush(self) -> FlushPlan | None:
         """Return what makes everything appended so far durable; None when it is, and then it is
