@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.model.broker import BrokerId
+from millstream.model.epoch_end import EpochEndOffset
 from millstream.model.errors import ErrorCode
 from millstream.model.leadership import NO_LEADER, IsrMember, PartitionState
-from millstream.replication.divergence import EpochEnd, is_diverging
+from millstream.replication.divergence import is_diverging
 from millstream.replication.effects import LeaderEffect, ProposeIsr
 from millstream.replication.follower import (
     Append,
@@ -81,13 +82,13 @@ class Replica:
             starts = [each for each in self.epoch_starts if each[1] < len(self.log)]
             self.epoch_starts = [*starts, (epoch, len(self.log))]
 
-    def end_of(self, epoch: int) -> EpochEnd:
+    def end_of(self, epoch: int) -> EpochEndOffset:
         known = [each for each in self.epoch_starts if each[0] <= epoch]
         later = [each for each in self.epoch_starts if each[0] > epoch]
         if not known and not later:
-            return EpochEnd(-1, -1)
+            return EpochEndOffset(-1, -1)
         end = later[0][1] if later else len(self.log)
-        return EpochEnd(known[-1][0] if known else epoch, end)
+        return EpochEndOffset(known[-1][0] if known else epoch, end)
 
     def truncate(self, offset: int) -> None:
         del self.log[offset:]

@@ -8,23 +8,12 @@ follower's end, the follower cuts back to the smaller of the two ends and asks a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from millstream.model.epoch_end import EpochEndOffset
 from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch, Offset
 
 
-@dataclass(frozen=True, slots=True)
-class EpochEnd:
-    """The largest epoch at or below the one asked for and the offset where it ends; both -1 where
-    the log knows none.
-    """
-
-    leader_epoch: LeaderEpoch
-    end_offset: Offset
-
-
 def is_diverging(
-    leader_end: EpochEnd, *, last_fetched_epoch: LeaderEpoch, fetch_offset: Offset
+    leader_end: EpochEndOffset, *, last_fetched_epoch: LeaderEpoch, fetch_offset: Offset
 ) -> bool:
     """Tell whether a follower's log parts from the leader's, whose end for ``last_fetched_epoch``
     is given.
@@ -34,7 +23,9 @@ def is_diverging(
     return leader_end.leader_epoch < last_fetched_epoch or leader_end.end_offset < fetch_offset
 
 
-def truncation_offset(diverging: EpochEnd, own_end: EpochEnd, *, log_end_offset: Offset) -> Offset:
+def truncation_offset(
+    diverging: EpochEndOffset, own_end: EpochEndOffset, *, log_end_offset: Offset
+) -> Offset:
     """Return where a follower cuts its log, given the leader's answer and its own end for the
     epoch that the leader named.
 

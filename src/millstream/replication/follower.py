@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from millstream.model.broker import BrokerId
+from millstream.model.epoch_end import EpochEndOffset
 from millstream.model.errors import ErrorCode
 from millstream.model.offsets import NO_LEADER_EPOCH, NO_OFFSET, LeaderEpoch, Offset
-from millstream.replication.divergence import EpochEnd, truncation_offset
+from millstream.replication.divergence import truncation_offset
 
 FIRST_PAUSE_MS: Final = 50.0
 """The pause after one refusal: leader and follower seldom hear of a change at the same moment."""
@@ -45,7 +46,7 @@ class FetchAnswer(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
     high_watermark: Offset = NO_OFFSET
     log_start_offset: Offset = NO_OFFSET
-    diverging: EpochEnd | None = None
+    diverging: EpochEndOffset | None = None
     has_records: bool = False
 
 
@@ -54,7 +55,7 @@ class LogView(NamedTuple):
 
     log_end_offset: Offset
     high_watermark: Offset
-    end_of_epoch: Callable[[LeaderEpoch], EpochEnd]
+    end_of_epoch: Callable[[LeaderEpoch], EpochEndOffset]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ class FollowerReplication:
         return (Append(),)
 
     def _diverging(
-        self, diverging: EpochEnd, log: LogView, now_ms: float
+        self, diverging: EpochEndOffset, log: LogView, now_ms: float
     ) -> tuple[FollowerEffect, ...]:
         own_end = log.end_of_epoch(diverging.leader_epoch)
         offset = truncation_offset(diverging, own_end, log_end_offset=log.log_end_offset)

@@ -132,6 +132,10 @@ class SegmentLocation:
         self.base_offset = base_offset
         self.suffix = suffix
 
+    def name(self, extension: str) -> str:
+        """Return the name of one of the segment's files."""
+        return f"{self.base_offset:020d}{extension}{self.suffix}"
+
     def path(self, extension: str) -> str:
         """Return the path of one of the segment's files."""
         return f"{self.directory.path}/{self.base_offset:020d}{extension}{self.suffix}"

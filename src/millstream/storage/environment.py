@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from millstream.storage.deletion import PendingRemovals
 from millstream.storage.files import FileSystem, LocalFileSystem, raise_open_file_limit
 from millstream.storage.open_files import OpenFiles
+from millstream.storage.recovery_points import RecoveryPoints
 from millstream.storage.scanner_pool import ScannerPool
 
 
@@ -45,6 +46,15 @@ class LogEnvironment:
     new_id: Callable[[], bytes] = random_id
     producer_id_expiration_ms: int = 86_400_000
     scanners: ScannerPool = field(default_factory=ScannerPool)
+    _recovery_points: dict[str, RecoveryPoints] = field(default_factory=dict)
+
+    def recovery_points(self, log_directory: str) -> RecoveryPoints:
+        """Return what is known of the recovery points that a log directory has on disk."""
+        points = self._recovery_points.get(log_directory)
+        if points is None:
+            points = RecoveryPoints(self.file_system, log_directory)
+            points = self._recovery_points.setdefault(log_directory, points)
+        return points
 
 
 def broker_environment(*, producer_id_expiration_ms: int) -> LogEnvironment:

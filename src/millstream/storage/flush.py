@@ -1,58 +1,58 @@
 """What has to reach the disk, gathered on the owner's thread and carried out on any.
 
 A plan holds the open files, so it can run while the log goes on, rolls, or is deleted. It reads
-and changes nothing of the log; that is told afterwards (``Log.flushed``).
+and changes nothing of the log; that is told afterwards (``Durability.flushed``).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from millstream.model.errors import StorageError
 from millstream.model.offsets import Offset
 from millstream.storage.files import File, FileSystem
+from millstream.storage.recovery_points import RecoveryPoints
+
+if TYPE_CHECKING:
+    from millstream.storage.durability import Durability
 
 MANY_FLUSHES: Final = 8
 """From so many on, one flush of the whole volume is faster than a flush of each, side by side."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class FlushPlan:
-    """Flushes of one log: its segments' files, small files by path, then directories."""
+    """Flushes of one log: its segments' files, small files by path, then directories; at last the
+    checkpoint of the recovery points, where the log was cut below what that says.
+    """
 
-    __slots__ = (
-        "_directories",
-        "_failure",
-        "_file_system",
-        "cuts",
-        "files",
-        "log_directory",
-        "paths",
-        "recovery_point",
-    )
+    file_system: FileSystem
+    durability: Durability
+    """Whose plan this is, to be told when it has run."""
+    log_directory: str
+    recovery_point: Offset
+    """All below is on disk once the plan has run."""
+    cuts: int
+    """How often the log had been cut when the plan was made."""
+    notes: Mapping[str, int]
+    """What the plan flushes of what the log had noted."""
+    files: Sequence[File]
+    paths: Sequence[str]
+    directories: Sequence[str]
+    points: RecoveryPoints | None = None
+    """Whose checkpoint may have to be lowered; None where the log was not cut."""
+    failure: OSError | None = None
+    """What went wrong when the plan was made."""
+    may_flush_volume: bool = True
+    """False where the rest of the volume is not to be waited for."""
 
-    def __init__(
-        self,
-        file_system: FileSystem,
-        log_directory: str,
-        recovery_point: Offset,
-        *,
-        files: Sequence[File],
-        paths: Sequence[str],
-        directories: Sequence[str],
-        failure: OSError | None = None,
-    ) -> None:
-        self._file_system = file_system
-        self.log_directory = log_directory
-        self.recovery_point = recovery_point
-        """Where the log ended when the plan was made: all below is on disk once it has run."""
-        self.cuts = 0
-        """How often the log had been cut back by then (``Log.flushed``)."""
-        self.files = files
-        self.paths = paths
-        self._directories = directories
-        self._failure = failure
+    @property
+    def settles(self) -> bool:
+        """True when the log may be appended to again once the plan has run."""
+        return self.points is not None
 
     def run(self) -> None:
         """Flush everything. Raises StorageError, which is final for the log directory."""
@@ -63,13 +63,13 @@ class FlushPlan:
         for path in self.paths:
             # A file that is gone by now was deleted, and needs no flush.
             with contextlib.suppress(FileNotFoundError):
-                files.append(self._file_system.open(path))
+                files.append(self.file_system.open(path))
         return files
 
     @property
     def count(self) -> int:
         """How many flushes the plan takes."""
-        return len(self.files) + len(self.paths) + len(self._directories)
+        return len(self.files) + len(self.paths) + len(self.directories)
 
     def run_with(self, others: Sequence[FlushPlan]) -> None:
         """Run this plan and those of other logs in the same log directory, in the cheaper way.
@@ -79,16 +79,23 @@ class FlushPlan:
         plans = (self, *others)
         try:
             for plan in plans:
-                if plan._failure is not None:
-                    raise plan._failure
-            if sum(plan.count for plan in plans) >= MANY_FLUSHES:
-                self._file_system.sync_all(self.log_directory)
-                return
-            self._file_system.sync_files([file for plan in plans for file in plan._open_all()])
-            for directory in {path: None for plan in plans for path in plan._directories}:
-                self._file_system.sync_directory(directory)
+                if plan.failure is not None:
+                    raise plan.failure
+            self._flush(plans)
+            for plan in plans:
+                if plan.points is not None:
+                    plan.points.settle()
         except OSError as error:
             raise StorageError(self.log_directory, f"flush failed: {error}") from error
+
+    def _flush(self, plans: Sequence[FlushPlan]) -> None:
+        may_flush_volume = all(plan.may_flush_volume for plan in plans)
+        if may_flush_volume and sum(plan.count for plan in plans) >= MANY_FLUSHES:
+            self.file_system.sync_all(self.log_directory)
+            return
+        self.file_system.sync_files([file for plan in plans for file in plan._open_all()])
+        for directory in {path: None for plan in plans for path in plan.directories}:
+            self.file_system.sync_directory(directory)
 
 
 def run_together(plans: Sequence[FlushPlan]) -> None:

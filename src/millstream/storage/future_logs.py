@@ -113,12 +113,20 @@ def which_counts(one: Log, other: Log, topic_id: TopicId | None) -> tuple[Log, L
 
     Of one replica, a move had begun and the shorter one is a part of the longer. Of two lives of a
     topic, the log of the life that there is counts (``topic_id``): the other lies in a directory
-    that was away when the topic was deleted and made anew.
+    that was away when the topic was deleted and made anew, or whose new name a power loss has taken
+    back. A log that was just made may not have its id yet: with nothing in it it does not count,
+    and with something in it, it does beside one whose id is not that of the topic.
     """
     if one.topic_id != other.topic_id:
-        if topic_id is None or topic_id not in (one.topic_id, other.topic_id):
-            return None
-        return (one, other) if one.topic_id == topic_id else (other, one)
+        for log, rest in ((one, other), (other, one)):
+            if topic_id is not None and log.topic_id == topic_id:
+                return log, rest
+        for log, rest in ((one, other), (other, one)):
+            if log.topic_id is None and not log.size:
+                return rest, log
+            if log.topic_id is None and topic_id is not None:
+                return log, rest
+        return None
     if one.topic_id is None:
         return None
     longer, shorter = (one, other) if one.log_end_offset >= other.log_end_offset else (other, one)

@@ -15,22 +15,12 @@ log. Kafka: ``LeaderEpochFileCache``; KIP-101, KIP-279.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import NamedTuple
 
-from millstream.model.offsets import NO_LEADER_EPOCH, NO_OFFSET, LeaderEpoch, Offset
+from millstream.model.epoch_end import UNKNOWN_END, EpochEndOffset
+from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch, Offset
 from millstream.storage.checkpoint import CorruptCheckpointError, format_lines, parse_lines
 from millstream.storage.directory import LEADER_EPOCH_CHECKPOINT, PartitionDirectory
 from millstream.storage.files import FileSystem, replace_file
-
-
-class EpochEndOffset(NamedTuple):
-    """The largest epoch at or below the one asked for and where it ends; both -1 if unknown."""
-
-    leader_epoch: LeaderEpoch
-    end_offset: Offset
-
-
-UNKNOWN_END = EpochEndOffset(NO_LEADER_EPOCH, NO_OFFSET)
 
 
 class LeaderEpochs:
@@ -130,8 +120,7 @@ class LeaderEpochs:
 
 def write_leader_epochs(
     file_system: FileSystem, directory: PartitionDirectory, epochs: LeaderEpochs
-) -> str:
-    """Write the file and return its path. It is not flushed: the log's next flush does that."""
+) -> None:
+    """Write the file. It is not flushed: the log's next flush does that."""
     path = directory.file(LEADER_EPOCH_CHECKPOINT)
     replace_file(file_system, path, epochs.format().encode("ascii"), durable=False)
-    return path

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from millstream.config.topic import TopicConfig
 from millstream.model.errors import CorruptIndexError, CorruptLogError
-from millstream.model.offsets import Offset
+from millstream.model.offsets import LeaderEpoch, Offset
 from millstream.model.topic import TopicId
 from millstream.records.legacy import UnsupportedFormatError
 from millstream.storage.checkpoint import CorruptCheckpointError
@@ -86,6 +86,7 @@ class LogState:
 
     segments: Segments
     offsets: LogOffsets
+    recovery_point: Offset
     producers: ProducerStateManager
     snapshots: ProducerSnapshots
     epochs: LeaderEpochs
@@ -121,7 +122,8 @@ class Loader:
         self._segments = Segments()
         self._producers = ProducerStateManager()
         self._epochs = LeaderEpochs()
-        self._epochs_changed = False
+        self._epochs_on_disk: list[tuple[LeaderEpoch, Offset]] = []
+        self._epochs_doubted: dict[LeaderEpoch, Offset] = {}
         self._report = RecoveryReport()
         self._has_transactions_in_active = False
         self._known_start = options.log_start_offset
@@ -141,14 +143,10 @@ class Loader:
         log_start_offset, log_end_offset = self._settle_start(log_end_offset)
         self._settle_epochs(log_start_offset, log_end_offset)
         self._settle_producers(log_start_offset, log_end_offset)
-        offsets = LogOffsets(
-            log_start_offset=log_start_offset,
-            recovery_point=self._recovery_point(log_end_offset),
-            log_end_offset=log_end_offset,
-        )
         return LogState(
             self._segments,
-            offsets,
+            LogOffsets(log_start_offset=log_start_offset, log_end_offset=log_end_offset),
+            self._recovery_point(log_end_offset),
             self._producers,
             self._snapshots,
             self._epochs,
@@ -238,6 +236,7 @@ class Loader:
             except CorruptCheckpointError as error:
                 _log.warning("%s is rebuilt from the log: %s", path, error)
             else:
+                self._epochs_on_disk = self._epochs.entries()
                 self._known_start = max(self._known_start, self._start_of_epochs())
                 return
         elif self._options.had_clean_shutdown:
@@ -320,6 +319,7 @@ class Loader:
 
     def _recover_from(self, segments: list[Segment]) -> Offset:
         first_offset = segments[0].base_offset
+        self._doubt_epochs(first_offset)
         self._snapshots.doubt(above=first_offset)
         start = restore_snapshot(
             self._producers,
@@ -442,7 +442,7 @@ class Loader:
                 segment.remove()
             self._segments.clear()
             self._producers.clear()
-            self._epochs_changed |= self._epochs.clear()
+            self._epochs.clear()
             log_end_offset = self._known_start
         if not len(self._segments):
             location = SegmentLocation(self._directory, log_end_offset)
@@ -457,14 +457,28 @@ class Loader:
             self._segments.add(segment)
         return min(self._log_start_offset(), log_end_offset), log_end_offset
 
-    def _add_epoch(self, epoch: int, offset: Offset) -> None:
-        if epoch > self._epochs.latest_epoch:
-            self._epochs_changed |= self._epochs.assign(epoch, offset)
+    def _doubt_epochs(self, offset: Offset) -> None:
+        """Forget the epochs that begin at ``offset`` or beyond: batches say which there are. The
+        file may be from before the log was cut, or from after batches that a power loss has taken.
+        """
+        self._epochs_doubted = {e: start for e, start in self._epochs.entries() if start >= offset}
+        self._epochs.truncate_from_end(offset)
+
+    def _add_epoch(self, epoch: LeaderEpoch, offset: Offset) -> None:
+        """Take note of a batch that lies in the log. Where compaction has taken the first batches
+        of an epoch, only the file knows where it began.
+        """
+        if epoch < 0 or self._epochs.epoch_for_offset(offset) == epoch:
+            return
+        entries = self._epochs.entries()
+        start = self._epochs_doubted.get(epoch, offset)
+        follows = not entries or entries[-1][1] < start <= offset
+        self._epochs.assign(epoch, start if self._config.compacts and follows else offset)
 
     def _settle_epochs(self, log_start_offset: Offset, log_end_offset: Offset) -> None:
-        self._epochs_changed |= self._epochs.truncate_from_end(log_end_offset)
-        self._epochs_changed |= self._epochs.truncate_from_start(log_start_offset)
-        if self._epochs_changed:
+        self._epochs.truncate_from_end(log_end_offset)
+        self._epochs.truncate_from_start(log_start_offset)
+        if self._epochs.entries() != self._epochs_on_disk:
             write_leader_epochs(self._environment.file_system, self._directory, self._epochs)
 
     def _settle_producers(self, log_start_offset: Offset, log_end_offset: Offset) -> None:

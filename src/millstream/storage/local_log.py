@@ -9,12 +9,10 @@ from __future__ import annotations
 from millstream.config.topic import TopicConfig
 from millstream.model.offsets import Offset
 from millstream.storage.directory import DELETED, PartitionDirectory, SegmentLocation
+from millstream.storage.durability import Durability
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.file_slice import FileSlice
-from millstream.storage.files import File
-from millstream.storage.flush import FlushPlan
 from millstream.storage.log_read import LogRead
-from millstream.storage.retention import SegmentAge
 from millstream.storage.segment import Segment
 from millstream.storage.segments import Segments
 
@@ -23,8 +21,7 @@ class LocalLog:
     """The files of one log."""
 
     __slots__ = (
-        "_unsynced_directories",
-        "_unsynced_paths",
+        "_durability",
         "active",
         "config",
         "directory",
@@ -38,6 +35,7 @@ class LocalLog:
         directory: PartitionDirectory,
         config: TopicConfig,
         segments: Segments,
+        durability: Durability,
     ) -> None:
         self.environment = environment
         self.directory = directory
@@ -45,8 +43,7 @@ class LocalLog:
         self.segments = segments
         self.active = segments.active
         """The segment that appends go to."""
-        self._unsynced_paths: list[str] = []
-        self._unsynced_directories: list[str] = []
+        self._durability = durability
 
     def update_config(self, config: TopicConfig) -> None:
         """Put changed settings in force."""
@@ -62,7 +59,7 @@ class LocalLog:
         if closing.base_offset == base_offset:
             return False
         closing.become_inactive()
-        self._unsynced_paths += closing.paths()
+        self._durability.note(*closing.names())
         self.begin_segment(base_offset, now_ms=now_ms)
         return True
 
@@ -73,10 +70,11 @@ class LocalLog:
         segment.create()
         self.segments.add(segment)
         self.active = segment
-        self.unsynced_directory(self.directory.path)
+        self._durability.note_names()
 
-    def truncate_to(self, offset: Offset, *, now_ms: int) -> list[Offset]:
-        """Cut everything from ``offset`` on; return the base offsets of the segments that went.
+    def delete_beyond(self, offset: Offset, *, now_ms: int) -> list[Offset]:
+        """Delete the segments that begin beyond ``offset``; return their base offsets. The one that
+        holds it becomes the active one.
 
         The newest goes first, so that an interruption leaves a log without a hole.
         """
@@ -84,7 +82,7 @@ class LocalLog:
         for segment in reversed(removed):
             self._delete(segment, now_ms)
         self.active = self.segments.active
-        self.active.truncate_to(offset, now_ms=now_ms)
+        self.active.prepare_append()
         return [segment.base_offset for segment in removed]
 
     def restart_at(self, offset: Offset, *, now_ms: int) -> None:
@@ -107,31 +105,6 @@ class LocalLog:
         segment.close()
         due_ms = now_ms + self.config.file_delete_delay_ms
         self.environment.removals.add(due_ms, self.directory.parent, segment.remove)
-
-    def ages(self, log_end_offset: Offset) -> list[SegmentAge]:
-        """Return what retention has to know, oldest first."""
-        segments = list(self.segments)
-        ends = [segment.base_offset for segment in segments[1:]] + [log_end_offset]
-        return [
-            SegmentAge(end, segment.size, segment is self.active, segment.newest_ms)
-            for segment, end in zip(segments, ends, strict=True)
-        ]
-
-    def oldest_may_go(self, log_start_offset: Offset, now_ms: int) -> bool:
-        """Tell quickly, for most logs, that retention has nothing to do: no rule applies to the
-        oldest segment. True is no promise.
-        """
-        config, segments = self.config, self.segments
-        oldest = segments.first
-        following = segments.higher(oldest.base_offset)
-        if following is not None and following.base_offset <= log_start_offset:
-            return True
-        if not config.deletes:
-            return False
-        if 0 <= config.retention_bytes <= segments.size - oldest.size:
-            return True
-        retention_ms = config.retention_ms
-        return retention_ms >= 0 and now_ms - oldest.claimed_newest_ms() > retention_ms
 
     # Reading
 
@@ -227,57 +200,13 @@ class LocalLog:
                 segment.hint(upper_bound_offset, position)
         return position
 
-    # Durability
-
-    def unsynced(self, path: str) -> None:
-        """Take note of a small file that the next flush has to bring to disk."""
-        if path not in self._unsynced_paths:
-            self._unsynced_paths.append(path)
-
-    def unsynced_directory(self, path: str) -> None:
-        """Take note of a directory whose names the next flush has to bring to disk."""
-        if path not in self._unsynced_directories:
-            self._unsynced_directories.append(path)
-
-    def flush_plan(
-        self, recovery_point: Offset, log_end_offset: Offset, failure: OSError | None = None
-    ) -> FlushPlan | None:
-        """Return what makes everything below ``log_end_offset`` durable; None if it is. What has
-        failed already fails the plan.
-        """
-        if recovery_point >= log_end_offset and not self._unsynced_paths:
-            return None
-        files: list[File] = []
-        try:
-            for segment in self.segments.starting_with(recovery_point):
-                if segment.size:
-                    files.append(segment.records.file())
-        except OSError as error:
-            failure = error
-        plan = FlushPlan(
-            self.environment.file_system,
-            self.directory.parent,
-            log_end_offset,
-            files=files,
-            paths=self._unsynced_paths,
-            directories=self._unsynced_directories,
-            failure=failure,
-        )
-        self._unsynced_paths = []
-        self._unsynced_directories = []
-        return plan
-
-    def volume_flushed(self) -> None:
-        """Take note that nothing waits for a flush."""
-        self._unsynced_paths = []
-        self._unsynced_directories = []
+    # Closing
 
     def finish(self) -> None:
         """Trim what was appended to; nothing more is appended."""
         if self.active.indexes.to_append:
             self.active.become_inactive()
-            for path in self.active.paths():
-                self.unsynced(path)
+            self._durability.note(*self.active.names())
 
     def abandon(self) -> None:
         """Let go of all files as they are."""

@@ -1,7 +1,13 @@
-"""The log of one partition: how records get in and out.
+"""The log of one partition: what it is, where it begins and ends, how records get in and out.
 
 Everything here is synchronous and belongs to one thread, except ``FlushPlan.run``. Time is an
 argument. A disk that fails raises StorageError, and the log must not be used again.
+
+A log is made of parts that have a subject each: its segments (``local_log``), its offsets, its
+leader epochs (``log_epochs``), its producers (``log_producers``), and what of it is on disk
+(``durability``). What works on a whole log without being a part of it has a module of its own:
+``follower_append``, ``log_retention``, ``log_compaction``, ``timestamp_lookup``,
+``aborted_transactions``.
 
 An append goes through these steps (Kafka: ``UnifiedLog.append``)::
 
@@ -11,24 +17,31 @@ An append goes through these steps (Kafka: ``UnifiedLog.append``)::
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from millstream.config.topic import TopicConfig
+from millstream.model.epoch_end import EpochEndOffset
 from millstream.model.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
-from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch, Offset
-from millstream.model.topic import TopicId
+from millstream.model.offsets import LeaderEpoch, Offset
+from millstream.model.topic import TopicId, TopicPartition
 from millstream.records.batch import LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, Batch, iter_batches
 from millstream.records.control import parse_marker
 from millstream.records.crc32c import Buffer
-from millstream.records.scan import BatchScanner
 from millstream.storage.aborted_transactions import AbortedTransaction, aborted_transactions
-from millstream.storage.directory import PartitionDirectory
+from millstream.storage.directory import PARTITION_METADATA, PartitionDirectory
+from millstream.storage.durability import Durability
 from millstream.storage.environment import LogEnvironment
+from millstream.storage.files import replace_file
 from millstream.storage.flush import FlushPlan
-from millstream.storage.leader_epochs import EpochEndOffset
-from millstream.storage.loader import Loader, LoadOptions
-from millstream.storage.log_core import LogCore
+from millstream.storage.follower_append import append_as_follower, append_run
+from millstream.storage.loader import Loader, LoadOptions, LogState
+from millstream.storage.local_log import LocalLog
+from millstream.storage.log_epochs import LogEpochs
+from millstream.storage.log_producers import LogProducers
 from millstream.storage.log_read import LogRead
-from millstream.storage.producer_recovery import replay_batch
-from millstream.storage.producer_state import ActiveProducer, BatchMetadata
+from millstream.storage.log_retention import delete_old_segments
+from millstream.storage.partition_metadata import format_partition_metadata
+from millstream.storage.producer_state import ActiveProducer, BatchMetadata, ProducerEntry
 from millstream.storage.read_ahead import ColdReadError, ReadAhead
 from millstream.storage.segment import Segment
 from millstream.storage.timestamp_lookup import TimestampLookup, TimestampOffset
@@ -78,10 +91,46 @@ class AppendResult:
         self.duplicate = duplicate
 
 
-class Log(LogCore):
+class Log:
     """One partition's records in one directory."""
 
-    __slots__ = ()
+    __slots__ = (
+        "_producers",
+        "durability",
+        "epochs",
+        "local",
+        "offsets",
+        "producer_log",
+        "recovery_report",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        environment: LogEnvironment,
+        directory: PartitionDirectory,
+        config: TopicConfig,
+        state: LogState,
+    ) -> None:
+        self.durability = Durability(
+            environment,
+            directory,
+            recovery_point=state.recovery_point,
+            log_end_offset=state.offsets.log_end_offset,
+        )
+        """What of the log is on disk, and what has to be."""
+        self.local = LocalLog(environment, directory, config, state.segments, self.durability)
+        """The segments."""
+        self.offsets = state.offsets
+        self.epochs = LogEpochs(environment.file_system, directory, self.durability, state.epochs)
+        self.producer_log = LogProducers(
+            environment, self.durability, state.producers, state.snapshots
+        )
+        self._producers = state.producers
+        self.topic_id: TopicId | None = state.topic_id
+        """Id in ``partition.metadata``; None in a directory that has none."""
+        self.recovery_report = state.report
+        """What recovery did when the log was opened."""
 
     @classmethod
     def open(
@@ -119,11 +168,157 @@ class Log(LogCore):
         except OSError as error:
             raise StorageError(directory.parent, f"{directory.name}: {error}") from error
         log = cls.open(environment, directory, config, LoadOptions(now_ms=now_ms))
-        log._local.unsynced_directory(directory.path)
-        log._local.unsynced_directory(directory.parent)
+        log.durability.note_directory()
         if topic_id is not None:
             log.assign_topic_id(topic_id)
         return log
+
+    # What it is
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Whose log this is."""
+        return self.local.directory.topic_partition
+
+    @property
+    def directory(self) -> str:
+        """Path of the partition's directory."""
+        return self.local.directory.path
+
+    @property
+    def log_directory(self) -> str:
+        """Path of the log directory around it (an entry of ``log.dirs``)."""
+        return self.local.directory.parent
+
+    @property
+    def config(self) -> TopicConfig:
+        """The topic's settings in force."""
+        return self.local.config
+
+    def update_config(self, config: TopicConfig) -> None:
+        """Put changed settings in force."""
+        self.local.update_config(config)
+
+    def assign_topic_id(self, topic_id: TopicId) -> None:
+        """Write ``partition.metadata``. Raises StorageError."""
+        local = self.local
+        path = local.directory.file(PARTITION_METADATA)
+        data = format_partition_metadata(topic_id).encode("ascii")
+        try:
+            replace_file(local.environment.file_system, path, data, durable=False)
+        except OSError as error:
+            raise self._failed(error) from error
+        self.durability.note_replaced(PARTITION_METADATA)
+        self.topic_id = topic_id
+
+    # Offsets
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """First offset that can be read."""
+        return self.offsets.log_start_offset
+
+    @property
+    def recovery_point(self) -> Offset:
+        """Everything below is on disk for certain."""
+        return self.durability.recovery_point
+
+    @property
+    def high_watermark(self) -> Offset:
+        """First offset that is not committed."""
+        return self.offsets.high_watermark
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """First offset of the oldest undecided transaction, else the high watermark."""
+        return self.offsets.last_stable_offset
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """The offset that the next record gets."""
+        return self.offsets.log_end_offset
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return self.local.segments.size
+
+    @property
+    def segment_base_offsets(self) -> list[Offset]:
+        """The base offsets of the segments, ascending."""
+        return self.local.segments.base_offsets
+
+    @property
+    def starts_inside_segment(self) -> bool:
+        """True when the first segment's name does not tell the log start."""
+        return self.offsets.log_start_offset > self.local.segments.first.base_offset
+
+    def update_high_watermark(self, offset: Offset) -> Offset:
+        """Move the high watermark to ``offset``, clamped to [log start, LEO]; return it.
+
+        Transactions whose marker lies below it are decided, so the last stable offset may follow.
+        """
+        offsets = self.offsets
+        if offset > offsets.log_end_offset:
+            offset = offsets.log_end_offset
+        elif offset < offsets.log_start_offset:
+            offset = offsets.log_start_offset
+        producers = self._producers
+        if producers.has_undecided:
+            producers.committed_up_to(offset)
+            self._set_offsets(offsets.log_start_offset, offset, offsets.log_end_offset)
+        else:
+            offsets.commit(offset)
+        return offset
+
+    def _set_offsets(
+        self, log_start_offset: Offset, high_watermark: Offset, log_end_offset: Offset
+    ) -> None:
+        unstable = self._producers.first_unstable_offset
+        last_stable_offset = high_watermark
+        if unstable is not None and unstable < high_watermark:
+            last_stable_offset = max(unstable, log_start_offset)
+        self.offsets.set(log_start_offset, last_stable_offset, high_watermark, log_end_offset)
+
+    def increment_log_start_offset(self, offset: Offset) -> bool:
+        """Move the log start up to ``offset`` (DeleteRecords, retention); False if it is there.
+
+        Raises KafkaError(OFFSET_OUT_OF_RANGE) above the high watermark; StorageError.
+        """
+        offsets = self.offsets
+        if offset > offsets.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"the log start cannot move to {offset}, beyond the high watermark "
+                f"{offsets.high_watermark}",
+            )
+        if offset <= offsets.log_start_offset:
+            return False
+        self._set_offsets(offset, offsets.high_watermark, offsets.log_end_offset)
+        try:
+            self.epochs.truncate_from_start(offset)
+        except OSError as error:
+            raise self._failed(error) from error
+        return True
+
+    # Epochs
+
+    @property
+    def latest_epoch(self) -> LeaderEpoch:
+        """The newest leader epoch known, -1 if none."""
+        return self.epochs.known.latest_epoch
+
+    def end_offset_for_epoch(self, leader_epoch: LeaderEpoch) -> EpochEndOffset:
+        """Return where an epoch ends (KIP-101, OffsetForLeaderEpoch)."""
+        return self.epochs.end_offset_for(leader_epoch, self.offsets.log_end_offset)
+
+    def epoch_for_offset(self, offset: Offset) -> LeaderEpoch:
+        """Return the epoch in which ``offset`` was or will be written; -1 if unknown."""
+        return self.epochs.known.epoch_for_offset(offset)
+
+    def assign_epoch_start(self, leader_epoch: LeaderEpoch) -> None:
+        """Note that ``leader_epoch`` begins at the log end: what a new leader does first."""
+        self.epochs.assign(leader_epoch, self.offsets.log_end_offset)
 
     # Appending
 
@@ -138,7 +333,7 @@ class Log(LogCore):
         INVALID_TXN_STATE, RECORD_LIST_TOO_LARGE; StorageError when the bytes could not be written
         (what was written of them is undone).
         """
-        offsets = self._offsets
+        offsets = self.offsets
         base_offset = offsets.log_end_offset
         delta = batch.last_offset_delta
         last_offset = base_offset + delta
@@ -147,9 +342,11 @@ class Log(LogCore):
         producer_id = batch.producer_id
         transactional = batch.attributes & TRANSACTIONAL_BIT != 0
         try:
-            if leader_epoch != self._epoch_appended:
-                self._begin_epoch(leader_epoch, base_offset)
-            segment = self._local.active
+            if self.durability.blocks_append:
+                self.durability.settle()
+            if leader_epoch != self.epochs.appended:
+                self.epochs.begin(leader_epoch, base_offset)
+            segment = self.local.active
             if (
                 segment.records.size + size > segment.roll_size
                 or max_timestamp > segment.roll_timestamp
@@ -192,15 +389,16 @@ class Log(LogCore):
             producer_epoch=batch.producer_epoch,
             coordinator_epoch=marker.coordinator_epoch,
         )
-        offset = self._offsets.log_end_offset
+        offset = self.offsets.log_end_offset
         batch.assign(base_offset=offset, leader_epoch=leader_epoch)
         try:
-            if leader_epoch != self._epoch_appended:
-                self._begin_epoch(leader_epoch, offset)
-            self._append_run([batch], batch.buffer, now_ms)
+            self.durability.settle()
+            if leader_epoch != self.epochs.appended:
+                self.epochs.begin(leader_epoch, offset)
+            append_run(self, [batch], batch.buffer, now_ms)
         except OSError as error:
             raise self._failed(error) from error
-        return AppendResult(offset, offset, -1, self._offsets.log_start_offset)
+        return AppendResult(offset, offset, -1, self.offsets.log_start_offset)
 
     def append_as_follower(self, buffer: Buffer, *, now_ms: int) -> AppendResult:
         """Append whole batches that carry a leader's offsets and epochs; bytes after the last
@@ -212,120 +410,37 @@ class Log(LogCore):
 
         An empty log may begin inside the first batch: the leader's log does, where records were
         deleted. The batch is kept whole, and the log start stays where it is.
-
-        Most batches are sound and go into the active segment, so they are checked and written many
-        at a time. Where a check stops, or a segment ends among them, they are looked at one by one.
         """
         view = memoryview(buffer)
-        offsets = self._offsets
-        if offsets.log_start_offset == offsets.log_end_offset:
-            first = next(iter_batches(view), None)
-            if first is not None and first.base_offset < offsets.log_end_offset < first.next_offset:
-                return self._append_around_start(first, view, now_ms)
-        return self._append_as_follower(view, now_ms)
-
-    def _append_around_start(self, first: Batch, view: memoryview, now_ms: int) -> AppendResult:
-        start = self._offsets.log_start_offset
-        first.ensure_valid()
-        self.truncate_fully_and_start_at(first.base_offset, now_ms=now_ms)
-        result = self._append_as_follower(view, now_ms)
-        self.update_high_watermark(start)
-        self.increment_log_start_offset(start)
-        return result
-
-    def _append_as_follower(self, view: memoryview, now_ms: int) -> AppendResult:
-        scanners = self._local.environment.scanners
-        scanner = scanners.take()
+        offsets = self.offsets
+        start = offsets.log_start_offset
         try:
-            result = self._append_scanned(view, scanner)
+            begins_inside = False
+            if start == offsets.log_end_offset:
+                first = next(iter_batches(view), None)
+                if first is not None and first.base_offset < start < first.next_offset:
+                    begins_inside = True
+                    first.ensure_valid()
+                    self.truncate_fully_and_start_at(first.base_offset, now_ms=now_ms)
+            self.durability.settle()
+            first_offset, next_offset = append_as_follower(self, view, now_ms)
         except OSError as error:
             raise self._failed(error) from error
-        finally:
-            scanners.give_back(scanner)
-        return self._append_one_by_one(view, now_ms) if result is None else result
+        if begins_inside:
+            self.update_high_watermark(start)
+            self.increment_log_start_offset(start)
+        return AppendResult(first_offset, next_offset - 1, -1, offsets.log_start_offset)
 
-    def _append_scanned(self, view: memoryview, scanner: BatchScanner) -> AppendResult | None:
-        """Append all whole batches at once; None, with nothing written, where that cannot be."""
-        segment = self._local.active
-        segment.prepare_append()
-        offsets, epochs = self._offsets, self._epochs
-        first_offset = offsets.log_end_offset
-        scanner.latest_epoch = epochs.latest_epoch
-        size = segment.scan(scanner, view, first_offset)
-        if size == 0:
-            return None
-        if size < len(view) and next(iter_batches(view, size), None) is not None:
-            return None
-        for epoch, offset in scanner.epochs:
-            self._begin_epoch(epoch, offset)
-        segment.append_scanned(view[:size], scanner)
-        offsets.advance_log_end(scanner.next_offset)
-        self._replay(segment, scanner.producer_batches)
-        return AppendResult(first_offset, scanner.next_offset - 1, -1, offsets.log_start_offset)
+    def _duplicate(self, repeated: BatchMetadata) -> AppendResult:
+        return AppendResult(
+            repeated.base_offset,
+            repeated.last_offset,
+            repeated.timestamp,
+            self.offsets.log_start_offset,
+            duplicate=True,
+        )
 
-    def _append_one_by_one(self, view: memoryview, now_ms: int) -> AppendResult:
-        batches = list(iter_batches(view))
-        first_offset = next_offset = self._offsets.log_end_offset
-        epoch = self._epochs.latest_epoch
-        for batch in batches:
-            batch.ensure_valid()
-            if NO_LEADER_EPOCH < batch.partition_leader_epoch < epoch:
-                raise CorruptLogError(
-                    f"a batch of epoch {batch.partition_leader_epoch} follows on epoch {epoch}"
-                )
-            epoch = max(epoch, batch.partition_leader_epoch)
-            if batch.base_offset < next_offset:
-                raise KafkaError(
-                    ErrorCode.OFFSET_OUT_OF_RANGE,
-                    f"a batch at offset {batch.base_offset} does not follow on {next_offset}",
-                )
-            next_offset = batch.next_offset
-        try:
-            for batch in batches:
-                if batch.partition_leader_epoch != self._epoch_appended:
-                    self._begin_epoch(batch.partition_leader_epoch, batch.base_offset)
-            self._append_run(batches, view, now_ms)
-        except OSError as error:
-            raise self._failed(error) from error
-        if batches:
-            first_offset = batches[0].base_offset
-        return AppendResult(first_offset, next_offset - 1, -1, self._offsets.log_start_offset)
-
-    def _append_run(self, batches: list[Batch], view: memoryview, now_ms: int) -> None:
-        """Write batches that lie one after the other in ``view``, at once where they go into the
-        same segment.
-        """
-        run: list[Batch] = []
-        start = size = 0
-        segment = self._local.active
-        segment.prepare_append()
-        for batch in batches:
-            if segment.should_roll(
-                size=size + batch.size,
-                max_timestamp=batch.max_timestamp,
-                last_offset=batch.last_offset,
-                now_ms=now_ms,
-            ):
-                self._write_run(segment, run, view[start : start + size])
-                start, size, run = start + size, 0, []
-                segment = self._roll(max(batch.base_offset, self.log_end_offset), now_ms)
-            run.append(batch)
-            size += batch.size
-        self._write_run(segment, run, view[start : start + size])
-
-    def _write_run(self, segment: Segment, run: list[Batch], data: memoryview) -> None:
-        if not run:
-            return
-        segment.append_run(data, run)
-        self._offsets.advance_log_end(run[-1].next_offset)
-        self._replay(segment, run)
-
-    def _replay(self, segment: Segment, batches: list[Batch]) -> None:
-        """Take note of what producers wrote in batches that are in the log."""
-        for batch in batches:
-            aborted = replay_batch(self._producers, batch)
-            if aborted is not None:
-                segment.transaction_index.append(aborted)
+    # Rolling
 
     def _maybe_roll(
         self, size: int, max_timestamp: int, last_offset: Offset, now_ms: int
@@ -335,22 +450,161 @@ class Log(LogCore):
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"a batch of {size} bytes exceeds segment.bytes = {self.config.roll_bytes}",
             )
-        segment = self._local.active
+        segment = self.local.active
         segment.prepare_append()
         if segment.should_roll(
             size=size, max_timestamp=max_timestamp, last_offset=last_offset, now_ms=now_ms
         ):
-            return self._roll(self._offsets.log_end_offset, now_ms)
+            return self.roll_at(self.offsets.log_end_offset, now_ms)
         return segment
 
-    def _duplicate(self, repeated: BatchMetadata) -> AppendResult:
-        return AppendResult(
-            repeated.base_offset,
-            repeated.last_offset,
-            repeated.timestamp,
-            self._offsets.log_start_offset,
-            duplicate=True,
+    def roll_at(self, base_offset: Offset, now_ms: int) -> Segment:
+        """Close the active segment and return one that begins at ``base_offset``, at the log end or
+        beyond; an empty one that is there already stays. Raises OSError.
+        """
+        self.durability.settle()
+        if self.local.roll(base_offset, now_ms=now_ms):
+            self.producer_log.write_snapshot(base_offset)
+        return self.local.active
+
+    def roll(self, *, now_ms: int) -> None:
+        """Close the active segment and begin one at the log end; an empty one stays.
+
+        Raises StorageError.
+        """
+        try:
+            self.roll_at(self.offsets.log_end_offset, now_ms)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def skip_to(self, offset: Offset, *, now_ms: int) -> None:
+        """Go on at ``offset`` in a new segment: compaction left nothing of what lay before it.
+
+        Raises StorageError.
+        """
+        assert offset > self.offsets.log_end_offset
+        try:
+            self.roll_at(offset, now_ms)
+        except OSError as error:
+            raise self._failed(error) from error
+        self.offsets.advance_log_end(offset)
+
+    def delete_old_segments(self, *, now_ms: int) -> int:
+        """Apply retention by log start, size and time; return how many segments went.
+
+        Their files are renamed at once and removed later (``LogManager.removals``). Raises
+        StorageError.
+        """
+        try:
+            return delete_old_segments(self, now_ms=now_ms)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    # Cutting
+
+    def truncate_to(self, offset: Offset, *, now_ms: int) -> bool:
+        """Drop everything from ``offset`` on; False when nothing is there. Epochs that begin at or
+        beyond it are forgotten in either case.
+
+        Raises StorageError; CorruptLogError.
+        """
+        assert offset >= 0
+        if offset >= self.offsets.log_end_offset:
+            self.epochs.forget_from(self.offsets.log_end_offset)
+            return False
+        try:
+            if offset < self.local.segments.first.base_offset:
+                self._restart_at(offset, now_ms)
+                return True
+            if self.begin_truncation(offset, now_ms=now_ms):
+                self.durability.settle()
+            self.local.active.truncate_to(offset, now_ms=now_ms)
+            self._cut_to(offset, now_ms)
+            self.durability.cut(offset, self.local.active)
+        except OSError as error:
+            raise self._failed(error) from error
+        return True
+
+    def begin_truncation(self, offset: Offset, *, now_ms: int) -> bool:
+        """Prepare to drop everything from ``offset`` on: drop the segments that lie beyond as a
+        whole. Return True when a flush has to come before the rest (``durability``):
+        :meth:`truncate_to` does without one when it is called after it, and waits for the disk
+        itself when it is not. A log that is never cut is whole as it is.
+
+        Raises StorageError; CorruptLogError.
+        """
+        local = self.local
+        if not local.segments.first.base_offset <= offset < self.offsets.log_end_offset:
+            return False
+        try:
+            removed = local.delete_beyond(offset, now_ms=now_ms)
+            if removed:
+                self.producer_log.drop_snapshots(removed)
+                self._cut_to(min(removed), now_ms)
+        except OSError as error:
+            raise self._failed(error) from error
+        self.durability.begin_cut(offset, self.offsets.log_end_offset, removed=bool(removed))
+        return self.durability.blocks_append
+
+    def _cut_to(self, offset: Offset, now_ms: int) -> None:
+        """Let epochs, offsets and producers follow the segments, which end at ``offset`` now."""
+        offsets = self.offsets
+        self.epochs.truncate_from_end(offset)
+        self._cut_offsets(min(offsets.log_start_offset, offset), offset)
+        self.producer_log.reload(
+            self.local.segments,
+            log_start_offset=offsets.log_start_offset,
+            log_end_offset=offset,
+            now_ms=now_ms,
         )
+        self.update_high_watermark(offsets.high_watermark)
+
+    def truncate_fully_and_start_at(self, offset: Offset, *, now_ms: int) -> None:
+        """Drop everything and go on at ``offset``; one that holds nothing and ends there keeps its
+        files. Raises StorageError.
+        """
+        if not self.size and self.local.active.base_offset == offset == self.log_end_offset:
+            self.epochs.forget_all()
+            return
+        try:
+            self._restart_at(offset, now_ms)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _restart_at(self, offset: Offset, now_ms: int) -> None:
+        self.local.restart_at(offset, now_ms=now_ms)
+        self.epochs.clear()
+        self.producer_log.clear(offset)
+        self._cut_offsets(offset, offset)
+        self.durability.cut(offset, None)
+
+    def _cut_offsets(self, log_start_offset: Offset, log_end_offset: Offset) -> None:
+        high_watermark = min(self.offsets.high_watermark, log_end_offset)
+        self._set_offsets(log_start_offset, max(high_watermark, log_start_offset), log_end_offset)
+
+    # Producers
+
+    def producers(self) -> list[ActiveProducer]:
+        """Return the producers remembered, by id."""
+        return [
+            ActiveProducer.of(entry)
+            for entry in sorted(self._producers.producers.values(), key=lambda e: e.producer_id)
+        ]
+
+    def producer_entries(self) -> Collection[ProducerEntry]:
+        """Return the producers remembered as they are; only to look at."""
+        return self.producer_log.entries()
+
+    def expire_producers(self, *, now_ms: int) -> None:
+        """Forget producers idle for ``producer.id.expiration.ms``."""
+        self.producer_log.expire(now_ms)
+
+    def forget_oldest_producers(self, keep: int) -> None:
+        """Forget all but the ``keep`` producers that wrote last, and those in a transaction.
+
+        One that is forgotten may go on with any sequence, as after ``producer.id.expiration.ms``.
+        """
+        self._producers.forget_oldest(keep)
 
     # Reading
 
@@ -378,7 +632,7 @@ class Log(LogCore):
         Raises KafkaError: OFFSET_OUT_OF_RANGE outside [log start, LEO], CORRUPT_MESSAGE where the
         log is damaged; StorageError.
         """
-        offsets = self._offsets
+        offsets = self.offsets
         log_end_offset = offsets.log_end_offset
         if not offsets.log_start_offset <= fetch_offset <= log_end_offset:
             raise KafkaError(
@@ -386,7 +640,7 @@ class Log(LogCore):
                 f"offset {fetch_offset} is not in "
                 f"[{offsets.log_start_offset}, {log_end_offset}] of {self.topic_partition}",
             )
-        local = self._local
+        local = self.local
         try:
             if fetch_offset >= upper_bound_offset:
                 if fetch_offset == log_end_offset:
@@ -424,13 +678,13 @@ class Log(LogCore):
             return []
         try:
             return aborted_transactions(
-                self._local.environment,
-                self._local.segments,
-                self._snapshots,
+                self.local.environment,
+                self.local.segments,
+                self.producer_log.snapshots,
                 fetch_offset=read.fetch_offset,
                 segment_base_offset=read.segment_base_offset,
                 end_position=read.records.position + read.records.size,
-                log_end_offset=self._offsets.log_end_offset,
+                log_end_offset=self.offsets.log_end_offset,
                 wait_for_disk=wait_for_disk,
             )
         except CorruptLogError as error:
@@ -448,7 +702,7 @@ class Log(LogCore):
         """
         try:
             return lookup.advance(
-                self._local.segments, self._offsets.log_start_offset, wait_for_disk=wait_for_disk
+                self.local.segments, self.offsets.log_start_offset, wait_for_disk=wait_for_disk
             )
         except ColdReadError as cold:
             return ReadAhead(self.log_directory, cold)
@@ -471,14 +725,99 @@ class Log(LogCore):
         assert not isinstance(found, ReadAhead)
         return found
 
-    # Producers
+    # Durability
 
-    def producers(self) -> list[ActiveProducer]:
-        """Return the producers remembered, by id."""
-        return [
-            ActiveProducer.of(entry)
-            for entry in sorted(self._producers.producers.values(), key=lambda e: e.producer_id)
-        ]
+    def flush_plan(self) -> FlushPlan | None:
+        """Return what has to be flushed to make everything up to the log end durable; None when
+        it is already. A plan has to be run, and told to :meth:`flushed`.
+        """
+        end = self.offsets.log_end_offset
+        failure = self._write_due_epochs() if self.durability.recovery_point < end else None
+        if failure is None and self.durability.is_flushed(end):
+            return None
+        return self.durability.plan(self.local.segments, end, failure)
+
+    @property
+    def has_unflushed_closed_segments(self) -> bool:
+        """True when :meth:`closed_flush_plan` has something to flush."""
+        return self.durability.recovery_point < self.local.active.base_offset
+
+    def closed_flush_plan(self) -> FlushPlan | None:
+        """Return what has to be flushed to make the closed segments durable, up to the active one;
+        None when they are. Kafka: the flush that ``UnifiedLog.roll`` schedules.
+        """
+        if not self.has_unflushed_closed_segments:
+            return None
+        return self.durability.closed_plan(self.local.segments, self._write_due_epochs())
+
+    def _write_due_epochs(self) -> OSError | None:
+        """Write the epochs that recovery would not look for in batches any more."""
+        try:
+            self.epochs.write_if_due()
+        except OSError as error:
+            return error
+        return None
+
+    def flushed(self, plan: FlushPlan) -> bool:
+        """Take note that ``plan`` has run: the recovery point moves up, unless (False) the log was
+        cut back meanwhile.
+        """
+        return self.durability.flushed(plan)
+
+    def volume_flushed(self) -> None:
+        """Take note that the volume has been flushed as a whole, with all that is written here."""
+        self.durability.volume_flushed(self.offsets.log_end_offset)
+
+    # The end, and other directories
+
+    def close(self) -> FlushPlan | None:
+        """Trim the indexes, write the producer snapshot, close the files; return what has to be
+        flushed before the clean-shutdown marker may be written. Raises StorageError.
+        """
+        try:
+            self.local.finish()
+            self.producer_log.write_snapshot(self.offsets.log_end_offset)
+            if self.size:
+                self.epochs.write_if_due()
+            plan = self.flush_plan()
+            self.local.abandon()
+        except OSError as error:
+            raise self._failed(error) from error
+        return plan
+
+    def abandon(self) -> None:
+        """Close the files as they are: the disk has failed, or the log is deleted."""
+        self.local.abandon()
+
+    def take_place_of(self, current: Log) -> None:
+        """Be what ``current`` was: this log, in another directory, holds the same batches to the
+        last. Producers and epochs are taken over, those included that stand in no batch any more.
+
+        Raises StorageError.
+        """
+        offsets = current.offsets
+        assert self.offsets.log_end_offset == offsets.log_end_offset
+        self._producers = self.producer_log.state = current._producers
+        self.durability.truncated_to = current.durability.truncated_to
+        self.recovery_report = current.recovery_report
+        start = max(offsets.log_start_offset, self.local.segments.first.base_offset)
+        self._set_offsets(start, offsets.high_watermark, offsets.log_end_offset)
+        try:
+            self.epochs.replace(current.epochs)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def moved(self, parent: str, name: str) -> None:
+        """Take note that the directory was renamed."""
+        self.local.directory.moved(parent, name)
+
+    def renamed(self, name: str) -> None:
+        """Take note that the directory has another name now; the next flush brings it to disk."""
+        self.local.directory.moved(self.local.directory.parent, name)
+        self.durability.note_directory()
+
+    def _failed(self, error: OSError) -> StorageError:
+        return StorageError(self.log_directory, f"{self.topic_partition}: {error}")
 
 
 def batch_bytes(batch: Batch) -> memoryview | bytes:

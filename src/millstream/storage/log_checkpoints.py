@@ -17,7 +17,7 @@ Offsets: TypeAlias = dict[TopicPartition, Offset]
 def checkpoints_of(logs: Sequence[Log]) -> tuple[Offsets, Offsets, Offsets]:
     """Return the three; a log start is told where the files alone do not tell it."""
     return (
-        {log.topic_partition: log.recovery_point for log in logs},
+        {log.topic_partition: log.durability.checkpoint_point for log in logs},
         {log.topic_partition: log.log_start_offset for log in logs if log.starts_inside_segment},
         {log.topic_partition: log.high_watermark for log in logs},
     )

@@ -21,11 +21,11 @@ from millstream.storage.cleanable import (
 )
 from millstream.storage.cleaner import CleanedSegment, Cleaning, CleaningAbortedError, CleaningPlan
 from millstream.storage.directory import CLEANED, DELETED, SWAP, SegmentLocation
-from millstream.storage.log_core import LogCore
+from millstream.storage.log import Log
 from millstream.storage.segment import Segment
 
 
-def find_cleanable(log: LogCore, checkpoint: Offset | None, *, now_ms: int) -> CleanableRange:
+def find_cleanable(log: Log, checkpoint: Offset | None, *, now_ms: int) -> CleanableRange:
     """Return what of a log is dirty and may be cleaned. Raises StorageError; CorruptLogError."""
     first_dirty_offset = valid_checkpoint(
         checkpoint, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset
@@ -42,7 +42,7 @@ def find_cleanable(log: LogCore, checkpoint: Offset | None, *, now_ms: int) -> C
         raise StorageError(log.log_directory, f"{log.topic_partition}: {error}") from error
 
 
-def plan_cleaning(log: LogCore, dirty: CleanableRange, *, now_ms: int) -> CleaningPlan:
+def plan_cleaning(log: Log, dirty: CleanableRange, *, now_ms: int) -> CleaningPlan:
     """Return all that a cleaning has to know. Raises StorageError; CorruptIndexError."""
     segments = list(log.local.segments)
     end_offset = dirty.first_uncleanable_offset
@@ -93,7 +93,7 @@ def plan_cleaning(log: LogCore, dirty: CleanableRange, *, now_ms: int) -> Cleani
 class Swap:
     """A new segment that takes the place of old ones. ``retired`` are those, out of the log."""
 
-    def __init__(self, log: LogCore, segment: Segment, retired: list[Segment]) -> None:
+    def __init__(self, log: Log, segment: Segment, retired: list[Segment]) -> None:
         self.log = log
         self.segment = segment
         self.retired = retired
@@ -107,7 +107,7 @@ class Swap:
             raise StorageError(self.log.log_directory, str(error)) from error
 
 
-def swap_in(log: LogCore, cleaned: CleanedSegment, now_ms: int) -> Swap:
+def swap_in(log: Log, cleaned: CleanedSegment, now_ms: int) -> Swap:
     """Let the log read from the new segment. Readers of the old ones keep their open files.
 
     Raises CleaningAbortedError when the log is not what it was: the caller then removes the
@@ -136,17 +136,17 @@ def finish_swap(swap: Swap, *, now_ms: int) -> None:
         # A log that was cut or deleted meanwhile has renamed it for good.
         if swap.segment in list(local.segments):
             swap.segment.change_suffix("")
-        local.unsynced_directory(local.directory.path)
+        log.durability.note_names()
         due_ms = now_ms + local.config.file_delete_delay_ms
         for old in swap.retired:
             local.environment.removals.add(due_ms, local.directory.parent, old.remove)
             if old.base_offset != swap.segment.base_offset:
-                log.drop_snapshot(old.base_offset)
+                log.producer_log.drop_snapshots([old.base_offset])
     except OSError as error:
         raise StorageError(log.log_directory, str(error)) from error
 
 
-def discard(log: LogCore, cleaned: CleanedSegment) -> None:
+def discard(log: Log, cleaned: CleanedSegment) -> None:
     """Remove output that is not wanted any more. Raises StorageError."""
     try:
         _segment(log, cleaned, 0).remove()
@@ -154,7 +154,7 @@ def discard(log: LogCore, cleaned: CleanedSegment) -> None:
         raise StorageError(log.log_directory, str(error)) from error
 
 
-def _segment(log: LogCore, cleaned: CleanedSegment, now_ms: int) -> Segment:
+def _segment(log: Log, cleaned: CleanedSegment, now_ms: int) -> Segment:
     local = log.local
     return Segment(
         local.environment,
@@ -165,7 +165,7 @@ def _segment(log: LogCore, cleaned: CleanedSegment, now_ms: int) -> Segment:
     )
 
 
-def clean_now(log: LogCore, cleaning: Cleaning, *, now_ms: int) -> Offset:
+def clean_now(log: Log, cleaning: Cleaning, *, now_ms: int) -> Offset:
     """Carry a cleaning out from the first step to the last, on one thread; return how far the log
     is clean: what goes into the checkpoint.
     """

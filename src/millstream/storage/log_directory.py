@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from millstream.model.errors import StorageError
@@ -26,7 +26,8 @@ from millstream.storage.directory import (
     PartitionDirectory,
     parse_directory_name,
 )
-from millstream.storage.files import FileSystem, Lock, read_file, replace_file
+from millstream.storage.environment import LogEnvironment
+from millstream.storage.files import Lock, read_file, replace_file
 from millstream.storage.meta_properties import (
     MetaProperties,
     read_meta_properties,
@@ -45,8 +46,9 @@ class LogDirectory:
     otherwise.
     """
 
-    def __init__(self, file_system: FileSystem, path: str) -> None:
-        self._file_system = file_system
+    def __init__(self, environment: LogEnvironment, path: str) -> None:
+        self._file_system = environment.file_system
+        self._points = environment.recovery_points(path)
         self.path = path
         self._lock: Lock | None = None
         self._written: dict[str, str] = {}
@@ -75,6 +77,7 @@ class LogDirectory:
             self._lock = self._file_system.lock(self._file(LOCK_FILE))
             self.meta = read_meta_properties(self._file_system, self.path)
             self.recovery_points = self._read_offsets(RECOVERY_POINTS)
+            self._points.found(self.recovery_points)
             self.log_start_offsets = self._read_offsets(LOG_START_OFFSETS)
             self.high_watermarks = self._read_offsets(HIGH_WATERMARKS)
             self.cleaned_up_to = self._read_offsets(CLEANER_OFFSETS)
@@ -122,19 +125,33 @@ class LogDirectory:
         named = {*self.recovery_points, *self.log_start_offsets, *self.high_watermarks}
         return named - self.left_alone
 
-    def write_checkpoints(
+    def checkpoint_plan(
         self,
         recovery_points: Mapping[TopicPartition, Offset],
         log_start_offsets: Mapping[TopicPartition, Offset],
         high_watermarks: Mapping[TopicPartition, Offset],
-    ) -> None:
-        """Write the checkpoints that differ from those written last. Any thread, one at a time."""
-        try:
-            self._write_offsets(RECOVERY_POINTS, recovery_points, self.recovery_points)
-            self._write_offsets(LOG_START_OFFSETS, log_start_offsets, self.log_start_offsets)
-            self._write_offsets(HIGH_WATERMARKS, high_watermarks, self.high_watermarks)
-        except OSError as error:
-            raise StorageError(self.path, f"checkpoint failed: {error}") from error
+    ) -> Callable[[], None]:
+        """Return a function, safe on another thread, that writes the checkpoints that differ from
+        those written last. The function raises StorageError; one runs at a time.
+        """
+        write_points = self._points.plan(self._with_left_alone(recovery_points))
+
+        def write() -> None:
+            try:
+                write_points()
+                self._write_offsets(LOG_START_OFFSETS, log_start_offsets, self.log_start_offsets)
+                self._write_offsets(HIGH_WATERMARKS, high_watermarks, self.high_watermarks)
+            except OSError as error:
+                raise StorageError(self.path, f"checkpoint failed: {error}") from error
+
+        return write
+
+    def _with_left_alone(
+        self, recovery_points: Mapping[TopicPartition, Offset]
+    ) -> dict[TopicPartition, Offset]:
+        found = self.recovery_points
+        kept = {each: found[each] for each in self.left_alone if each in found}
+        return {**kept, **recovery_points}
 
     def write_clean_marker(self) -> None:
         """Say that every log here is closed and flushed."""

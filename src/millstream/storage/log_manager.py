@@ -47,7 +47,7 @@ class LogManager:
         paths = [os.path.abspath(directory) for directory in directories]
         if len(set(paths)) != len(paths):
             raise ConfigError(f"a log directory is named twice: {', '.join(directories)}")
-        self._directories = {path: LogDirectory(environment.file_system, path) for path in paths}
+        self._directories = {path: LogDirectory(environment, path) for path in paths}
         self._offline: list[str] = []
         self.cordoned: frozenset[str] = frozenset()
         """Directories that take no new logs (KIP-1066), as absolute paths."""
@@ -409,11 +409,14 @@ class LogManager:
         """Return a function, safe on another thread, that writes the recovery points, log starts
         and high watermarks of this moment. Raises StorageError.
         """
-        jobs = [(d, checkpoints_of(self._logs_in(d.path))) for d in self._directories.values()]
+        jobs = [
+            directory.checkpoint_plan(*checkpoints_of(self._logs_in(directory.path)))
+            for directory in self._directories.values()
+        ]
 
         def write() -> None:
-            for directory, checkpoints in jobs:
-                directory.write_checkpoints(*checkpoints)
+            for job in jobs:
+                job()
 
         return write
 
@@ -472,7 +475,7 @@ class LogManager:
         run_together([plan for _, plan in plans])
         for log, plan in plans:
             log.flushed(plan)
-        directory.write_checkpoints(*checkpoints_of(self._logs_in(directory.path)))
+        directory.checkpoint_plan(*checkpoints_of(self._logs_in(directory.path)))()
         left_alone = chain.from_iterable(self._unreadable.values())
         if all(os.path.dirname(path) != directory.path for path in left_alone):
             directory.write_clean_marker()

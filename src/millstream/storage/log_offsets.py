@@ -1,9 +1,10 @@
-"""The five offsets of a log, and the order in which they always stand.
+"""The four offsets of a log, and the order in which they always stand.
 
 ::
 
     log start  <=  last stable  <=  high watermark  <=  log end
-                                recovery point      <=  log end
+
+What is on disk for certain is another matter (``durability``).
 """
 
 from __future__ import annotations
@@ -12,36 +13,28 @@ from millstream.model.offsets import Offset
 
 
 class LogOffsets:
-    """Where a log begins, what is on disk for certain, what is committed, where it ends."""
+    """Where a log begins, what is committed, where it ends."""
 
     __slots__ = (
         "high_watermark",
         "last_stable_offset",
         "log_end_offset",
         "log_start_offset",
-        "recovery_point",
     )
 
-    def __init__(
-        self, *, log_start_offset: Offset, recovery_point: Offset, log_end_offset: Offset
-    ) -> None:
-        self.set(
-            log_start_offset, recovery_point, log_start_offset, log_start_offset, log_end_offset
-        )
+    def __init__(self, *, log_start_offset: Offset, log_end_offset: Offset) -> None:
+        self.set(log_start_offset, log_start_offset, log_start_offset, log_end_offset)
 
     def set(
         self,
         log_start_offset: Offset,
-        recovery_point: Offset,
         last_stable_offset: Offset,
         high_watermark: Offset,
         log_end_offset: Offset,
     ) -> None:
-        """Set all five; an order that cannot be is our own error and stops the broker."""
+        """Set all four; an order that cannot be is our own error and stops the broker."""
         assert 0 <= log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
-        assert recovery_point <= log_end_offset
         self.log_start_offset = log_start_offset
-        self.recovery_point = recovery_point
         self.last_stable_offset = last_stable_offset
         self.high_watermark = high_watermark
         self.log_end_offset = log_end_offset

@@ -347,6 +347,10 @@ class Segment:
         """Return the paths of the segment's files; the transaction index may not be there."""
         return [self.location.path(extension) for extension in SEGMENT_EXTENSIONS]
 
+    def names(self) -> list[str]:
+        """Return the names of the segment's files in the log's directory, as :meth:`paths`."""
+        return [self.location.name(extension) for extension in SEGMENT_EXTENSIONS]
+
     def change_suffix(self, suffix: str) -> None:
         """Rename the files, the log first: a segment that goes is gone with the first step."""
         old_paths = self.paths()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from millstream.model.broker import BrokerId
+from millstream.model.epoch_end import EpochEndOffset
 from millstream.model.errors import ErrorCode
-from millstream.replication.divergence import EpochEnd, is_diverging, truncation_offset
+from millstream.replication.divergence import is_diverging, truncation_offset
 from millstream.replication.follower import (
     Append,
     FetchAnswer,
@@ -23,7 +24,7 @@ from millstream.replication.follower import (
 )
 
 LAG_MS = 10_000
-UNKNOWN = EpochEnd(-1, -1)
+UNKNOWN = EpochEndOffset(-1, -1)
 ASKED = FetchPosition(5, 100, 4, 0)
 
 
@@ -38,7 +39,7 @@ def answered(
     asked: FetchPosition = ASKED,
     end: int = 100,
     high_watermark: int = 80,
-    own_end: EpochEnd = UNKNOWN,
+    own_end: EpochEndOffset = UNKNOWN,
     now_ms: float = 0,
 ) -> tuple[FollowerEffect, ...]:
     view = LogView(end, high_watermark, lambda _: own_end)
@@ -70,21 +71,21 @@ def test_there_is_no_truncation_to_the_high_watermark() -> None:
 
 def test_a_diverging_epoch_cuts_to_the_smaller_end() -> None:
     """KIP-279: the follower's own end for that epoch may lie below the leader's."""
-    answer = FetchAnswer(diverging=EpochEnd(3, 95))
-    assert answered(follower(), answer, own_end=EpochEnd(3, 90)) == (Truncate(90, False),)
-    assert answered(follower(), answer, own_end=EpochEnd(3, 98)) == (Truncate(95, False),)
-    assert answered(follower(), answer, own_end=EpochEnd(2, 85)) == (Truncate(85, False),)
+    answer = FetchAnswer(diverging=EpochEndOffset(3, 95))
+    assert answered(follower(), answer, own_end=EpochEndOffset(3, 90)) == (Truncate(90, False),)
+    assert answered(follower(), answer, own_end=EpochEndOffset(3, 98)) == (Truncate(95, False),)
+    assert answered(follower(), answer, own_end=EpochEndOffset(2, 85)) == (Truncate(85, False),)
 
 
 def test_a_cut_below_the_own_high_watermark_is_told() -> None:
-    answer = FetchAnswer(diverging=EpochEnd(3, 70))
-    assert answered(follower(), answer, own_end=EpochEnd(3, 90)) == (Truncate(70, True),)
+    answer = FetchAnswer(diverging=EpochEndOffset(3, 70))
+    assert answered(follower(), answer, own_end=EpochEndOffset(3, 90)) == (Truncate(70, True),)
 
 
 def test_a_divergence_that_cuts_nothing_pauses_and_does_not_turn_in_a_circle() -> None:
     machine = follower()
-    answer = FetchAnswer(diverging=EpochEnd(3, 100))
-    assert answered(machine, answer, own_end=EpochEnd(3, 100)) == ()
+    answer = FetchAnswer(diverging=EpochEndOffset(3, 100))
+    assert answered(machine, answer, own_end=EpochEndOffset(3, 100)) == ()
     assert machine.paused_until_ms == 50
 
 
@@ -154,13 +155,15 @@ def test_an_empty_log_has_no_last_epoch() -> None:
 @pytest.mark.parametrize(
     ("end", "expected"),
     [
-        (EpochEnd(4, 100), False),
-        (EpochEnd(4, 120), False),
-        (EpochEnd(4, 99), True),
-        (EpochEnd(3, 120), True),
+        (EpochEndOffset(4, 100), False),
+        (EpochEndOffset(4, 120), False),
+        (EpochEndOffset(4, 99), True),
+        (EpochEndOffset(3, 120), True),
     ],
 )
-def test_logs_part_where_an_epoch_is_smaller_or_ends_before(end: EpochEnd, expected: bool) -> None:
+def test_logs_part_where_an_epoch_is_smaller_or_ends_before(
+    end: EpochEndOffset, expected: bool
+) -> None:
     assert is_diverging(end, last_fetched_epoch=4, fetch_offset=100) is expected
 
 
@@ -169,5 +172,5 @@ def test_a_follower_without_records_has_nothing_to_part_from() -> None:
 
 
 def test_a_log_without_that_epoch_goes_back_to_the_leaders_end() -> None:
-    assert truncation_offset(EpochEnd(3, 70), UNKNOWN, log_end_offset=100) == 70
-    assert truncation_offset(EpochEnd(3, 170), UNKNOWN, log_end_offset=100) == 100
+    assert truncation_offset(EpochEndOffset(3, 70), UNKNOWN, log_end_offset=100) == 70
+    assert truncation_offset(EpochEndOffset(3, 170), UNKNOWN, log_end_offset=100) == 100

@@ -44,7 +44,6 @@ from millstream.sim.cluster import SimCluster
 from millstream.sim.faults import Swarm
 from millstream.storage.loader import Loader
 from millstream.storage.log import Log
-from millstream.storage.log_core import LogCore
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 SCRIPTS = scripts.SCRIPTS | service_scripts.SCRIPTS
@@ -69,7 +68,7 @@ def joins_at_any_offset(patch: pytest.MonkeyPatch) -> None:
 
 def records_no_epoch_at_election(patch: pytest.MonkeyPatch) -> None:
     """KAFKA-7415: a follower then cuts its log where nothing parts."""
-    patch.setattr(LogCore, "assign_epoch_start", lambda self, leader_epoch: None)
+    patch.setattr(Log, "assign_epoch_start", lambda self, leader_epoch: None)
 
 
 def leads_without_producer_state(patch: pytest.MonkeyPatch) -> None:
@@ -255,11 +254,11 @@ def truncates_to_the_leaders_end_alone(patch: pytest.MonkeyPatch) -> None:
 
 def keeps_epochs_beyond_its_log(patch: pytest.MonkeyPatch) -> None:
     """An epoch in which nothing was written sends the follower in a circle."""
-    truncate = LogCore.truncate_to
+    truncate = Log.truncate_to
 
     def follow(self: ReplicaManager, partition: Partition, state: Any) -> None:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(LogCore, "truncate_to", lambda *_, **__: None)
+            inner.setattr(Log, "truncate_to", lambda *_, **__: None)
             original(self, partition, state)
 
     assert truncate is not None

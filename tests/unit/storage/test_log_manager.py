@@ -254,12 +254,24 @@ def test_new_partitions_go_to_the_emptiest_directory(tmp_path: Path) -> None:
 
 def test_the_same_partition_twice_is_refused(tmp_path: Path) -> None:
     manager = start(tmp_path / "a")
-    create(manager)
+    append(create(manager), b"a")
+    manager.close()
+    manager = start(tmp_path / "b")
+    append(manager.get_or_create(ORDERS, LATER_ID, SMALL, now_ms=NOW_MS), b"b")
+    manager.close()
+    with pytest.raises(ConfigError, match="same partition"):
+        start(tmp_path / "a", tmp_path / "b")
+
+
+def test_an_empty_directory_of_the_same_partition_is_put_aside(tmp_path: Path) -> None:
+    manager = start(tmp_path / "a")
+    append(create(manager), b"a")
     manager.close()
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "orders-0").mkdir()
-    with pytest.raises(ConfigError, match="same partition"):
-        start(tmp_path / "a", tmp_path / "b")
+    manager = start(tmp_path / "a", tmp_path / "b")
+    (log,) = manager.logs()
+    assert (log.log_directory, log.log_end_offset) == (str(tmp_path / "a"), 1)
 
 
 def test_one_failing_directory_goes_offline_and_the_others_serve_on(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from millstream.storage.cleaner_checkpoint import (
     read_cleaner_checkpoint,
     write_cleaner_checkpoint,
 )
+from millstream.storage.durability import NEVER_TRUNCATED
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.log import Log
 from millstream.storage.log_compaction import (
@@ -45,7 +46,6 @@ from millstream.storage.log_compaction import (
     plan_cleaning,
     swap_in,
 )
-from millstream.storage.log_core import NEVER_TRUNCATED
 from millstream.storage.log_manager import LogManager
 from millstream.storage.new_offset_map import new_offset_map
 from millstream.storage.offset_map import OffsetMap
@@ -250,8 +250,8 @@ class LogCleaner:
         topic_id, offset = self._checkpoints.get(opened.topic_partition, (None, None))
         if offset is None or topic_id != opened.topic_id:
             return None
-        if opened.truncated_to < offset:
-            offset = opened.truncated_to
+        if opened.durability.truncated_to < offset:
+            offset = opened.durability.truncated_to
             self._checkpoints[opened.topic_partition] = (topic_id, offset)
         return offset
 
@@ -282,7 +282,7 @@ class LogCleaner:
         opened, lane = job.log, job.lane
         started_ms = self._clock.monotonic_ms()
         self._checkpoint_of(opened)
-        opened.truncated_to = NEVER_TRUNCATED
+        opened.durability.truncated_to = NEVER_TRUNCATED
         offset_map = self._new_map()
         cleaning = Cleaning(
             self._environment,
@@ -298,7 +298,7 @@ class LogCleaner:
             await self._offload.run(lane, cleaning.sync_directory)
         if self._is_another(job):
             raise CleaningAbortedError("the log is another one now")
-        end_offset = min(cleaning.end_offset, opened.truncated_to)
+        end_offset = min(cleaning.end_offset, opened.durability.truncated_to)
         self._checkpoints[opened.topic_partition] = (opened.topic_id, end_offset)
         await self._write_checkpoint(opened.log_directory)
         stats = cleaning.stats
@@ -315,7 +315,7 @@ class LogCleaner:
 
     async def _put_in_place(self, job: _Job, cleaned: CleanedSegment, *, cut_below: Offset) -> None:
         opened = job.log
-        if job.is_aborted or self._is_another(job) or opened.truncated_to < cut_below:
+        if job.is_aborted or self._is_another(job) or opened.durability.truncated_to < cut_below:
             discard(opened, cleaned)
             raise CleaningAbortedError("the log is not what it was")
         try:

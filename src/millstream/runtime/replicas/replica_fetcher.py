@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from millstream.model.broker import BrokerId
 from millstream.model.clock import TimerHandle
 from millstream.model.deferred import Deferred
+from millstream.model.epoch_end import EpochEndOffset
 from millstream.model.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from millstream.model.leadership import PartitionState
 from millstream.model.offsets import NO_LEADER_EPOCH, Offset
@@ -37,7 +38,6 @@ from millstream.protocol.messages.fetch import (
     ReplicaState,
 )
 from millstream.protocol.outgoing import IN_MEMORY
-from millstream.replication.divergence import EpochEnd
 from millstream.replication.follower import (
     Append,
     FetchAnswer,
@@ -148,7 +148,7 @@ class FollowerRole:
             diverging=_diverging(data),
             has_records=bool(data.records),
         )
-        view = LogView(kept.log_end_offset, kept.high_watermark, self._end_of_epoch)
+        view = LogView(kept.log_end_offset, kept.high_watermark, kept.end_offset_for_epoch)
         for effect in self.machine.on_answer(asked, answer, view, now_ms):
             match effect:
                 case Append():
@@ -219,10 +219,6 @@ class FollowerRole:
         )
         kept.truncate_to(offset, now_ms=self._context.clock.now_ms())
         self.partition.wake_readers()
-
-    def _end_of_epoch(self, epoch: int) -> EpochEnd:
-        end = self.partition.log.end_offset_for_epoch(epoch)
-        return EpochEnd(end.leader_epoch, end.end_offset)
 
     @property
     def _name(self) -> str:
@@ -464,8 +460,8 @@ _SESSION_ERRORS: Final = frozenset(
 )
 
 
-def _diverging(data: PartitionData) -> EpochEnd | None:
+def _diverging(data: PartitionData) -> EpochEndOffset | None:
     diverging = data.diverging_epoch
     if diverging.epoch == NO_LEADER_EPOCH and diverging.end_offset < 0:
         return None
-    return EpochEnd(diverging.epoch, diverging.end_offset)
+    return EpochEndOffset(diverging.epoch, diverging.end_offset)

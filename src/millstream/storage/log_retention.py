@@ -1,0 +1,68 @@
+"""Applies the rules of retention to a log: its oldest segments go (``retention`` has the rules).
+
+Kafka: ``UnifiedLog.deleteOldSegments``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.storage.retention import RetentionRules, SegmentAge, count_deletable
+
+if TYPE_CHECKING:
+    from millstream.storage.log import Log
+
+
+def delete_old_segments(log: Log, *, now_ms: int) -> int:
+    """Apply retention by log start, size and time; return how many segments went.
+
+    Raises OSError, StorageError.
+    """
+    config, offsets, local = log.config, log.offsets, log.local
+    if not _oldest_may_go(log, now_ms):
+        return 0
+    count = count_deletable(
+        _ages(log),
+        RetentionRules(
+            retention_ms=config.retention_ms,
+            retention_bytes=config.retention_bytes,
+            deletes=config.deletes,
+        ),
+        log_start_offset=offsets.log_start_offset,
+        committed_offset=offsets.last_stable_offset,
+        now_ms=now_ms,
+    )
+    if count == 0:
+        return 0
+    if count == len(local.segments):
+        log.roll(now_ms=now_ms)
+    log.increment_log_start_offset(local.segments.base_offsets[count])
+    log.producer_log.drop_snapshots(local.delete_first(count, now_ms=now_ms))
+    return count
+
+
+def _ages(log: Log) -> list[SegmentAge]:
+    """Return what retention has to know, oldest first."""
+    segments = list(log.local.segments)
+    ends = [segment.base_offset for segment in segments[1:]] + [log.log_end_offset]
+    return [
+        SegmentAge(end, segment.size, segment is log.local.active, segment.newest_ms)
+        for segment, end in zip(segments, ends, strict=True)
+    ]
+
+
+def _oldest_may_go(log: Log, now_ms: int) -> bool:
+    """Tell quickly, for most logs, that retention has nothing to do: no rule applies to the
+    oldest segment. True is no promise.
+    """
+    config, segments = log.config, log.local.segments
+    oldest = segments.first
+    following = segments.higher(oldest.base_offset)
+    if following is not None and following.base_offset <= log.log_start_offset:
+        return True
+    if not config.deletes:
+        return False
+    if 0 <= config.retention_bytes <= segments.size - oldest.size:
+        return True
+    retention_ms = config.retention_ms
+    return retention_ms >= 0 and now_ms - oldest.claimed_newest_ms() > retention_ms
