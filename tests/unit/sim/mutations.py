@@ -533,6 +533,19 @@ def forgets_how_its_role_ended(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeaderRole, "wait_until_local", mutant)
 
 
+def leaks_what_storage_raises(patch: pytest.MonkeyPatch) -> None:
+    """An error of one partition's log is the answer of that partition alone."""
+
+    def mutant(self: Partition, *arguments: Any, **rest: Any) -> Any:
+        try:
+            return original(self, *arguments, **rest)
+        except KafkaError as error:
+            raise error.__cause__ or error from None
+
+    original = Partition.append_produced
+    patch.setattr(Partition, "append_produced", mutant)
+
+
 def proposes_again_at_once(patch: pytest.MonkeyPatch) -> None:
     """A leader backs off from a controller that answers no proposal."""
     patch.setattr(LeaderReplication, "_pause_after_failure", lambda self: 100.0)
@@ -811,6 +824,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         script=service_scripts.a_disk_fails_between_two_writes,
     ),
     Mutation(
+        "an error stays with its partition",
+        leaks_what_storage_raises,
+        script=service_scripts.a_write_fails_beside_a_sound_one,
+    ),
+    Mutation(
         "proposals back off",
         proposes_again_at_once,
         script=service_scripts.the_store_is_away_while_an_isr_is_proposed,
@@ -855,7 +873,7 @@ def main() -> int:
     parser.add_argument("--first", action="store_true", help="stop at the first that is caught")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
-    logging.basicConfig(level=logging.CRITICAL + 1)
+    logging.getLogger().addHandler(logging.NullHandler())
     for mutation in MUTATIONS:
         if options.names and mutation.name not in options.names:
             continue

@@ -23,6 +23,7 @@ from tests.unit.sim.scripts import (
 from millstream.controller.config_changes import ConfigChange, ResourceType
 from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred, spawn
+from millstream.model.errors import ErrorCode
 from millstream.model.leadership import PartitionState
 from millstream.model.topic import TopicPartition
 from millstream.protocol.api import ApiKey
@@ -31,6 +32,7 @@ from millstream.protocol.messages.create_topics import CreatableTopic, CreateTop
 from millstream.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
+    ProduceResponse,
     TopicProduceData,
 )
 from millstream.records.builder import BatchBuilder, BatchOptions
@@ -241,6 +243,39 @@ def an_isr_changes(cluster: SimCluster) -> list[str]:
     return [f"settings that did not change are applied {count} times"] if count else []
 
 
+def a_write_fails_beside_a_sound_one(cluster: SimCluster) -> list[str]:
+    """One request names two partitions. What nobody has foreseen is raised while the second one is
+    appended: the first is acknowledged.
+    """
+    leader, first, second = leader_of_two(cluster)
+    machine, directory = cluster.machines[leader], replica(cluster, leader, index=second).log
+
+    def hook(step: str, path: str) -> None:
+        if step == "write" and path.startswith(f"{directory.directory}/"):
+            raise ValueError("what nobody has foreseen")
+
+    for producer in cluster.work.producers:
+        producer.held = True
+    cluster.go_on(3_000)
+    machine.files.hook = hook
+    asking = produce(cluster, leader, (first, second), acks=1)
+    answered = cluster.until(lambda: asking.done, ANSWER_MS)
+    machine.files.hook = lambda *_: None
+    for producer in cluster.work.producers:
+        producer.held = False
+    if not answered:
+        return ["a write with acks=1 is never answered"]
+    response = asking.result()
+    assert isinstance(response, ProduceResponse)
+    errors = {
+        each.index: ErrorCode.of(each.error_code)
+        for each in response.responses[0].partition_responses
+    }
+    if errors[first] is ErrorCode.NONE and errors[second] is not ErrorCode.NONE:
+        return []
+    return [f"of two writes the second has failed, and they are answered {errors}"]
+
+
 SCRIPTS: dict[Script, Shape] = {
     a_disk_fails_between_two_writes: Shape(
         partitions=4, directories=2, flush_policy="ack", rebalances=False
@@ -250,5 +285,6 @@ SCRIPTS: dict[Script, Shape] = {
     the_controller_is_asked_by_one_who_fails: Shape(),
     a_follower_fails_at_one_partition: Shape(),
     an_isr_changes: Shape(rebalances=False),
+    a_write_fails_beside_a_sound_one: Shape(partitions=4, directories=2, rebalances=False),
 }
 """Every script, and the cluster that it needs."""
