@@ -48,9 +48,9 @@ def dump(
             metavar="FILE",
             exists=True,
             dir_okay=False,
-            help="Any file of a partition's or log directory: .log, .index, .timeindex, .txnindex, "
-            ".snapshot, leader-epoch-checkpoint, partition.metadata, the checkpoints, "
-            "meta.properties, .kafka_cleanshutdown.",
+            help="Any file of a partition's or log directory: .log, .log.damaged-…, .index, "
+            ".timeindex, .txnindex, .snapshot, leader-epoch-checkpoint, partition.metadata, the "
+            "checkpoints, meta.properties, .kafka_cleanshutdown.",
         ),
     ],
     records: Annotated[
@@ -68,7 +68,7 @@ def dump(
     """Print what files hold: a line for each batch, index entry or line.
 
     With --json each is one JSON object. A damaged file is printed up to the damage, and the exit
-    code is 1.
+    code is 1. Of a file that recovery kept aside (.log.damaged-…) every whole batch is printed.
     """
     decoder = None if decode is None else DECODERS[_TOPICS[decode]]
     for number, path in enumerate(files):

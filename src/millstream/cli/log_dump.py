@@ -17,7 +17,7 @@ from millstream.cli.failures import CommandFailedError
 from millstream.cli.record_text import payload_fields
 from millstream.config.properties import parse_properties
 from millstream.model.errors import CorruptLogError
-from millstream.records.batch import Batch
+from millstream.records.batch import HEADER_SIZE, Batch, header_at
 from millstream.records.compression import Codec
 from millstream.records.control import parse_marker
 from millstream.records.legacy import LegacyMessage
@@ -25,6 +25,7 @@ from millstream.records.legacy_records import iter_legacy_records
 from millstream.records.log_entries import LogEntry, iter_log_entries
 from millstream.records.record import Record, iter_records
 from millstream.storage import checkpoint
+from millstream.storage.damaged_files import parse_damaged_name
 from millstream.storage.directory import (
     CLEANED,
     DELETED,
@@ -38,6 +39,7 @@ from millstream.storage.files import LocalFileSystem
 from millstream.storage.leader_epochs import LeaderEpochs
 from millstream.storage.log_directory import CLEAN_SHUTDOWN_MARKER
 from millstream.storage.producer_snapshot import decode_snapshot
+from millstream.storage.torn_tail import next_valid_batch
 
 Entry: TypeAlias = dict[str, object]
 
@@ -69,6 +71,10 @@ def dump_file(
     if name in _WHOLE_FILES:
         yield from _WHOLE_FILES[name](path)
         return
+    kept = parse_damaged_name(name)
+    if kept is not None:
+        yield from _dump_kept(path, kept.base_offset, with_records, decode or _decoder_of(path))
+        return
     place = parse_file_name(name)
     if place is None:
         raise CommandFailedError(f"{path}: not the name of a file of a log")
@@ -85,17 +91,18 @@ def _decoder_of(path: Path) -> Decoder | None:
 
 
 def dump_batches(path: Path, *, with_records: bool, decode: Decoder | None) -> Iterator[Entry]:
-    """Yield the batches of a ``.log``; CommandFailedError where they end before the file does."""
+    """Yield the batches of a ``.log`` up to the first that fails its CRC, that one included.
+
+    Raises CommandFailedError there, and where the batches end before the file does.
+    """
     data = memoryview(LocalFileSystem().map(str(path)))
     end = 0
     try:
         for position, each in iter_log_entries(data):
-            entry = describe_entry(each, position)
-            if with_records and entry["is_valid"]:
-                is_control = isinstance(each, Batch) and each.is_control
-                used = None if is_control else decode
-                entry["records"] = [describe_record(record, used) for record in _records(each)]
+            entry = _entry_with_records(each, position, with_records, decode)
             yield entry
+            if not entry["is_valid"]:
+                raise CommandFailedError(f"{path}: {damage_of(each, position)}")
             end = position + each.size
     except CorruptLogError:
         if any(data[end:]):
@@ -106,6 +113,42 @@ def dump_batches(path: Path, *, with_records: bool, decode: Decoder | None) -> I
         )
     if end < len(data):
         yield {"position": end, "zeros": len(data) - end}
+
+
+def _dump_kept(
+    path: Path, base_offset: int, with_records: bool, decode: Decoder | None
+) -> Iterator[Entry]:
+    """Yield the valid batches of a file that recovery kept aside, and the bytes between them."""
+    file = LocalFileSystem().open(str(path), writable=False)
+    position, size = 0, file.size()
+    while position < size:
+        found = next_valid_batch(file, size, position, base_offset)
+        if found != position:
+            yield {"position": position, "damaged": (size if found is None else found) - position}
+        if found is None:
+            return
+        batch = header_at(file.read_at(found, header_at(file.read_at(found, HEADER_SIZE)).size))
+        yield _entry_with_records(batch, found, with_records, decode)
+        position = found + batch.size
+
+
+def _entry_with_records(
+    each: LogEntry, position: int, with_records: bool, decode: Decoder | None
+) -> Entry:
+    entry = describe_entry(each, position)
+    if with_records and entry["is_valid"]:
+        is_control = isinstance(each, Batch) and each.is_control
+        used = None if is_control else decode
+        entry["records"] = [describe_record(record, used) for record in _records(each)]
+    return entry
+
+
+def damage_of(entry: LogEntry, position: int) -> str:
+    """Return what is to be said of a batch or message that fails its CRC."""
+    kind, offset = (
+        ("batch", entry.base_offset) if isinstance(entry, Batch) else ("message", entry.offset)
+    )
+    return f"the {kind} at offset {offset}, position {position}, fails its CRC"
 
 
 def _records(entry: LogEntry) -> Iterator[Record]:

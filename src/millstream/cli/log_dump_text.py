@@ -28,7 +28,7 @@ def text_lines(entries: Iterable[Entry]) -> Iterator[str]:
     first = next(remaining, None)
     if first is None:
         yield "(no entries)"
-    elif "codec" in first or "zeros" in first:
+    elif first.keys() & {"codec", "zeros", "damaged"}:
         yield _BATCH.format(
             "position", "bytes", "offsets", "records", "epoch", "codec", "time (UTC)", ""
         ).rstrip()
@@ -64,6 +64,9 @@ def _word(value: object) -> str:
 def _batch_lines(entry: Entry) -> Iterator[str]:
     if "zeros" in entry:
         yield f"{entry['position']:>11} {entry['zeros']:>9}  zeros, preallocated"
+        return
+    if "damaged" in entry:
+        yield f"{entry['position']:>11} {entry['damaged']:>9}  no batch that is whole"
         return
     is_legacy = entry["magic"] != 2
     first = entry["offset"] if is_legacy else entry["base_offset"]

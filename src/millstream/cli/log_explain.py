@@ -18,7 +18,6 @@ from millstream.cli.log_lookup import (
     Compared,
     IndexSearch,
     Lookup,
-    Scanned,
     look_up_offset,
     look_up_timestamp,
 )
@@ -55,7 +54,7 @@ def explain(
 
     The segment by binary search over file names, the entry of its index, the byte position, the
     batches scanned from there, and the record. A time goes through the time index first. It reads
-    the files alone, and a broker may be running.
+    the files alone, and a broker may be running. It ends at a damaged batch, with exit code 1.
     """
     if (offset is None) == (timestamp is None):
         raise UsageError("give one of --offset and --timestamp")
@@ -93,7 +92,7 @@ def _steps(lookup: Lookup) -> Iterator[dict[str, object]]:
         None if lookup.batch is None else describe_entry(lookup.batch, lookup.scanned[-1].position)
     )
     record = None if lookup.record is None else describe_record(lookup.record)
-    yield {"step": "record", "batch": batch, "record": record}
+    yield {"step": "record", "batch": batch, "record": record, "damage": lookup.damage}
 
 
 def _lines(
@@ -124,8 +123,11 @@ def _lines(
     yield from _index(number, "offset index", lookup.offset_index, from_offset)
     yield f"     position  {lookup.position}"
     yield from ("", f"{number + 1}  scan: batch after batch from position {lookup.position} on")
-    yield from _scan(lookup.scanned, holds=lookup.record is not None)
+    yield from _scan(lookup)
     yield from ("", f"{number + 2}  record")
+    if lookup.damage is not None:
+        yield f"     the search ends at damage: {lookup.damage}"
+        return
     if lookup.record is None:
         yield f"     there is none at or after {wanted}"
         return
@@ -158,12 +160,17 @@ def _comparisons(compared: list[Compared], signs: tuple[str, str]) -> Iterator[s
         yield f"     {heading:<9} {each.text}  {signs[0] if each.at_most else signs[1]}"
 
 
-def _scan(scanned: list[Scanned], *, holds: bool) -> Iterator[str]:
+def _scan(lookup: Lookup) -> Iterator[str]:
+    scanned = lookup.scanned
     if len(scanned) > _SHOWN_SCANNED:
         yield f"     … {len(scanned) - _SHOWN_SCANNED} batches before these"
-    for number, each in enumerate(scanned[-_SHOWN_SCANNED:]):
-        is_last = number == min(len(scanned), _SHOWN_SCANNED) - 1
-        verdict = "holds it" if holds and is_last else "ends before it"
+    for each in scanned[-_SHOWN_SCANNED:]:
+        verdict = "ends before it"
+        if each is scanned[-1]:
+            if not each.is_valid:
+                verdict = "its CRC is wrong"
+            elif lookup.record is not None:
+                verdict = "holds it"
         yield (
             f"     at {each.position:<9} offsets {each.first_offset}..{each.last_offset}, "
             f"{each.size} bytes, {verdict}"

@@ -7,12 +7,15 @@ a broker at work, and of Apache Kafka, can be looked at without opening a log.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from millstream.cli.failures import CommandFailedError
+from millstream.cli.log_dump import damage_of
 from millstream.cli.log_files import segments_of
+from millstream.model.errors import CorruptLogError
 from millstream.model.offsets import NO_TIMESTAMP, Offset
 from millstream.records.batch import Batch
 from millstream.records.legacy_records import iter_legacy_records
@@ -54,6 +57,7 @@ class Scanned:
     first_offset: Offset
     last_offset: Offset
     max_timestamp: int
+    is_valid: bool
 
 
 @dataclass(slots=True)
@@ -89,6 +93,8 @@ class Lookup:
     scanned: list[Scanned] = field(default_factory=list)
     batch: LogEntry | None = None
     record: Record | None = None
+    damage: str | None = None
+    """What is wrong where the search ended, None where it met no damage."""
 
 
 class LogFiles:
@@ -129,11 +135,12 @@ class LogFiles:
         return max(stored, self.base_offsets[0])
 
     def end_offset(self) -> Offset:
-        """Return the offset after the last whole batch."""
+        """Return the offset after the last whole batch, or the one where damage begins."""
         base_offset = self.base_offsets[-1]
         end = base_offset
-        for _, entry in self.entries(base_offset, self._last_position(base_offset)):
-            end = last_offset(entry) + 1
+        with contextlib.suppress(CorruptLogError):
+            for _, entry in self.entries(base_offset, self._last_position(base_offset)):
+                end = last_offset(entry) + 1
         return end
 
     def entries(self, base_offset: Offset, position: int) -> Iterator[tuple[int, LogEntry]]:
@@ -144,8 +151,9 @@ class LogFiles:
         """Return the largest timestamp: the time index has it but for what its last entry lacks."""
         entries = self.index(base_offset, TIME_INDEX, TimeIndex.entry)
         largest = entries[-1][0] if entries else NO_TIMESTAMP
-        for _, entry in self.entries(base_offset, self._last_position(base_offset)):
-            largest = max(largest, max_timestamp(entry))
+        with contextlib.suppress(CorruptLogError):
+            for _, entry in self.entries(base_offset, self._last_position(base_offset)):
+                largest = max(largest, max_timestamp(entry))
         return largest
 
     def _last_position(self, base_offset: Offset) -> int:
@@ -192,13 +200,14 @@ def look_up_offset(directory: PartitionDirectory, offset: Offset) -> Lookup:
     # Where compaction has emptied the rest of a segment, the next one has the first record.
     for base_offset in names[max(slot, 0) :]:
         _look_into(files, lookup, base_offset, offset)
-        for position, entry in files.entries(base_offset, lookup.position):
-            lookup.scanned.append(_scanned(position, entry))
+        for entry in _scan(files, lookup):
             if last_offset(entry) >= offset:
                 found = next((r for r in records_of(entry) if r.offset >= offset), None)
                 if found is not None:
                     lookup.batch, lookup.record = entry, found
                     return lookup
+        if lookup.damage is not None:
+            break
     return lookup
 
 
@@ -220,15 +229,34 @@ def look_up_timestamp(directory: PartitionDirectory, timestamp: int) -> Lookup:
         chosen = _search(lookup.time_index, entries, timestamp, base_offset, is_time=True)
         from_offset = start if chosen is None else max(start, base_offset + chosen[1])
         _look_into(files, lookup, base_offset, from_offset)
-        for position, entry in files.entries(base_offset, lookup.position):
-            lookup.scanned.append(_scanned(position, entry))
+        for entry in _scan(files, lookup):
             if max_timestamp(entry) < timestamp or last_offset(entry) < start:
                 continue
             for record in records_of(entry):
                 if record.timestamp >= timestamp and record.offset >= start:
                     lookup.batch, lookup.record = entry, record
                     return lookup
+        if lookup.damage is not None:
+            break
     return lookup
+
+
+def _scan(files: LogFiles, lookup: Lookup) -> Iterator[LogEntry]:
+    """Yield the sound entries of the chosen segment; damage ends the search, and is noted."""
+    base_offset, end = lookup.segment.base_offset, lookup.position
+    try:
+        for position, entry in files.entries(base_offset, lookup.position):
+            lookup.scanned.append(_scanned(position, entry))
+            if not entry.is_valid:
+                lookup.damage = damage_of(entry, position)
+                return
+            yield entry
+            end = position + entry.size
+    except CorruptLogError:
+        pass  # no entry begins there: said below
+    left = files.log(base_offset)[end:]
+    if any(left):
+        lookup.damage = f"{len(left)} bytes at position {end} are no whole batch"
 
 
 def _begin(files: LogFiles) -> Lookup:
@@ -295,4 +323,6 @@ def _floor(
 
 def _scanned(position: int, entry: LogEntry) -> Scanned:
     first = entry.base_offset if isinstance(entry, Batch) else entry.offset
-    return Scanned(position, entry.size, first, last_offset(entry), max_timestamp(entry))
+    return Scanned(
+        position, entry.size, first, last_offset(entry), max_timestamp(entry), entry.is_valid
+    )

@@ -14,6 +14,7 @@ from millstream.cli.log_dump import dump_file
 from millstream.cli.log_files import DirectoryArgument, LogPlace, find_place
 from millstream.cli.output import counted, human_bytes, print_line
 from millstream.model.errors import MillstreamError
+from millstream.storage.damaged_files import parse_damaged_name
 from millstream.storage.directory import (
     LOG,
     OFFSET_INDEX,
@@ -56,6 +57,8 @@ class PartitionSizes:
     topic_id: str | None
     segments: list[SegmentSizes] = field(default_factory=list)
     snapshots: int = 0
+    damaged_files: dict[str, int] = field(default_factory=dict)
+    """Bytes of the files that recovery kept aside, by name."""
     other_files: list[str] = field(default_factory=list)
 
     @property
@@ -94,7 +97,9 @@ def _measure(directory: PartitionDirectory, kind: DirectoryKind) -> PartitionSiz
     found = PartitionSizes(directory.name, kind.value, _topic_id(directory))
     for name in sorted(sizes):
         parsed = parse_file_name(name)
-        if parsed is None:
+        if parse_damaged_name(name) is not None:
+            found.damaged_files[name] = sizes[name]
+        elif parsed is None:
             found.other_files.append(name)
         elif parsed[1] == LOG:
             found.segments.append(_segment(directory, parsed[0], sizes))
@@ -147,6 +152,9 @@ def _as_json(partition: PartitionSizes) -> dict[str, object]:
             }
             for segment in partition.segments
         ],
+        "damaged_files": [
+            {"name": name, "bytes": size} for name, size in partition.damaged_files.items()
+        ],
         "other_files": partition.other_files,
     }
 
@@ -186,3 +194,5 @@ def _add(root: Tree, partition: PartitionSizes) -> None:
         if segment.aborted_transactions:
             notes.append(f"{segment.aborted_transactions} aborted")
         branch.add(f"{file_name(segment.base_offset, LOG)}  {', '.join(notes)}", style="not bold")
+    for name, size in partition.damaged_files.items():
+        branch.add(f"{name}  {human_bytes(size)}, kept aside by a recovery", style="not bold")

@@ -35,8 +35,9 @@ def verify(
     """Check every CRC, offset, index entry, epoch, transaction, snapshot and checkpoint.
 
     Each problem is one line: the file, the byte (or line) in it, what is wrong, and what a broker
-    does about it. Exit code 0 when all is well, 1 when there are problems. A broker may be
-    running: nothing is written or locked, and the batch that it is writing is no problem.
+    does about it. Files that a recovery kept aside are named, and are no problem. Exit code 0 when
+    all is well, 1 when there are problems. A broker may be running: nothing is written or locked,
+    and the batch that it is writing is no problem.
     """
     place = find_place(directory)
     is_live = place.broker_process is not None
@@ -57,6 +58,7 @@ def verify(
             total += report.bytes
             found.segments += report.segments
             found.tell(report.problems)
+            found.tell_kept(report.damaged_files)
     if place.is_whole:
         files = verify_directory_files(
             LocalFileSystem(), place.log_directory, reports, is_live=is_live
@@ -92,6 +94,17 @@ class _Found:
             place = os.path.relpath(problem.path, self._place.log_directory)
             position = "" if problem.position is None else f" @{problem.position}"
             print(f"{place}{position}: {problem.what}. What happens: {problem.broker}.")
+
+    def tell_kept(self, damaged_files: dict[str, int]) -> None:
+        for path, size in damaged_files.items():
+            if self._as_json:
+                print_line({"file": path, "kept_bytes": size})
+                continue
+            name = os.path.relpath(path, self._place.log_directory)
+            print(
+                f"{name}: {human_bytes(size)} that a recovery cut off and kept aside, for valid "
+                "records are in it. No broker reads it; `millstream log dump` does"
+            )
 
     def sum_up(self, total_bytes: int, *, is_live: bool) -> None:
         partitions = len(self._place.partitions)

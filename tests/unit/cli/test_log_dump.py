@@ -65,11 +65,44 @@ def test_a_damaged_log_is_shown_up_to_the_damage(
     path = tmp_path / f"{BASE}.log"
     damaged = bytearray(batch(102))
     damaged[-1] ^= 1
-    path.write_bytes(batch(100) + damaged + batch(104)[:-3])
+    path.write_bytes(batch(100) + damaged + batch(104))
     assert main(["log", "dump", str(path), "--json"]) == 1
     said = capfd.readouterr()
     assert [json.loads(line)["is_valid"] for line in said.out.splitlines()] == [True, False]
+    assert f"the batch at offset 102, position {len(batch(100))}, fails its CRC" in said.err
+
+
+def test_a_log_that_ends_inside_a_batch(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / f"{BASE}.log"
+    path.write_bytes(batch(100) + batch(104)[:-3])
+    assert main(["log", "dump", str(path), "--json"]) == 1
+    said = capfd.readouterr()
+    assert [json.loads(line)["is_valid"] for line in said.out.splitlines()] == [True]
     assert "no whole batch" in said.err
+
+
+def test_of_what_recovery_kept_every_whole_batch_is_shown(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    damaged = bytearray(batch(102))
+    damaged[-1] ^= 1
+    path = tmp_path / f"{BASE}.log.damaged-4096"
+    path.write_bytes(damaged + batch(104) + batch(106) + bytes(200) + batch(108) + b"torn")
+    assert main(["log", "dump", str(path), "--records", "--json"]) == 0
+    lines = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    size = len(batch(104))
+    assert [(line["position"], line.get("damaged"), line.get("base_offset")) for line in lines] == [
+        (0, len(damaged), None),
+        (len(damaged), None, 104),
+        (len(damaged) + size, None, 106),
+        (len(damaged) + 2 * size, 200, None),
+        (len(damaged) + 2 * size + 200, None, 108),
+        (len(damaged) + 3 * size + 200, 4, None),
+    ]
+    assert all(line["records"] for line in lines if "base_offset" in line)
+    assert main(["log", "dump", str(path)]) == 0
+    text = capfd.readouterr().out
+    assert text.count("no batch that is whole") == 3
 
 
 def test_indexes_end_where_the_preallocated_zeros_begin(tmp_path: Path) -> None:

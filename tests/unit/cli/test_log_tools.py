@@ -16,6 +16,8 @@ from tests.unit.storage.support import NOW_MS, SMALL, append, close, create_log
 
 from millstream.cli.main import main
 from millstream.model.topic import TopicPartition
+from millstream.records.batch import Batch
+from millstream.records.log_entries import iter_log_entries
 from millstream.storage.checkpoint import format_offsets
 from millstream.storage.files import lock_holder
 
@@ -266,12 +268,81 @@ def test_dump_for_a_person(kafka: Path, capfd: Captured) -> None:
     assert "value=0-1" in said(capfd)[3]
 
 
-def test_dump_marks_what_is_wrong(kafka: Path, capfd: Captured) -> None:
+def test_dump_marks_what_is_wrong_and_ends_there(kafka: Path, capfd: Captured) -> None:
     path = kafka / "moves-0" / f"{0:020d}.log"
     data = bytearray(path.read_bytes())
     data[85] ^= 1
     path.write_bytes(data + bytes(50))
-    assert main(["log", "dump", str(path)]) == 0
-    lines = said(capfd)
+    assert main(["log", "dump", str(path)]) == 1
+    captured = capfd.readouterr()
+    lines = captured.out.splitlines()
+    assert len(lines) == 2
     assert "CRC IS WRONG" in lines[1]
-    assert lines[-1].split() == ["676", "50", "zeros,", "preallocated"]
+    assert "the batch at offset 0, position 0, fails its CRC" in captured.err
+
+
+def test_dump_shows_preallocated_zeros(kafka: Path, capfd: Captured) -> None:
+    path = kafka / "moves-0" / f"{0:020d}.log"
+    path.write_bytes(path.read_bytes() + bytes(50))
+    assert main(["log", "dump", str(path)]) == 0
+    assert said(capfd)[-1].split() == ["676", "50", "zeros,", "preallocated"]
+
+
+def damaged_batch(orders: Path, offset: int) -> tuple[Path, int]:
+    """Flip a bit in the batch that holds an offset; return its file and position."""
+    base_offset = max(int(p.stem) for p in orders.glob("orders-0/*.log") if int(p.stem) <= offset)
+    path = orders / "orders-0" / f"{base_offset:020d}.log"
+    data = bytearray(path.read_bytes())
+    position, batch = next(
+        (position, batch)
+        for position, batch in iter_log_entries(bytes(data))
+        if isinstance(batch, Batch) and batch.last_offset >= offset
+    )
+    data[position + batch.size - 3] ^= 1
+    path.write_bytes(data)
+    return path, position
+
+
+def test_explain_ends_at_damage(orders: Path, capfd: Captured) -> None:
+    _, position = damaged_batch(orders, 123)
+    for target in (["-o", "123"], ["-t", f"@{NOW_MS + 123}"]):
+        words = ["log", "explain", str(orders / "orders-0"), *target]
+        assert main([*words, "--json"]) == 1
+        *_, scan, record = objects(capfd)
+        assert record["record"] is None
+        assert f"position {position}, fails its CRC" in str(record["damage"])
+        batches = scan["batches"]
+        assert isinstance(batches, list)
+        assert (batches[-1]["position"], batches[-1]["is_valid"]) == (position, False)
+        assert main(words) == 1
+        lines = said(capfd)
+        assert "its CRC is wrong" in lines[-4]
+        assert "the search ends at damage" in lines[-1]
+
+
+def test_explain_says_where_no_batch_begins(orders: Path, capfd: Captured) -> None:
+    path, position = damaged_batch(orders, 123)
+    data = bytearray(path.read_bytes())
+    data[position : position + 30] = b"\xff" * 30
+    path.write_bytes(data)
+    assert main(["log", "explain", str(orders / "orders-0"), "-o", "123", "--json"]) == 1
+    record = objects(capfd)[-1]
+    assert (
+        record["damage"]
+        == f"{len(data) - position} bytes at position {position} are no whole batch"
+    )
+
+
+def test_files_that_recovery_kept_are_known(kafka: Path, capfd: Captured) -> None:
+    name = f"{0:020d}.log.damaged-313"
+    (kafka / "codecs-0" / name).write_bytes(bytes(1500))
+    assert main(["log", "verify", str(kafka)]) == 0
+    assert f"codecs-0/{name}: 1.5 kB that a recovery cut off and kept aside" in said(capfd)[0]
+    assert main(["log", "verify", str(kafka), "--json"]) == 0
+    assert objects(capfd)[0]["kept_bytes"] == 1500
+    assert main(["log", "tree", str(kafka)]) == 0
+    assert any(f"{name}  1.5 kB, kept aside by a recovery" in line for line in said(capfd))
+    assert main(["log", "tree", str(kafka), "--json"]) == 0
+    codecs = next(each for each in objects(capfd) if each["partition"] == "codecs-0")
+    assert codecs["damaged_files"] == [{"name": name, "bytes": 1500}]
+    assert name not in str(codecs["other_files"])

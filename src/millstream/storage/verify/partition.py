@@ -18,6 +18,7 @@ from millstream.records.legacy import LegacyMessage
 from millstream.records.log_entries import iter_log_entries
 from millstream.records.record import iter_records
 from millstream.storage.checkpoint import CorruptCheckpointError
+from millstream.storage.damaged_files import parse_damaged_name
 from millstream.storage.directory import (
     CLEANED,
     DELETED,
@@ -42,7 +43,7 @@ from millstream.storage.verify.problem import Problem
 
 _SERVED: Final = (
     "after a clean stop a broker serves it and consumers fail on it; recovery without the "
-    "clean-shutdown marker ends the log at offset {offset} and drops what follows"
+    "clean-shutdown marker ends the log at offset {offset} and keeps what follows aside"
 )
 _TORN: Final = "a broker cuts it off at its next start"
 _MISSING: Final = "a broker makes it anew at its next start"
@@ -56,6 +57,10 @@ class PartitionReport:
     """What was found in one partition."""
 
     problems: list[Problem] = field(default_factory=list)
+    damaged_files: dict[str, int] = field(default_factory=dict)
+    """Bytes of the files that recovery kept aside, by path: what they show is over, so they are no
+    problem.
+    """
     segments: int = 0
     bytes: int = 0
     log_start_offset: Offset = 0
@@ -99,11 +104,17 @@ class _Check:
         self._next_offset: Offset = 0
 
     def run(self) -> PartitionReport:
-        names = {
-            entry.name
+        entries = [
+            entry
             for entry in self._file_system.scan(self._directory.path)
             if not entry.is_directory and not entry.name.endswith(_IN_PASSING)
+        ]
+        self._report.damaged_files = {
+            self._directory.file(entry.name): entry.size
+            for entry in sorted(entries)
+            if parse_damaged_name(entry.name) is not None
         }
+        names = {entry.name for entry in entries}
         parsed = [found for name in names if (found := parse_file_name(name))]
         bases = sorted(offset for offset, extension in parsed if extension == LOG)
         self._report.segments = len(bases)
