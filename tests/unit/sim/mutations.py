@@ -32,7 +32,7 @@ from millstream.runtime.controlling.replica_control import ReplicaControl
 from millstream.runtime.coordinators.coordinator_writes import CoordinatorWrites
 from millstream.runtime.metadata import broker_metadata
 from millstream.runtime.metadata.broker_metadata import BrokerMetadata
-from millstream.runtime.replicas import fetch_reader, partitions, replica_fetcher
+from millstream.runtime.replicas import fetch_reader, follower_role, partitions
 from millstream.runtime.replicas.leader_role import LeaderRole, ReplicationContext
 from millstream.runtime.replicas.partition import Partition
 from millstream.runtime.replicas.partitions import Partitions
@@ -218,7 +218,7 @@ def shows_what_its_leader_commits(patch: pytest.MonkeyPatch) -> None:
     def mutant(*, own: int, leader_high_watermark: int, log_end_offset: int) -> int:
         return log_end_offset
 
-    patch.setattr(replica_fetcher, "high_watermark_after", mutant)
+    patch.setattr(follower_role, "high_watermark_after", mutant)
 
 
 def truncates_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:

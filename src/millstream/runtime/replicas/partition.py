@@ -53,8 +53,8 @@ from millstream.storage.log import (
 )
 
 if TYPE_CHECKING:
+    from millstream.runtime.replicas.follower_role import FollowerRole
     from millstream.runtime.replicas.leader_role import LeaderRole
-    from millstream.runtime.replicas.replica_fetcher import FollowerRole
 
 _log = logging.getLogger(__name__)
 

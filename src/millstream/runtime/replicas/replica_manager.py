@@ -12,9 +12,10 @@ from millstream.model.broker import BrokerId
 from millstream.model.clock import TimerHandle
 from millstream.model.leadership import NO_LEADER, PartitionState
 from millstream.runtime.broker_channels import BrokerChannels
+from millstream.runtime.replicas.follower_role import FollowerRole
 from millstream.runtime.replicas.leader_role import LeaderRole, ReplicationContext
 from millstream.runtime.replicas.partition import Partition
-from millstream.runtime.replicas.replica_fetcher import FollowerRole, ReplicaFetcher
+from millstream.runtime.replicas.replica_fetcher import ReplicaFetcher
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +68,8 @@ class ReplicaManager:
         """End whatever role a partition has."""
         self._leading.pop(partition, None)
         role = partition.following
-        if role is not None and role.fetcher is not None:
-            fetcher = role.fetcher
+        fetcher = None if role is None else self._fetchers.get(role.machine.leader)
+        if role is not None and fetcher is not None:
             fetcher.remove(role)
             if fetcher.is_idle:
                 fetcher.stop()

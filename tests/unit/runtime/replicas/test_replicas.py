@@ -1043,3 +1043,18 @@ def test_a_damaged_partition_fails_its_part_of_a_fetch(isolation: int) -> None:
     damaged, healthy = (topic.partitions[0] for topic in response.responses)
     assert bytes_of(healthy)
     assert damaged.error_code or bytes_of(damaged)
+
+
+def test_a_leader_that_does_not_answer_is_logged_when_it_begins_and_when_it_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    site = ClusterSite()
+    caplog.set_level(logging.INFO, "millstream.runtime.replicas.replica_fetcher")
+    site.cut(2, 1)
+    site.advance(120_000)
+    assert len(caplog.records) == 1
+    assert "no answer to a fetch from broker 1" in caplog.messages[0]
+    site.heal()
+    site.advance(20_000)
+    assert len(caplog.records) == 2
+    assert "broker 1 answers fetches again" in caplog.messages[1]
