@@ -499,7 +499,7 @@ def leaves_waiters_of_groups(patch: pytest.MonkeyPatch) -> None:
 
 def answers_without_the_lease(patch: pytest.MonkeyPatch) -> None:
     """Whose session may be over does not answer for a partition."""
-    patch.setattr(LeaderRole, "refusal_without_lease", lambda self: None)
+    patch.setattr(LeaderRole, "holds_lease", True)
 
 
 def writes_of_groups_under_min_isr(patch: pytest.MonkeyPatch) -> None:
