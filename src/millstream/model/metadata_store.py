@@ -18,6 +18,9 @@ from millstream.model.deferred import Deferred
 from millstream.model.errors import MillstreamError
 
 ANY_VERSION: Final = -1
+CLOCK_DRIFT: Final = 0.05
+"""By how much of a session time-out a lease ends early: the clock that counts it here may run
+slower than the one that counts the session at the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,7 @@ class MetadataStore(Protocol):
     @property
     def lease_ms(self) -> float:
         """How long the session surely lives on, in milliseconds: 0 or less when nobody knows, and
-        infinite where it cannot expire.
+        infinite where it cannot expire. It ends by ``CLOCK_DRIFT`` of the time-out early.
         """
 
     def watch_session(self, callback: Callable[[SessionEvent], None]) -> None:

@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 
 from millstream.model.deferred import Deferred
 from millstream.model.metadata_store import (
+    CLOCK_DRIFT,
     ConnectionLossError,
     Done,
     MetadataStoreError,
@@ -137,7 +138,8 @@ class SimMetadataStore:
         """How long the session surely lives on."""
         if not self._session:
             return 0.0
-        return self._confirmed_ms + self._timeout_ms - self._clock.monotonic_ms()
+        lease_ms = self._timeout_ms * (1 - CLOCK_DRIFT)
+        return self._confirmed_ms + lease_ms - self._clock.monotonic_ms()
 
     def open(self) -> None:
         """Connect; SessionEvent.CONNECTED says when that is done."""

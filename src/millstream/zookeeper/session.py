@@ -9,6 +9,8 @@ grants, which is not always the one that was asked for.
 
 from __future__ import annotations
 
+from millstream.model.metadata_store import CLOCK_DRIFT
+
 
 class SessionLease:
     """Until when a session is known to live. Times are monotonic milliseconds."""
@@ -34,11 +36,14 @@ class SessionLease:
         self._known_alive_ms = None
 
     def holds(self, now_ms: float) -> bool:
-        """True while the session cannot have expired."""
-        return self._known_alive_ms is not None and self.remaining_ms(now_ms) > 0
+        """True while the session cannot have expired by this clock."""
+        known_alive_ms = self._known_alive_ms
+        return known_alive_ms is not None and known_alive_ms + self.timeout_ms > now_ms
 
     def remaining_ms(self, now_ms: float) -> float:
-        """Return how long the session surely lives on; 0 or less when that is not known."""
+        """Return how long the session lives on whatever the difference of two clocks
+        (``CLOCK_DRIFT``); 0 or less when that is not known.
+        """
         if self._known_alive_ms is None:
             return 0.0
-        return self._known_alive_ms + self.timeout_ms - now_ms
+        return self._known_alive_ms + self.timeout_ms * (1 - CLOCK_DRIFT) - now_ms
