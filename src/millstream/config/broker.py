@@ -294,6 +294,14 @@ def all_known_names() -> frozenset[str]:
     return OLDER_NAMES | PROTECTING_NAMES | all_broker_keys().keys()
 
 
+def value_of(config: BrokerConfig, key: ConfigKey) -> Value:
+    """Return the value of a setting, whether the broker acts on it or only reports it."""
+    if key.effective:
+        return config.value(key.name)
+    text = config.overrides.get(key.name)
+    return key.default if text is None else key.parse(text)
+
+
 def _check_without_effect(name: str, text: str) -> None:
     """Refuse a name that nobody knows, and a text that Kafka would refuse."""
     key = accepted_keys().get(name)

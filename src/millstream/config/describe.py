@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from millstream.config.broker import BrokerConfig, all_broker_keys
+from millstream.config.broker import all_broker_keys, value_of
 from millstream.config.definition import READ_ONLY, ConfigKey
-from millstream.config.dynamic import ConfigSource, DynamicConfig, SourcedValue
+from millstream.config.dynamic import DYNAMIC_ONLY, ConfigSource, DynamicConfig, SourcedValue
 from millstream.config.topic import TopicConfig
 from millstream.config.value import ConfigType, Value, format_value
 
@@ -40,7 +40,8 @@ class ConfigEntry:
     sensitive: bool
     synonyms: tuple[SourcedValue, ...]
     type: ConfigType
-    doc: str
+    doc: str | None
+    """None for a setting that Apache Kafka does not declare among a broker's."""
 
 
 def describe_topic(config: TopicConfig, dynamic: DynamicConfig) -> Iterator[ConfigEntry]:
@@ -65,7 +66,7 @@ def describe_broker(dynamic: DynamicConfig) -> Iterator[ConfigEntry]:
     for key in keys.values():
         if key.internal and key.name not in overrides:
             continue
-        yield _broker_entry(key, _value_of(dynamic.current, key), dynamic)
+        yield _broker_entry(key, value_of(dynamic.current, key), dynamic)
     for name, text in overrides.items():
         if name not in keys:
             yield _broker_entry(_key(name), text, dynamic)
@@ -73,7 +74,7 @@ def describe_broker(dynamic: DynamicConfig) -> Iterator[ConfigEntry]:
 
 def describe_all_brokers(dynamic: DynamicConfig) -> Iterator[ConfigEntry]:
     """Yield the dynamic settings that all brokers share."""
-    for name, text in dynamic.of_all_brokers.items():
+    for name, text in dynamic.shared.items():
         key = _key(name)
         value = None if key.is_sensitive else text
         shared = SourcedValue(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
@@ -102,13 +103,6 @@ def _broker_entry(key: ConfigKey, value: Value, dynamic: DynamicConfig) -> Confi
     return _entry(key, text, synonyms, read_only=key.mode is READ_ONLY)
 
 
-def _value_of(config: BrokerConfig, key: ConfigKey) -> Value:
-    if key.effective:
-        return config.value(key.name)
-    text = config.overrides.get(key.name)
-    return key.default if text is None else key.parse(text)
-
-
 def _entry(
     key: ConfigKey, value: str | None, synonyms: tuple[SourcedValue, ...], *, read_only: bool
 ) -> ConfigEntry:
@@ -120,5 +114,5 @@ def _entry(
         sensitive=key.is_sensitive,
         synonyms=synonyms,
         type=key.type,
-        doc=key.doc,
+        doc=None if key.name in DYNAMIC_ONLY else key.doc,
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from millstream.config.broker import BrokerConfig, all_broker_keys
+from millstream.config.broker import BrokerConfig, all_broker_keys, value_of
 from millstream.config.definition import PER_BROKER, READ_ONLY
 from millstream.config.protection import protects, refuse_unprotected
 from millstream.config.topic import validate
@@ -57,6 +57,32 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
 """Settings that mean the same in other units (Kafka: ``brokerConfigSynonyms``)."""
 
 
+DYNAMIC_ONLY: Final = frozenset(
+    {
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
+)
+"""Throttles, which Apache Kafka knows as dynamic settings alone: without a default to show, and
+without a documentation (Kafka: ``QuotaConfig.brokerQuotaConfigs``)."""
+
+MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+"""A setting of all brokers together: see :attr:`DynamicConfig.shared`."""
+
+_THREAD_POOLS: Final = (
+    "background.threads",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+    "remote.log.manager.copier.thread.pool.size",
+    "remote.log.manager.expiration.thread.pool.size",
+    "remote.log.manager.follower.thread.pool.size",
+    "remote.log.reader.threads",
+)
+_CLEANER_THREADS: Final = "log.cleaner.threads"
+
 _NOT_ZERO: Final = frozenset({"max.connections", "max.connection.creation.rate"})
 """Limits that keep everybody out at 0, who could raise them again too, and are refused then (Kafka:
 ``ListenerConnectionQuota``)."""
@@ -71,6 +97,15 @@ class DynamicConfig:
         self.of_all_brokers: Mapping[str, str] = {}
         self.of_this_broker: Mapping[str, str] = {}
         self._listeners: list[ChangeListener] = []
+
+    @property
+    def shared(self) -> Mapping[str, str]:
+        """The settings of all brokers. `min.insync.replicas` is always among them: the eligible
+        leaders of a partition depend on it, so it is one value for the whole cluster. Until it is
+        set dynamically it is that of the file (Kafka writes it there when it formats a cluster).
+        """
+        found = format_value(self.static.min_insync_replicas) or ""
+        return {MIN_INSYNC_REPLICAS: found, **self.of_all_brokers}
 
     def on_change(self, listener: ChangeListener) -> None:
         """Call ``listener(before, after)`` after every change of the effective settings."""
@@ -95,6 +130,7 @@ class DynamicConfig:
         else:
             after = self.combined(of_all_brokers=self.of_all_brokers, of_this_broker=texts)
         validate(after.topic_defaults)
+        _check_thread_pools(self.current, after)
 
     def check_each(self, texts: Mapping[str, str], *, for_all_brokers: bool) -> None:
         """Raise ConfigError for what can be said of each text without the other settings of its
@@ -169,7 +205,7 @@ class DynamicConfig:
     def _values_of(self, names: tuple[str, ...], sensitive: bool) -> Iterator[SourcedValue]:
         for texts, source in (
             (self.of_this_broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
-            (self.of_all_brokers, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self.shared, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
             (self.static.overrides, ConfigSource.STATIC_BROKER_CONFIG),
         ):
             for name in names:
@@ -177,9 +213,54 @@ class DynamicConfig:
                     yield SourcedValue(name, None if sensitive else texts[name], source)
         keys = all_broker_keys()
         for name in names:
-            if name in keys and keys[name].default is not None:
+            if name in keys and name not in DYNAMIC_ONLY and keys[name].default is not None:
                 text = None if sensitive else format_value(keys[name].default)
                 yield SourcedValue(name, text, ConfigSource.DEFAULT_CONFIG)
+
+
+def _check_thread_pools(before: BrokerConfig, after: BrokerConfig) -> None:
+    """Refuse sizes of thread pools that are more than doubled or less than halved in one step
+    (Kafka: ``DynamicThreadPool.validateReconfiguration`` and ``LogCleaner``'s).
+
+    Millstream has no such pools; who automates a cluster meets the same steps as with Kafka.
+    """
+    for name in _THREAD_POOLS:
+        current, wanted = _sizes(name, before, after)
+        failed = f"Dynamic thread count update validation failed for {name}={wanted}, value should"
+        if wanted < current // 2:
+            raise _invalid(f"{failed} be at least half the current value {current}")
+        if wanted > 2 * current:
+            raise _invalid(f"{failed} not be greater than double the current value {current}")
+    current, wanted = _sizes(_CLEANER_THREADS, before, after)
+    if wanted == current:
+        return
+    if wanted < 1:
+        raise _invalid("Log cleaner threads should be at least 1")
+    if wanted < current // 2:
+        raise _invalid(
+            f"Log cleaner threads cannot be reduced to less than half the current value {current}"
+        )
+    if wanted > 2 * current:
+        raise _invalid(
+            "Log cleaner threads cannot be increased to more than double the current value "
+            f"{current}"
+        )
+
+
+def _sizes(name: str, before: BrokerConfig, after: BrokerConfig) -> tuple[int, int]:
+    key = all_broker_keys()[name]
+    current, wanted = value_of(before, key), value_of(after, key)
+    assert isinstance(current, int)
+    assert isinstance(wanted, int)
+    return current, wanted
+
+
+def _invalid(reason: str) -> ConfigError:
+    """Return the refusal in the words that reach a client of Apache Kafka."""
+    return ConfigError(
+        f"Invalid value org.apache.kafka.common.config.ConfigException: {reason} for configuration "
+        "Invalid dynamic configuration"
+    )
 
 
 def _refuse_some(reason: str, names: Iterable[str]) -> None:

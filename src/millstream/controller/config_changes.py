@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Final
 
 from millstream.config.definition import ConfigKey
-from millstream.config.dynamic import DynamicConfig
+from millstream.config.dynamic import MIN_INSYNC_REPLICAS, DynamicConfig
 from millstream.config.value import ConfigType, format_value
 from millstream.controller import paths, payloads
 from millstream.controller.context import ControllerContext
@@ -68,6 +68,10 @@ class ConfigChange:
     type: ResourceType
     name: str
     change: Callable[[Mapping[str, str]], Mapping[str, str]]
+    named: frozenset[str] = frozenset()
+    """The settings that the client named, whether or not that changes them."""
+    replaces_all: bool = False
+    """True where a setting that is not named goes back to its default."""
 
 
 def apply_operations(
@@ -119,7 +123,8 @@ def check_change(
         return _check_topic_change(change, context, config)
     if change.type is not ResourceType.BROKER:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {change.type.value}")
-    texts = dict(change.change(context.broker_configs.get(change.name, {})))
+    before = context.broker_configs.get(change.name, {})
+    texts = dict(change.change(before))
     _check_lengths(texts)
     try:
         if change.name in ("", str(config.static.broker)):
@@ -129,7 +134,29 @@ def check_change(
             config.check_each(texts, for_all_brokers=False)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+    _check_min_insync_replicas(change, before, texts)
     return texts
+
+
+def _check_min_insync_replicas(
+    change: ConfigChange, before: Mapping[str, str], texts: Mapping[str, str]
+) -> None:
+    """Keep `min.insync.replicas` one value for all brokers: the eligible leaders of partitions
+    depend on it (Kafka: ``ConfigurationControlManager.validateAlterConfig``).
+
+    One broker's own value, which older versions took, may still be removed.
+    """
+    reason = None
+    if change.name:
+        is_removed = MIN_INSYNC_REPLICAS in before and MIN_INSYNC_REPLICAS not in texts
+        if MIN_INSYNC_REPLICAS in change.named and not is_removed:
+            reason = "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+    elif MIN_INSYNC_REPLICAS not in texts and (
+        change.replaces_all or MIN_INSYNC_REPLICAS in change.named
+    ):
+        reason = "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+    if reason is not None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, reason)
 
 
 def _check_lengths(texts: Mapping[str, str]) -> None:

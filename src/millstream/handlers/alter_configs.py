@@ -76,6 +76,7 @@ def _wish(resource: AlterConfigsResource) -> ResourceChange:
         null_names=[config.name for config in resource.configs if config.value is None],
         check=lambda _: None,
         change=lambda _, __: texts,
+        replaces_all=True,
     )
 
 

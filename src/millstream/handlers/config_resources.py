@@ -34,6 +34,8 @@ class ResourceChange:
     null_names: Sequence[str]
     check: Callable[[ResourceType], None]
     change: Callable[[Mapping[str, str], Mapping[str, ConfigKey]], Mapping[str, str]]
+    replaces_all: bool = False
+    """True where a setting that is not named goes back to its default."""
 
     @property
     def type(self) -> ResourceType:
@@ -125,7 +127,13 @@ def _checked(wish: ResourceChange, broker_id: BrokerId | None) -> ConfigChange:
     else:
         raise _refused(f"Unknown resource type {wish.type_code}")
     wish.check(wish.type)
-    return ConfigChange(wish.type, name, lambda texts: wish.change(texts, keys))
+    return ConfigChange(
+        wish.type,
+        name,
+        lambda texts: wish.change(texts, keys),
+        named=frozenset(wish.setting_names),
+        replaces_all=wish.replaces_all,
+    )
 
 
 def _broker_name(name: str, broker_id: BrokerId | None) -> str:

@@ -44,7 +44,6 @@ OWN_SETTINGS: Final = (
 QUORUM_SETTINGS: Final = (
     r"\.\[name=(process\.roles|controller\.listener\.names|listener\.security\.protocol\.map)\]\."
 )
-CLUSTER_DEFAULT: Final = r"\[name=min\.insync\.replicas\](\.config_source|\.synonyms)"
 LEFT_ALONE: Final = r"(error_code|base_offset|high_watermark|last_stable_offset|records): Kafka"
 
 ALLOWED: Final[tuple[Allowed, ...]] = (
@@ -56,11 +55,9 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
     Allowed("Metadata/unknown_topic_created/*", r"^step 1 .*\.topics\.", CREATED),
     Allowed("Metadata/known_and_unknown_topics/v1", r"\.\[name=\$absent\]\.", CREATED),
     Allowed("Metadata/created_topic_collides*", r"^step 1 .*error_code: Kafka 3, here 17", CREATED),
-    Allowed("*", CLUSTER_DEFAULT, SETTINGS),
     Allowed("*", OWN_SETTINGS, SETTINGS),
     Allowed("DescribeConfigs/all_of_the_broker", QUORUM_SETTINGS, SETTINGS),
-    Allowed("DescribeConfigs/broker_defaults/*", r"\[name=min\.insync\.replicas\]", SETTINGS),
-    Allowed("AlterConfigs/broker_validate_only/dynamic_for_all", 'Kafka (40|"Clus)', SETTINGS),
+    Allowed("*/size_of_a_thread_pool/cleaner_none_*", 'error_message: Kafka "/ by zero"', REASONS),
     Allowed("CreatePartitions/far_too_many", "error_code: Kafka -1, here 44", ERRORS),
     Allowed("FindCoordinator/key_type/*", r"(error_code|node_id|host|port): Kafka", ERRORS),
     Allowed("FindCoordinator/of_a_share_partition/right", "error_code: Kafka 15", ERRORS),

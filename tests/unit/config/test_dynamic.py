@@ -185,7 +185,8 @@ def test_what_was_set_for_all_brokers() -> None:
     config.update(
         of_all_brokers={"log.retention.ms": "9"}, of_this_broker={"message.max.bytes": "5"}
     )
-    (entry,) = describe_all_brokers(config)
+    minimum, entry = describe_all_brokers(config)
+    assert (minimum.name, minimum.value) == ("min.insync.replicas", "1")
     assert (entry.name, entry.value, entry.source) == ("log.retention.ms", "9", ALL)
     assert entry.synonyms == (SourcedValue("log.retention.ms", "9", ALL),)
 
@@ -199,3 +200,63 @@ def test_nobody_is_locked_out_while_the_broker_runs(name: str) -> None:
         with pytest.raises(ConfigError, match="zero only if"):
             config.check({"max.connections.per.ip": "0"}, for_all_brokers=everywhere)
     config.check({name: "1"}, for_all_brokers=True)
+
+
+# --- what holds for all brokers ------------------------------------------------------------
+
+
+def test_min_insync_replicas_is_shown_as_a_setting_of_all_brokers() -> None:
+    name = "min.insync.replicas"
+    config = dynamic({name: "2"})
+    entry = entries(config)[name]
+    assert (entry.value, entry.source) == ("2", ALL)
+    assert entry.synonyms == tuple(
+        SourcedValue(name, text, source)
+        for text, source in (("2", ALL), ("2", FILE), ("1", DEFAULT))
+    )
+    (of_all,) = describe_all_brokers(config)
+    assert (of_all.name, of_all.value) == (name, "2")
+    config.update(of_all_brokers={name: "3"}, of_this_broker={})
+    assert of_topic({}, config)[name].synonyms[0] == SourcedValue(name, "3", ALL)
+    (of_all,) = describe_all_brokers(config)
+    assert of_all.value == "3"
+
+
+def test_a_throttle_has_no_default_and_no_documentation() -> None:
+    name = "leader.replication.throttled.rate"
+    config = dynamic()
+    assert name not in entries(config)
+    config.update(of_all_brokers={name: "5"}, of_this_broker={})
+    entry = entries(config)[name]
+    assert (entry.value, entry.doc) == ("5", None)
+    assert entry.synonyms == (SourcedValue(name, "5", ALL),)
+
+
+@pytest.mark.parametrize("for_all", [False, True])
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"num.io.threads": "7"}, "num.io.threads=7, .* at least half the current value 17 "),
+        ({"num.io.threads": "35"}, "threads=35, .* greater than double the current value 17 "),
+        ({"num.replica.fetchers": "3"}, "greater than double the current value 1 "),
+        ({"log.cleaner.threads": "0"}, "Log cleaner threads should be at least 1 "),
+        ({"log.cleaner.threads": "1"}, "reduced to less than half the current value 4 "),
+        ({"log.cleaner.threads": "9"}, "increased to more than double the current value 4 "),
+    ],
+)
+def test_a_thread_pool_does_not_jump(texts: dict[str, str], message: str, for_all: bool) -> None:
+    config = dynamic({"num.io.threads": "17", "log.cleaner.threads": "4"})
+    kept = {} if "num.io.threads" in texts else {"num.io.threads": "17"}
+    with pytest.raises(ConfigError, match=message):
+        config.check({**kept, **texts}, for_all_brokers=for_all)
+
+
+def test_a_thread_pool_goes_step_by_step() -> None:
+    config = dynamic({"log.cleaner.threads": "0"})
+    config.check({"message.max.bytes": "5"}, for_all_brokers=True)
+    config.check({"num.io.threads": "16", "log.retention.ms": "1"}, for_all_brokers=True)
+    config.update(of_all_brokers={"num.io.threads": "16"}, of_this_broker={})
+    config.check({"num.io.threads": "32"}, for_all_brokers=True)
+    config.check({}, for_all_brokers=True)
+    with pytest.raises(ConfigError, match="double the current value 16"):
+        config.check({"num.io.threads": "33"}, for_all_brokers=True)

@@ -354,8 +354,24 @@ def test_a_brokers_setting_reaches_its_topics(broker: AdminBroker) -> None:
     assert value(broker, BROKER, "1", "message.max.bytes") == ("88", 2)
     assert broker.partitions.get("t", 0).log.config.max_message_bytes == 88
     change(broker, BROKER, "1", ("message.max.bytes", DELETE, None))
-    assert replace(broker, BROKER, "") == (0, None)
+    assert replace(broker, BROKER, "")[0] == BAD_CONFIG  # min.insync.replicas would go
+    assert replace(broker, BROKER, "", ("min.insync.replicas", "1")) == (0, None)
     assert value(broker, TOPIC, "t", "max.message.bytes") == ("1048588", 5)
+
+
+def test_min_insync_replicas_is_one_value_for_all_brokers(broker: AdminBroker) -> None:
+    name = "min.insync.replicas"
+    broker.create("t")
+    assert value(broker, BROKER, "1", name) == ("1", 3)
+    assert change(broker, BROKER, "1", (name, SET, "2"))[0] == BAD_CONFIG
+    assert change(broker, BROKER, "1", (name, DELETE, None))[0] == BAD_CONFIG
+    assert change(broker, BROKER, "1", (name, SET, "x"))[0] == INVALID
+    assert change(broker, BROKER, "", (name, DELETE, None))[0] == BAD_CONFIG
+    assert change(broker, BROKER, "", ("message.max.bytes", SET, "77")) == (0, None)
+    assert change(broker, BROKER, "", (name, SET, "2")) == (0, None)
+    assert value(broker, TOPIC, "t", name) == ("2", 3)
+    assert change(broker, BROKER, "", ("message.max.bytes", DELETE, None)) == (0, None)
+    assert change(broker, BROKER, "", (name, DELETE, None))[0] == BAD_CONFIG
 
 
 @pytest.mark.parametrize(

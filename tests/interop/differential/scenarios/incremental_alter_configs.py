@@ -212,3 +212,128 @@ def broker_default_reaches_the_topics(s: Session) -> None:
     finally:
         alter(s, 1, BROKER, "", [(name, DELETE, None)])
         broker_setting(s, name, "86400000")
+
+
+MIN_ISR = "min.insync.replicas"
+THREADS: dict[str, tuple[str, Changes]] = {
+    f"{label}_{'one' if broker else 'all'}": (broker, [(name, SET, text)])
+    for broker in ("1", "")
+    for label, name, text in (
+        ("io_doubled", "num.io.threads", "16"),
+        ("io_more_than_doubled", "num.io.threads", "17"),
+        ("io_halved", "num.io.threads", "4"),
+        ("io_less_than_half", "num.io.threads", "3"),
+        ("io_none", "num.io.threads", "0"),
+        ("network_odd_half", "num.network.threads", "1"),
+        ("network_more", "num.network.threads", "7"),
+        ("fetchers_more", "num.replica.fetchers", "3"),
+        ("recovery_more", "num.recovery.threads.per.data.dir", "5"),
+        ("background_less", "background.threads", "4"),
+        ("background_more", "background.threads", "21"),
+        ("cleaner_more", "log.cleaner.threads", "3"),
+        ("cleaner_none", "log.cleaner.threads", "0"),
+        ("remote_reader_more", "remote.log.reader.threads", "21"),
+        ("remote_copier_more", "remote.log.manager.copier.thread.pool.size", "21"),
+        ("remote_expiration_less", "remote.log.manager.expiration.thread.pool.size", "4"),
+        ("remote_follower_more", "remote.log.manager.follower.thread.pool.size", "5"),
+    )
+}
+
+
+@scenario(cases=THREADS)
+def size_of_a_thread_pool(s: Session, wanted: tuple[str, Changes]) -> None:
+    name, changes = wanted
+    alter(s, 1, BROKER, name, changes, validate_only=True)
+
+
+@scenario
+def sizes_of_thread_pools_go_up_step_by_step(s: Session) -> None:
+    name = "num.io.threads"
+    try:
+        alter(s, 1, BROKER, "1", [(name, SET, "16")])
+        broker_setting(s, name, "16")
+        alter(s, 1, BROKER, "1", [(name, SET, "33")])
+        alter(s, 1, BROKER, "1", [(name, SET, "32")])
+        broker_setting(s, name, "32")
+        alter(s, 1, BROKER, "1", [(name, DELETE, None)])
+        alter(s, 1, BROKER, "1", [(name, SET, "16")])
+        broker_setting(s, name, "16")
+    finally:
+        alter(s, 1, BROKER, "1", [(name, DELETE, None)])
+        broker_setting(s, name, "8")
+
+
+NOT_SIZES: dict[str, tuple[str, Changes]] = {
+    "min_isr_of_one": ("1", [(MIN_ISR, SET, "2")]),
+    "min_isr_of_all": ("", [(MIN_ISR, SET, "2")]),
+    "delete_min_isr_of_one": ("1", [(MIN_ISR, DELETE, None)]),
+    "delete_min_isr_of_all": ("", [(MIN_ISR, DELETE, None)]),
+    "min_isr_of_all_too_small": ("", [(MIN_ISR, SET, "0")]),
+    "partitions_of_all": ("", [("num.partitions", SET, "3")]),
+    "throttle_of_one": ("1", [("leader.replication.throttled.rate", SET, "1000000")]),
+    "throttle_of_all": ("", [("follower.replication.throttled.rate", SET, "1000000")]),
+    "throttle_below_zero": ("1", [("leader.replication.throttled.rate", SET, "-1")]),
+    "throttle_no_number": ("1", [("leader.replication.throttled.rate", SET, "fast")]),
+    "throttle_of_moves": ("1", [("replica.alter.log.dirs.io.max.bytes.per.second", SET, "-1")]),
+}
+
+
+@scenario(cases=NOT_SIZES)
+def broker_setting_validate_only(s: Session, wanted: tuple[str, Changes]) -> None:
+    name, changes = wanted
+    alter(s, 1, BROKER, name, changes, validate_only=True)
+
+
+@scenario(
+    cases=[
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    ]
+)
+def replication_throttle(s: Session, name: str) -> None:
+    asked = [
+        {"resource_type": BROKER, "resource_name": broker, "configuration_keys": [name]}
+        for broker in ("1", "")
+    ]
+    s.call("DescribeConfigs", 4, resources=asked, include_synonyms=True)
+
+    def settled(answer: Answer) -> bool:
+        return any(each["value"] == "1000000" for each in answer["results"][0]["configs"])
+
+    def gone(answer: Answer) -> bool:
+        return all(each["value"] != "1000000" for each in answer["results"][0]["configs"])
+
+    try:
+        alter(s, 1, BROKER, "1", [(name, SET, "1000000")])
+        s.until(settled, "DescribeConfigs", 4, resources=asked)
+        s.call("DescribeConfigs", 4, resources=asked, include_synonyms=True)
+        s.call("DescribeConfigs", 4, resources=asked, include_documentation=True)
+    finally:
+        alter(s, 1, BROKER, "1", [(name, DELETE, None)])
+        s.until(gone, "DescribeConfigs", 4, resources=asked)
+    try:
+        alter(s, 1, BROKER, "", [(name, SET, "1000000")])
+        asked.reverse()
+        s.until(settled, "DescribeConfigs", 4, resources=asked)
+        s.call("DescribeConfigs", 4, resources=asked, include_synonyms=True)
+    finally:
+        alter(s, 1, BROKER, "", [(name, DELETE, None)])
+        s.until(gone, "DescribeConfigs", 4, resources=asked)
+
+
+@scenario
+def min_insync_replicas_of_all(s: Session) -> None:
+    asked = [
+        {"resource_type": BROKER, "resource_name": broker, "configuration_keys": [MIN_ISR]}
+        for broker in ("1", "")
+    ]
+    topic = {"resource_type": TOPIC, "resource_name": s.topic(), "configuration_keys": [MIN_ISR]}
+    s.call("DescribeConfigs", 4, resources=[*asked, topic], include_synonyms=True)
+    try:
+        alter(s, 1, BROKER, "", [(MIN_ISR, SET, "2")])
+        broker_setting(s, MIN_ISR, "2")
+        s.call("DescribeConfigs", 4, resources=[*asked, topic], include_synonyms=True)
+    finally:
+        alter(s, 1, BROKER, "", [(MIN_ISR, SET, "1")])
+        broker_setting(s, MIN_ISR, "1")
