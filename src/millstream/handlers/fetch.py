@@ -81,6 +81,9 @@ def handle(
             )
     now_ms = services.clock.monotonic_ms()
     fetch_context = services.fetch_sessions.open(request, context.version, now_ms)
+    if fetch_context.error is ErrorCode.INVALID_REQUEST:
+        error = "the request and its session name too many partitions"
+        return failed(context, request, KafkaError(ErrorCode.INVALID_REQUEST, error))
     if fetch_context.error is not ErrorCode.NONE:
         return FetchResponse(error_code=fetch_context.error.code, responses=[])
     fetch = DelayedFetch(

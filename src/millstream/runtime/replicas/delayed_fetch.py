@@ -47,6 +47,7 @@ class FetchOutcome:
         "throttled_size",
         "unknown",
         "urgent",
+        "woken",
     )
 
     def __init__(self, max_bytes: int) -> None:
@@ -64,8 +65,10 @@ class FetchOutcome:
         self.is_whole = True
         """False while slices of the fetch's partitions are still to be read."""
         self.looked_at = 0
-        """How many partitions the slices before the last one had."""
+        """How many partitions the slices have had so far."""
         self.bytes_left = max_bytes
+        self.woken: Deferred[bool] | None = None
+        """Filled when a partition of a slice that was read has moved (``FetchWaiter``)."""
 
 
 class DelayedFetch:
@@ -77,6 +80,7 @@ class DelayedFetch:
 
     __slots__ = (
         "_cancelled",
+        "_end_ms",
         "_fetches",
         "_looks_left",
         "_partitions",
@@ -109,10 +113,14 @@ class DelayedFetch:
         """The rate limit of a follower's fetch."""
         self._looks_left = _MOST_LOOKS
         self._waiter: FetchWaiter | None = None
+        self._end_ms = 0.0
+        """Until when a fetch of several slices waits, 0 for one that does not."""
         self._cancelled = False
 
     def start(self, wait_ms: float) -> FetchOutcome | Deferred[FetchOutcome]:
         """Read, and wait where that is less than what is asked for; at once where it can be."""
+        if len(self._fetches) > SLICE and wait_ms > 0:
+            self._end_ms = self._partitions.clock.monotonic_ms() + wait_ms
         outcome = self._begin()
         if not outcome.is_whole or outcome.cold:
             return spawn(self._finish(outcome, wait_ms))
@@ -123,35 +131,52 @@ class DelayedFetch:
     def cancel(self) -> None:
         """Give up: nobody is there to be answered. A Deferred that was returned stays unfilled."""
         self._cancelled = True
-        if self._waiter is not None:
-            self._waiter.cancel()
+        self._leave()
 
     async def _finish(self, outcome: FetchOutcome, wait_ms: float) -> FetchOutcome:
         outcome = await self._in_memory(outcome)
-        if self._is_enough(outcome) or wait_ms <= 0:
-            return outcome
-        return await self._wait(outcome, wait_ms)
+        if not self._is_enough(outcome) and wait_ms > 0:
+            return await self._wait(outcome, wait_ms)
+        self._leave()
+        return outcome
 
     async def _wait(self, outcome: FetchOutcome, wait_ms: float) -> FetchOutcome:
         """Park at the partitions until there is enough, something changes or the time is up."""
         clock = self._partitions.clock
-        end_ms = clock.monotonic_ms() + wait_ms
+        self._end_ms = self._end_ms or clock.monotonic_ms() + wait_ms
         while True:
-            woken: Deferred[bool] = Deferred()
-            self._waiter = FetchWaiter(
-                clock,
-                partitions=outcome.partitions,
-                missing_bytes=self.params.min_bytes - outcome.size,
-                wait_ms=end_ms - clock.monotonic_ms(),
-                on_woken=woken.complete,
-                of_replica=self._reader.of_replica,
-            )
+            woken = outcome.woken
+            if woken is None:
+                woken = self._park(outcome.partitions, self.params.min_bytes - outcome.size)
+            else:
+                assert self._waiter is not None
+                self._waiter.data_arrived(outcome.size)
             data_arrived = await woken
-            self._waiter = None
             outcome = await self._in_memory(self._begin())
             # Bytes that arrived are not always for this reader: it may see committed ones alone.
-            if not data_arrived or self._is_enough(outcome) or clock.monotonic_ms() >= end_ms:
+            is_over = not data_arrived or clock.monotonic_ms() >= self._end_ms
+            if is_over or self._is_enough(outcome):
+                self._leave()
                 return outcome
+
+    def _park(self, partitions: list[Partition], missing_bytes: int) -> Deferred[bool]:
+        woken: Deferred[bool] = Deferred()
+        clock = self._partitions.clock
+        self._waiter = FetchWaiter(
+            clock,
+            partitions=partitions,
+            missing_bytes=missing_bytes,
+            wait_ms=self._end_ms - clock.monotonic_ms(),
+            on_woken=woken.complete,
+            of_replica=self._reader.of_replica,
+        )
+        return woken
+
+    def _leave(self) -> None:
+        """Wait no more at the partitions."""
+        if self._waiter is not None:
+            self._waiter.cancel()
+            self._waiter = None
 
     async def _in_memory(self, outcome: FetchOutcome) -> FetchOutcome:
         """Return the outcome of a whole run that met nothing cold, or that looks no more."""
@@ -192,14 +217,27 @@ class DelayedFetch:
         if self._throttle is not None:
             self._reader.is_throttled = self._throttle.is_exceeded()
         outcome = FetchOutcome(self.params.max_bytes)
+        if len(self._fetches) <= SLICE:
+            self._read(outcome, self._fetches)
+            return outcome
+        self._leave()
+        if self._end_ms:
+            # What moves while later slices are read would otherwise wake nobody.
+            outcome.woken = self._park([], self.params.min_bytes)
         self._read_slice(outcome)
         return outcome
 
     def _read_slice(self, outcome: FetchOutcome) -> None:
+        begin = outcome.looked_at
+        outcome.looked_at += SLICE
+        outcome.is_whole = outcome.looked_at >= len(self._fetches)
+        found = len(outcome.partitions)
+        self._read(outcome, self._fetches[begin : outcome.looked_at])
+        if self._waiter is not None:
+            self._waiter.watch(outcome.partitions[found:])
+
+    def _read(self, outcome: FetchOutcome, fetches: Sequence[PartitionFetch]) -> None:
         reader = self._reader
-        fetches = self._fetches
-        if len(fetches) > SLICE:
-            fetches = self._next_slice(outcome)
         for fetch in fetches:
             quiet = fetch.quiet_at
             if quiet is not None and self._skips_quiet and not reader.has_news(quiet, fetch):
@@ -239,12 +277,6 @@ class DelayedFetch:
             reader.is_recorded = True
             if not outcome.partitions:
                 outcome.urgent = True
-
-    def _next_slice(self, outcome: FetchOutcome) -> Sequence[PartitionFetch]:
-        begin = outcome.looked_at
-        outcome.looked_at += SLICE
-        outcome.is_whole = outcome.looked_at >= len(self._fetches)
-        return self._fetches[begin : outcome.looked_at]
 
     def sent(self, outcome: FetchOutcome) -> None:
         """Count what an outcome that is answered sends under the leader's rate limit."""

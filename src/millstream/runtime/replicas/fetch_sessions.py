@@ -17,7 +17,8 @@ A broker that follows counts for more than a consumer: it always gets a session 
 one to give up, for it would have to name every partition that it follows in every fetch.
 
 Beside the number of sessions, which Kafka bounds, the number of partitions in all of them and the
-length of their topics' names are bounded: over it a client gets no session, which is legal.
+length of their topics' names are bounded: over it a client gets no session, which is legal. A
+consumer's fetch of more than 50,000 partitions is refused with INVALID_REQUEST, which Kafka serves.
 
 Source: Kafka ``FetchManager``, ``FetchSession``, ``FetchSessionCache``.
 """
@@ -45,6 +46,10 @@ _MAX_EPOCH: Final = 2**31 - 1
 _FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 MAX_PARTITIONS: Final = 500_000
 """Partitions in all sessions together; one takes some 300 bytes."""
+
+MAX_CONSUMER_PARTITIONS: Final = 50_000
+"""Partitions that a consumer may fetch from one broker in one request, its session included: the
+parts of a request that are not served in slices take the loop some microseconds for each."""
 
 
 class PartitionFetch:
@@ -164,11 +169,13 @@ class FetchSessions:
         evict_after_ms: float,
         random_id: Callable[[], int],
         max_partitions: int = MAX_PARTITIONS,
+        max_consumer_partitions: int = MAX_CONSUMER_PARTITIONS,
     ) -> None:
         self._slots = slots
         self._evict_after_ms = evict_after_ms
         self._random_id = random_id
         self._max_partitions = max_partitions
+        self._max_consumer_partitions = max_consumer_partitions
         self._partition_count = 0
         self._sessions: dict[int, FetchSession] = {}
 
@@ -183,6 +190,8 @@ class FetchSessions:
         if epoch in (_INITIAL_EPOCH, _FINAL_EPOCH):
             if request.session_id != NO_SESSION:
                 self._drop(self._sessions.get(request.session_id))
+            if self._names_too_many(request):
+                return FetchContext((), ErrorCode.INVALID_REQUEST)
             return FetchContext(_requested(request), opens_session=epoch == _INITIAL_EPOCH)
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -191,9 +200,9 @@ class FetchSessions:
             return FetchContext((), ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != (version >= _FIRST_VERSION_WITH_TOPIC_IDS):
             return FetchContext((), ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        self._partition_count -= len(session.partitions)
-        _update(session, request)
-        self._partition_count += len(session.partitions)
+        if not self._grow(session, request):
+            self._drop(session)
+            return FetchContext((), ErrorCode.INVALID_REQUEST)
         if not session.partitions:
             self._drop(session)
             return FetchContext(())
@@ -206,6 +215,24 @@ class FetchSessions:
         session.used_ms = now_ms
         session.epoch = 1 if epoch == _MAX_EPOCH else epoch + 1
         return FetchContext(list(session.partitions.values()), session=session)
+
+    def _names_too_many(self, request: FetchRequest) -> bool:
+        """Tell whether a consumer's request names more partitions than it may."""
+        topics = request.topics
+        if len(topics) == 1 and len(topics[0].partitions) == 1:
+            return False
+        if max(request.replica_id, request.replica_state.replica_id) >= 0:
+            return False
+        return sum(len(topic.partitions) for topic in topics) > self._max_consumer_partitions
+
+    def _grow(self, session: FetchSession, request: FetchRequest) -> bool:
+        """Take over what changed in a session; False where a consumer names too many partitions."""
+        if self._names_too_many(request):
+            return False
+        self._partition_count -= len(session.partitions)
+        _update(session, request)
+        self._partition_count += len(session.partitions)
+        return session.of_follower or len(session.partitions) <= self._max_consumer_partitions
 
     def create(
         self,

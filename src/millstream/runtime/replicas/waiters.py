@@ -75,7 +75,15 @@ class FetchWaiter:
     more can be read, with False when something about a partition has changed or its time is up.
     """
 
-    __slots__ = ("_clock", "_missing_bytes", "_on_woken", "_parked", "_state", "_timer")
+    __slots__ = (
+        "_clock",
+        "_missing_bytes",
+        "_of_replica",
+        "_on_woken",
+        "_parked",
+        "_state",
+        "_timer",
+    )
 
     def __init__(
         self,
@@ -88,17 +96,23 @@ class FetchWaiter:
         of_replica: bool = False,
     ) -> None:
         self._clock = clock
-        # A follower waits for the log end, everybody else for the high watermark.
-        self._parked = [
-            partition.replica_waiters if of_replica else partition.fetch_waiters
-            for partition in partitions
-        ]
+        self._of_replica = of_replica
+        self._parked: list[dict[FetchWaiter, None]] = []
         self._missing_bytes = missing_bytes
         self._on_woken = on_woken
         self._state = _WAITING
-        for waiters in self._parked:
-            waiters[self] = None
+        self.watch(partitions)
         self._timer: TimerHandle = clock.call_later(wait_ms, self.wake)
+
+    def watch(self, partitions: Iterable[Partition]) -> None:
+        """Wait at more partitions; does nothing once it was woken."""
+        if self._state != _WAITING:
+            return
+        for partition in partitions:
+            # A follower waits for the log end, everybody else for the high watermark.
+            waiters = partition.replica_waiters if self._of_replica else partition.fetch_waiters
+            waiters[self] = None
+            self._parked.append(waiters)
 
     def data_arrived(self, size: int) -> None:
         """Count bytes that became readable."""

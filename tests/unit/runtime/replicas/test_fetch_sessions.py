@@ -19,13 +19,16 @@ VERSION = 12
 TOPIC = TopicId(b"t" * 16)
 
 
-def sessions(slots: int = 10, max_partitions: int = 1000) -> FetchSessions:
+def sessions(
+    slots: int = 10, max_partitions: int = 1000, max_consumer_partitions: int = 1000
+) -> FetchSessions:
     ids = itertools.count(1000)
     return FetchSessions(
         slots=slots,
         evict_after_ms=120_000,
         random_id=lambda: next(ids),
         max_partitions=max_partitions,
+        max_consumer_partitions=max_consumer_partitions,
     )
 
 
@@ -270,3 +273,41 @@ def test_names_that_no_topic_can_have_are_not_remembered() -> None:
     long.session_id, long.session_epoch = session.session_id, session.epoch
     assert cache.open(long, VERSION, 0).error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert len(cache) == 0
+
+
+# Too many partitions
+
+
+def test_a_consumer_that_names_too_many_partitions_is_refused_and_a_follower_is_not() -> None:
+    cache = sessions(max_consumer_partitions=3)
+    assert cache.open(request(0, 1, 2), VERSION, 0).error is ErrorCode.NONE
+    too_many = request(0, 1, 2, 3)
+    refused = cache.open(too_many, VERSION, 0)
+    assert (refused.error, refused.partitions) == (ErrorCode.INVALID_REQUEST, ())
+    too_many.replica_id = 7
+    assert len(cache.open(too_many, VERSION, 0).partitions) == 4
+
+
+def test_a_consumers_session_that_grows_too_large_is_refused_and_closed() -> None:
+    cache = sessions(max_consumer_partitions=3)
+    session = opened(cache, 0, 1, 2)
+
+    def named(epoch: int, *partitions: int, forget: tuple[int, ...] = ()) -> FetchContext:
+        return cache.open(
+            request(*partitions, session_id=session.session_id, epoch=epoch, forget=forget),
+            VERSION,
+            0,
+        )
+
+    assert named(1, 0, 1, 2).error is ErrorCode.NONE
+    assert named(2, 3, forget=(0,)).error is ErrorCode.NONE
+    assert named(3, 4).error is ErrorCode.INVALID_REQUEST
+    assert named(4).error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(cache) == 0
+
+
+def test_a_followers_session_may_be_larger() -> None:
+    cache = sessions(max_consumer_partitions=3)
+    session = opened(cache, 0, 1, 2, of_follower=True)
+    grown = cache.open(request(3, session_id=session.session_id, epoch=1), VERSION, 0)
+    assert (grown.error, len(grown.partitions)) == (ErrorCode.NONE, 4)
