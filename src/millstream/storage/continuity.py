@@ -15,9 +15,10 @@ from millstream.storage.trust import TRUST, read_boot_id, read_trust
 
 def continuity_found(file_system: FileSystem, log_manager: LogManager) -> int | None:
     """Return the broker epoch since which this broker has lost nothing, None when it may have just
-    now. Asked once the logs are loaded.
+    now. Asked once the logs are loaded. A directory that was full when they were loaded is offline
+    and keeps what it took: it says nothing here, and is asked at the next start.
     """
-    if log_manager.offline_directories or damaged_logs(log_manager):
+    if log_manager.has_lost_writes or damaged_logs(log_manager):
         return None
     boot_id = read_boot_id(file_system)
     newest = -1

@@ -49,6 +49,8 @@ class LogManager:
             raise ConfigError(f"a log directory is named twice: {', '.join(directories)}")
         self._directories = {path: LogDirectory(environment, path) for path in paths}
         self._offline: list[str] = []
+        self.has_lost_writes = False
+        """True once a directory has failed that may lack what was written to it."""
         self.cordoned: frozenset[str] = frozenset()
         """Directories that take no new logs (KIP-1066), as absolute paths."""
         self.topic_id_of: Callable[[str], TopicId | None] = lambda _: None
@@ -133,7 +135,7 @@ class LogManager:
                 self.give_back()
                 raise
             _log.error("log directory offline: %s", error)
-            self.directory_failed(directory.path)
+            self.directory_failed(directory.path, lost_writes=not error.is_full)
 
     @property
     def had_clean_shutdown(self) -> bool:
@@ -435,6 +437,7 @@ class LogManager:
         if failed is None:
             return []
         self._offline.append(directory)
+        self.has_lost_writes |= lost_writes
         self.future_logs.drop_directory(directory)
         gone = self._logs_in(directory)
         for log in gone:

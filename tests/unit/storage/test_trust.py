@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from millstream.records.builder import BatchBuilder
 from millstream.storage import trust
 from millstream.storage.continuity import continuity_found, damaged_logs, write_trust
 from millstream.storage.environment import LogEnvironment
-from millstream.storage.files import LocalFileSystem
+from millstream.storage.files import File, LocalFileSystem
 from millstream.storage.log_manager import LogManager
 from millstream.storage.trust import read_trust
 
@@ -162,5 +163,39 @@ def test_a_disk_that_was_full_keeps_what_it_took(tmp_path: Path, boot_id: Path) 
     (directory,) = manager.directories
     manager.directory_failed(directory, lost_writes=False)
     manager = opened(tmp_path)
+    assert continuity_found(FILES, manager) == 17
+    manager.close()
+
+
+def test_a_disk_that_is_full_at_the_start_keeps_what_it_took(tmp_path: Path, boot_id: Path) -> None:
+    """Found by the simulator: the last of an ISR lost its place, and nobody could lead safely."""
+
+    class FullFiles(LocalFileSystem):
+        def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
+            if create and path.startswith(full):
+                raise OSError(errno.ENOSPC, "No space left on device", path)
+            return super().open(path, create=create, writable=writable)
+
+    def start(environment: LogEnvironment) -> LogManager:
+        manager = LogManager([full, str(tmp_path / "other")], environment, broker_id=1)
+        manager.lock()
+        manager.start(config_of=lambda _, __: TopicConfig(), now_ms=0)
+        return manager
+
+    full = str(tmp_path / "full")
+    manager = start(LogEnvironment())
+    manager.assign_cluster_id("cluster")
+    manager.prefer(PLACE, full)
+    log = manager.get_or_create(PLACE, TopicId(bytes(16)), TopicConfig(), now_ms=0)
+    assert log.log_directory == full
+    (Path(log.directory) / f"{0:020}.timeindex").unlink(missing_ok=True)
+    write_trust(FILES, manager, 17)
+    killed(manager)
+    manager = start(LogEnvironment(file_system=FullFiles()))
+    assert manager.offline_directories == [full]
+    assert continuity_found(FILES, manager) == 17
+    manager.close()
+    manager = start(LogEnvironment())
+    assert manager.offline_directories == []
     assert continuity_found(FILES, manager) == 17
     manager.close()
