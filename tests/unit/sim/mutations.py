@@ -21,6 +21,7 @@ from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
 from millstream.model.leadership import IsrMember
 from millstream.model.metadata_store import ConnectionLossError
 from millstream.model.offsets import NO_LEADER_EPOCH
+from millstream.records.batch import iter_batches
 from millstream.replication import divergence, follower
 from millstream.replication.follower import Append, FollowerReplication
 from millstream.replication.isr import Committed, PendingExpand
@@ -42,8 +43,10 @@ from millstream.runtime.replicas.replica_manager import ReplicaManager
 from millstream.server import cluster_broker
 from millstream.sim.cluster import SimCluster
 from millstream.sim.faults import Swarm
+from millstream.storage.durability import Durability
 from millstream.storage.loader import Loader
 from millstream.storage.log import Log
+from millstream.storage.recovery_points import RecoveryPoints
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 SCRIPTS = scripts.SCRIPTS | service_scripts.SCRIPTS
@@ -196,11 +199,15 @@ def begins_where_the_checkpoint_says(patch: pytest.MonkeyPatch) -> None:
 
 def begins_at_no_batch(patch: pytest.MonkeyPatch) -> None:
     """A log may begin inside a batch, as its leader's does."""
+    original = Log.append_as_follower
 
-    def mutant(self: Log, first: Any, view: Any, now_ms: int) -> Any:
-        return self._append_as_follower(view, now_ms)
+    def mutant(self: Log, buffer: Any, *, now_ms: int) -> Any:
+        first = next(iter_batches(memoryview(buffer)), None)
+        if first is not None and first.base_offset < self.log_end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        return original(self, buffer, now_ms=now_ms)
 
-    patch.setattr(Log, "_append_around_start", mutant)
+    patch.setattr(Log, "append_as_follower", mutant)
 
 
 def follows_where_epochs_are_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -380,8 +387,7 @@ def takes_an_isr_of_an_older_state(patch: pytest.MonkeyPatch) -> None:
         )
         return original(context, state.leader, wanted, min_insync_replicas=min_insync_replicas)
 
-    patch.setattr("millstream.runtime.replicas.isr_updates.plan_isr", mutant, raising=False)
-    patch.setattr("millstream.runtime.controlling.replica_control.plan_isr", mutant, raising=False)
+    patch.setattr("millstream.runtime.controlling.replica_control.plan_isr", mutant)
     patch.setattr(isr_changes, "plan_isr", mutant)
 
 
@@ -451,9 +457,7 @@ def keeps_the_last_of_the_isr(patch: pytest.MonkeyPatch) -> None:
         return replace(after, isr=last, leader=leader, isr_broker_epochs=epochs)
 
     patch.setattr(election, "after_joining", mutant)
-    patch.setattr(
-        "millstream.runtime.controlling.replica_control.after_joining", mutant, raising=False
-    )
+    patch.setattr("millstream.runtime.controlling.replica_control.after_joining", mutant)
 
 
 def trusts_who_lost_its_power(patch: pytest.MonkeyPatch) -> None:
@@ -514,6 +518,19 @@ def writes_of_groups_under_min_isr(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(CoordinatorWrites, "_settle", mutant)
     patch.setattr(Partition, "refusal_to_write", lambda self, acks: None)
+
+
+# --- durability --------------------------------------------------------------------------------
+
+
+def truncates_without_a_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    """A recovery point above the log end is lowered on disk before anything is appended."""
+
+    def settle(self: Durability) -> None:
+        self.blocks_append = False
+
+    patch.setattr(RecoveryPoints, "lower", lambda self, topic_partition, offset: False)
+    patch.setattr(Durability, "settle", settle)
 
 
 # --- service -------------------------------------------------------------------------------------
@@ -817,6 +834,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "groups: a commit is committed",
         leaves_waiters_of_groups,
         script=scripts.a_coordinator_is_cut_off,
+    ),
+    Mutation(
+        "a truncation lowers the recovery point on disk",
+        truncates_without_a_checkpoint,
+        script=scripts.a_follower_truncates_and_loses_its_power,
+        first_seed=5,
     ),
     Mutation(
         "acks=1 is answered when the role has ended",
