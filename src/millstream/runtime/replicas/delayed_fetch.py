@@ -270,6 +270,8 @@ class DelayedFetch:
                 if self._throttle is not None and self._throttle.names(partition):
                     outcome.throttled_size += found.size
             else:
+                if left < 0:  # refused with the first partition; the others find a limit of nothing
+                    outcome.bytes_left = 0
                 urgent = found.is_urgent
                 outcome.urgent |= urgent
                 fetch.quiet_at = None if urgent else partition

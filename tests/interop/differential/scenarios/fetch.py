@@ -126,6 +126,11 @@ def max_bytes(s: Session, limit: int) -> None:
         "both": (LARGE, LARGE),
         "partition_limit_one": (1, LARGE),
         "request_limit_zero": (LARGE, 0),
+        "request_limit_negative": (LARGE, -1),
+        "request_limit_least": (LARGE, -(1 << 31)),
+        "partition_limit_negative": (-1, LARGE),
+        "partition_limit_least": (-(1 << 31), LARGE),
+        "both_negative": (-2, -3),
     }
 )
 def limits_over_two_partitions(s: Session, limits: tuple[int, int]) -> None:
@@ -143,6 +148,17 @@ def first_partition_empty_second_gets_its_batch(s: Session) -> None:
         s.fill(topic, batch("x" * 100), partition=partition)
     parts = [(topic, each, 0, {"partition_max_bytes": 1}) for each in (0, 1, 2)]
     fetch(s, 11, parts, max_bytes=1)
+
+
+@scenario(cases={"request": (100, -1), "partition": (-1, 100), "both": (-1, -1)})
+def negative_limits_and_no_records(s: Session, limits: tuple[int, int]) -> None:
+    """Two partitions without records, and one with a record that comes last or first."""
+    topic = s.topic(partitions=3)
+    s.fill(topic, batch("x" * 100), partition=2)
+    part = {"partition_max_bytes": limits[0]}
+    for order in ((0, 1), (0, 2, 1), (2, 0)):
+        fetch(s, 11, [(topic, each, 0, part) for each in order], max_bytes=limits[1])
+    fetch(s, 11, [(topic, 2, 1, part), (topic, 2, 7, part)], max_bytes=limits[1])
 
 
 @scenario
