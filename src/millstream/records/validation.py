@@ -22,7 +22,8 @@ CRC: a batch that it finds plain is appended as it is. What is not plain, and ev
 there is no kernel, goes through the rules here. Compressed batches are opened where the topic sets
 ``record.validation=strict``, a rule needs their records (keys of a compacted topic, a lower bound
 for timestamps, another codec) or their header is suspicious (a max timestamp out of range, a
-timestamp type that producers do not set): docs/decisions/0069-records-are-looked-at.md.
+timestamp type that producers do not set, more records than the bytes can hold):
+docs/decisions/0069-records-are-looked-at.md.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ _SMALLEST_LENGTH: Final = 14
 _HEADER_LENGTH: Final = HEADER_SIZE - LENGTH_OVERHEAD
 _EXPANSION: Final = 4096
 """More than records, whose offsets all differ, can shrink in any codec: what claims more is a lie
-that would make offsets leap."""
+that would make offsets leap, and is opened."""
 _LENGTH = struct.Struct(">i")
 
 
@@ -120,12 +121,13 @@ def validate_produced(
         or (codec == _ZSTD and version < _ZSTD_SINCE_VERSION)
     ):
         raise _early_error(batch, limits, version)
-    if not codec:
-        kernel = produce_library()
-        if kernel is not None:
-            largest = kernel.check_batch(limits.rules_address, kernel.buffers, view, now_ms)
-            if largest != NOT_PLAIN:
-                return settle_timestamps(batch, limits, now_ms=now_ms, max_timestamp=largest)
+    kernel = None if codec else produce_library()
+    if kernel is not None:
+        largest = kernel.check_batch(limits.rules_address, kernel.buffers, view, now_ms)
+        if largest != NOT_PLAIN:
+            if largest == batch.max_timestamp and not limits.log_append_time:
+                return batch
+            return settle_timestamps(batch, limits, now_ms=now_ms, max_timestamp=largest)
     count = batch.count
     if (
         checksum(view[ATTRIBUTES_POSITION:]) != batch.crc
@@ -138,31 +140,29 @@ def validate_produced(
         raise _header_error(batch)
     if _must_look_inside(batch, codec, limits, now_ms):
         return _look_inside(batch, limits, now_ms)
-    if count * MIN_RECORD_BYTES > (batch.length - _HEADER_LENGTH) * _EXPANSION:
-        raise _invalid(f"{count} records in {batch.size} bytes")
-    return settle_timestamps(batch, limits, now_ms=now_ms, max_timestamp=batch.max_timestamp)
+    if limits.log_append_time:
+        return settle_timestamps(batch, limits, now_ms=now_ms, max_timestamp=batch.max_timestamp)
+    return batch
 
 
 def _must_look_inside(batch: Batch, codec: int, limits: ProduceLimits, now_ms: int) -> bool:
     """Tell whether the records of a batch with a sound header are to be looked at."""
+    payload_bytes = batch.length - _HEADER_LENGTH
     if (
         limits.looks_inside
         or not NO_TIMESTAMP <= batch.max_timestamp <= now_ms + limits.timestamp_after_max_ms
         or batch.attributes & LOG_APPEND_TIME_BIT
         or (limits.codec is not None and limits.codec != codec)
-        or batch.length == _HEADER_LENGTH
+        or batch.count * MIN_RECORD_BYTES > payload_bytes * (_EXPANSION if codec else 1)
     ):
         return True
     if codec:
         return False
     # The kernel has found something, or there is none.
     return produce_library() is not None or (
-        batch.count * MIN_RECORD_BYTES > batch.length - _HEADER_LENGTH
-        or (
-            batch.count <= WALKED_RECORDS
-            and plain_timestamp_delta(batch.buffer, batch.count)
-            != batch.max_timestamp - batch.base_timestamp
-        )
+        batch.count <= WALKED_RECORDS
+        and plain_timestamp_delta(batch.buffer, batch.count)
+        != batch.max_timestamp - batch.base_timestamp
     )
 
 

@@ -14,6 +14,7 @@ from millstream.records.builder import BatchOptions, encode_batch
 from millstream.records.compression import Codec, compress
 from millstream.records.crc32c import Buffer, checksum
 from millstream.records.limits import ProduceLimits, RecordsRefusedError, UncheckedBatch
+from millstream.records.produce_kernel import produce_library, why_not
 from millstream.records.record import Record, read_records
 from millstream.records.record_checks import MAX_RECORD_ERRORS, prepare
 from millstream.records.validation import (
@@ -44,6 +45,7 @@ def each_path(request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("no_kernel")
 
 
+needs_kernel = pytest.mark.skipif(produce_library() is None, reason=why_not())
 both_paths = pytest.mark.usefixtures("each_path")
 
 
@@ -83,7 +85,7 @@ def with_a_wrong_last_record(count: int) -> bytes:
     return with_crc(encode_batch(records(count))[:-1] + b"\x02")
 
 
-@pytest.mark.skipif(kernel.library() is None, reason=kernel.describe())
+@needs_kernel
 @pytest.mark.parametrize("count", [1, WALKED_RECORDS + 1, 1000])
 def test_the_kernel_looks_at_every_record(count: int) -> None:
     assert error_of(with_a_wrong_last_record(count)) is ErrorCode.INVALID_RECORD
@@ -268,7 +270,7 @@ def test_what_is_small_is_opened_at_once(codec: Codec) -> None:
     assert not left_for_later(noise, DEFAULT)
 
 
-@pytest.mark.skipif(kernel.library() is None, reason=kernel.describe())
+@needs_kernel
 def test_what_is_not_compressed_is_never_left_for_later() -> None:
     data = encode_batch([Record(0, NOW, None, bytes(MAX_OPENED_BYTES))])
     assert not isinstance(receive(data, STRICT), UncheckedBatch)
