@@ -147,13 +147,16 @@ def _latency_once(session: Session, subject: str, spawn: Spawn, figures: list[Fi
         figures[1].add(subject, percentiles[98])
 
 
-def steady_produce(admin: Admin, topic: str, *, seconds: float) -> list[float]:
+def steady_produce(
+    admin: Admin, topic: str, *, seconds: float, warms_up: bool = True
+) -> list[float]:
     """Produce one record at a time, `REQUESTS_PER_S` times a second, and return how long each
-    answer took in milliseconds, counted from when its request was due.
+    answer took in milliseconds, counted from when its request was due. Some that are not counted
+    come first where it `warms_up`.
     """
     batch = batch_of_records(record_bytes=100, count=1).data
     took_ms = []
-    for _ in range(REQUESTS_PER_S // 2):
+    for _ in range(REQUESTS_PER_S // 2 if warms_up else 0):
         admin.produce(topic, batch, acks=1)
     start = time.perf_counter()
     for number in range(int(seconds * REQUESTS_PER_S)):

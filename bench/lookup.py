@@ -1,19 +1,26 @@
-"""What a fetch from a random offset costs when the log has ten segments, and when ten thousand."""
+"""What a fetch from a random offset costs when the log has ten segments, and when ten thousand; how
+long others wait while a cold log is searched by time.
+"""
 
 from __future__ import annotations
 
 import random
+import shutil
 import statistics
 import tempfile
 import time
 from functools import partial
+from pathlib import Path
 
 from bench.admin import Admin, connect_when_up
 from bench.batches import batch_of_exactly
+from bench.compaction import steady_produce
 from bench.figures import Figure
 from bench.load import raw
+from bench.load.time_lookups import LookupSpec, time_lookups
 from bench.pairs import MILLSTREAM
 from bench.peers.subject import Node
+from bench.recovery import leave_the_page_cache
 from bench.session import Session
 from bench.solo import Spawn, attempt, running, spawns
 from bench.stage import run_load
@@ -33,6 +40,20 @@ SETTINGS = {
     "internal.segment.bytes": str(BATCHES_PER_SEGMENT * BATCH_BYTES),
     "index.interval.bytes": str(BATCH_BYTES),
 }
+TIMED_TOPIC = "by-time"
+TIMED_SEGMENTS, QUICK_TIMED_SEGMENTS = 1_000, 100
+TIMED_SEGMENT_BYTES = 1 << 20
+TIMED_BATCH_BYTES = 1_024
+TIMED_SETTINGS = {
+    "internal.segment.bytes": str(TIMED_SEGMENT_BYTES),
+    # An entry in both indexes for each batch, as many as a segment of 4 MB has by default.
+    "index.interval.bytes": "1",
+    "message.timestamp.type": "LogAppendTime",
+}
+LOOKUPS_PER_S = 20
+LATENCY_S, QUICK_LATENCY_S = 10.0, 3.0
+WORST_RATIO = 2.0
+FILL_REQUESTS_PER_RUN = 200_000
 FETCHES, QUICK_FETCHES = 5_000, 200
 LOOKUPS, QUICK_LOOKUPS = 50_000, 2_000
 
@@ -51,6 +72,81 @@ def lookups(session: Session) -> list[Figure]:
         figure.add(MILLSTREAM, _reads_in_process(session, count))
         figures.append(figure)
     return figures
+
+
+def lookups_by_time(session: Session) -> list[Figure]:
+    """Produce at a steady rate to a broker that was started on a log of many segments, alone and
+    beside ListOffsets by time.
+    """
+    quick = session.options.quick
+    count = QUICK_TIMED_SEGMENTS if quick else TIMED_SEGMENTS
+    what = f"ListOffsets by time over {count:,} cold segments"
+    alone = Figure(f"produce p99 without {what}", "ms", 2)
+    beside = Figure(f"produce p99 beside {what}", "ms", 2)
+    ratio = Figure(f"p99 beside {what} over that without", "×", 2, WORST_RATIO)
+    figures = [alone, beside, ratio]
+    subjects = spawns(session, {"log.flush.policy": "os"})
+    directories = {subject: session.stage.directory / f"by time {subject}" for subject in subjects}
+    for subject, spawn in subjects.items():
+        work = partial(_fill_by_time, spawn, directories[subject], count)
+        attempt(figures, subject, work)
+    for _ in range(1 if quick else session.options.pairs):
+        for subject, spawn in subjects.items():
+            work = partial(_beside_lookups, session, spawn, directories[subject], subject, figures)
+            attempt(figures, subject, work)
+    for directory in directories.values():
+        shutil.rmtree(directory, ignore_errors=True)
+    return figures
+
+
+def _fill_by_time(spawn: Spawn, directory: Path, segments: int) -> None:
+    with running(spawn, directory, keep=True) as node, connect_when_up(node) as admin:
+        admin.create_topic("measured", 1)
+        admin.create_topic(TIMED_TOPIC, 1, TIMED_SETTINGS)
+        left = segments * TIMED_SEGMENT_BYTES // TIMED_BATCH_BYTES
+        while left > 0:
+            requests = min(left, FILL_REQUESTS_PER_RUN)
+            left -= requests
+            run_load(
+                raw.ProduceSpec(
+                    ports=(node.port,),
+                    broker_pids=(node.pid,),
+                    topic=TIMED_TOPIC,
+                    requests=requests,
+                    batch_bytes=TIMED_BATCH_BYTES,
+                    record_bytes=RECORD_BYTES,
+                )
+            )
+
+
+def _beside_lookups(
+    session: Session, spawn: Spawn, directory: Path, subject: str, figures: list[Figure]
+) -> None:
+    alone, beside, ratio = figures
+    seconds = QUICK_LATENCY_S if session.options.quick else LATENCY_S
+    files = sorted((directory / "data" / f"{TIMED_TOPIC}-0").iterdir())
+    first_ms, last_ms = _moments(files)
+    leave_the_page_cache(files)
+    with running(spawn, directory, keep=True) as node, connect_when_up(node) as admin:
+        admin.wait_for_offsets("measured", admin.offsets("measured", 1) or [0])
+        quiet_ms = _p99(steady_produce(admin, "measured", seconds=seconds))
+        spec = LookupSpec(node.host, node.port, TIMED_TOPIC, first_ms, last_ms, LOOKUPS_PER_S)
+        with time_lookups(spec):
+            busy_ms = _p99(steady_produce(admin, "measured", seconds=seconds, warms_up=False))
+    alone.add(subject, quiet_ms)
+    beside.add(subject, busy_ms)
+    ratio.add(subject, busy_ms / quiet_ms)
+
+
+def _moments(files: list[Path]) -> tuple[int, int]:
+    """Return the first and the last timestamp of a log's time indexes."""
+    indexes = [path for path in files if path.suffix == ".timeindex" and path.stat().st_size]
+    first, last = indexes[0].read_bytes()[:8], indexes[-1].read_bytes()[-12:-4]
+    return int.from_bytes(first, "big"), int.from_bytes(last, "big")
+
+
+def _p99(took_ms: list[float]) -> float:
+    return statistics.quantiles(took_ms, n=100)[98]
 
 
 def _fetches(session: Session, subject: str, spawn: Spawn, segments: int, figure: Figure) -> None:

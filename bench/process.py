@@ -24,6 +24,12 @@ def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1]) * PAGE_BYTES
 
 
+def bytes_read(pid: int) -> int:
+    """Return the bytes that a process has read so far, from memory or a disk (/proc/PID/io)."""
+    lines = Path(f"/proc/{pid}/io").read_text(encoding="utf-8").splitlines()
+    return int(dict(line.split(": ") for line in lines)["rchar"])
+
+
 def raise_open_file_limit() -> int:
     """Lift this process's soft limit of open files to the hard one; children inherit it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

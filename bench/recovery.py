@@ -1,4 +1,6 @@
-"""How fast a killed broker reads its log again, against `cat` of the same files."""
+"""How fast a killed broker reads its log again, against `cat` of the same files; how long it takes
+to start with what it noted to be on disk.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from bench.figures import Figure
 from bench.load import raw
 from bench.options import MB
 from bench.peers.subject import Node, SubjectFailedError
+from bench.process import bytes_read
 from bench.session import Session
 from bench.solo import Spawn, attempt, spawns
 from bench.stage import run_load
@@ -25,6 +28,15 @@ QUICK_ROUNDS = 1
 FILL_BYTES_PER_RUN = 2_000_000_000
 # A Kafka that was killed waits until its own last session has ended, nine seconds by default.
 SETTINGS = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "200"}
+CHECKPOINT_S = 5
+KILL_SETTINGS = {
+    **SETTINGS,
+    # What a broker of a cluster has by default: nothing waits for the disk.
+    "log.flush.policy": "os",
+    "log.flush.offset.checkpoint.interval.ms": str(CHECKPOINT_S * 1000),
+}
+WRITTEN_ON_BYTES = 100_000_000
+MOST_SECONDS = 10.0
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 
 
@@ -45,6 +57,51 @@ def recovery(session: Session) -> list[Figure]:
     return figures
 
 
+def kills(session: Session) -> list[Figure]:
+    """Fill a log once per subject; write on, kill the broker and start it again, several times."""
+    options = session.options
+    total_bytes = int(options.scaled(int(options.log_gb * 1_000_000_000)))
+    what = f"broker with {total_bytes / 1e9:g} GB that was killed"
+    started = Figure(f"{what}: start until every end is known", "s", 2, MOST_SECONDS)
+    read = Figure(f"{what}: of the log that the start has read", "%", 1)
+    figures = [started, read]
+    for subject, spawn in spawns(session, KILL_SETTINGS).items():
+        directory = session.stage.directory / f"killed {subject}"
+        work = partial(_kills, session, subject, spawn, directory, total_bytes, figures)
+        attempt(figures, subject, work)
+        shutil.rmtree(directory, ignore_errors=True)
+    return figures
+
+
+def _kills(
+    session: Session,
+    subject: str,
+    spawn: Spawn,
+    directory: Path,
+    total_bytes: int,
+    figures: list[Figure],
+) -> None:
+    started, read = figures
+    node = spawn(directory)
+    try:
+        _fill(node, total_bytes)
+        for _ in range(QUICK_ROUNDS if session.options.quick else session.options.pairs):
+            # Recovery points are noted every so often; what is written after that is recovered.
+            time.sleep(2 * CHECKPOINT_S)
+            ends = _write(node, WRITTEN_ON_BYTES)
+            node.kill()
+            logs = sorted(directory.glob(f"data/{TOPIC}-*/*.log"))
+            stored = sum(path.stat().st_size for path in logs)
+            leave_the_page_cache(logs)
+            node = spawn(directory)
+            with connect_when_up(node) as admin:
+                admin.wait_for_offsets(TOPIC, ends)
+            started.add(subject, time.perf_counter() - node.spawned_at)
+            read.add(subject, bytes_read(node.pid) / stored * 100)
+    finally:
+        node.stop()
+
+
 def _rounds(
     session: Session,
     subject: str,
@@ -63,9 +120,9 @@ def _rounds(
             (directory / "data" / RECOVERY_POINTS).unlink(missing_ok=True)
             logs = sorted(directory.glob(f"data/{TOPIC}-*/*.log"))
             stored = sum(path.stat().st_size for path in logs)
-            _leave_the_page_cache(logs)
+            leave_the_page_cache(logs)
             seconds_of_cat = _cat(logs)
-            _leave_the_page_cache(logs)
+            leave_the_page_cache(logs)
             node = spawn(directory)
             with connect_when_up(node) as admin:
                 admin.wait_for_offsets(TOPIC, ends)
@@ -78,9 +135,15 @@ def _rounds(
 
 
 def _fill(node: Node, total_bytes: int) -> list[int]:
-    """Write the log and return where its partitions end."""
+    """Make the topic and its log; return where its partitions end."""
     with connect_when_up(node) as admin:
         admin.create_topic(TOPIC, PARTITIONS)
+    return _write(node, total_bytes)
+
+
+def _write(node: Node, total_bytes: int) -> list[int]:
+    """Write so many bytes more and return where the partitions end."""
+    with connect_when_up(node) as admin:
         left = total_bytes
         while left > 0:
             spec = raw.ProduceSpec(
@@ -98,7 +161,7 @@ def _fill(node: Node, total_bytes: int) -> list[int]:
     return ends
 
 
-def _leave_the_page_cache(paths: list[Path]) -> None:
+def leave_the_page_cache(paths: list[Path]) -> None:
     """Write the files back and drop them from memory, so that a disk has to read them."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
