@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.unit.coordinator.scene import GROUP, Scene, error_of, subscription
 
-from millstream.coordinator.group.group import ClassicGroup
+from millstream.coordinator.group.classic_group import ClassicGroup
 from millstream.coordinator.group.settings import GroupSettings
 from millstream.coordinator.group.states import GroupState
 from millstream.model.deferred import Deferred
@@ -153,14 +153,14 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        group = self.scene.coordinator.groups.get(GROUP)
+        group = self.scene.coordinator.groups.classic(GROUP)
         settled = group is not None and group.state in (GroupState.STABLE, GroupState.EMPTY)
         again = self.scene.loaded()
         if settled:
             assert group is not None
             assert_same(group, again.group)
         self.scene = again
-        restored = again.coordinator.groups.get(GROUP)
+        restored = again.coordinator.groups.classic(GROUP)
         self.generation_id = 0 if restored is None else restored.generation_id
         for client in self.clients:
             client.joining = client.syncing = None
@@ -171,7 +171,7 @@ class GroupMachine(RuleBasedStateMachine):
         for client in self.clients:
             client.take_answers()
         assert self.scene.offsets() == self.committed
-        group = self.scene.coordinator.groups.get(GROUP)
+        group = self.scene.coordinator.groups.classic(GROUP)
         if group is None:
             return
         assert_rules(group)

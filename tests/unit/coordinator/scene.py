@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from millstream.coordinator.group.classic_group import ClassicGroup
 from millstream.coordinator.group.coordinator import GroupCoordinator
-from millstream.coordinator.group.group import ClassicGroup
 from millstream.coordinator.group.join_group import Caller
 from millstream.coordinator.group.settings import GroupSettings
 from millstream.coordinator.result import Instant, Result
@@ -80,7 +80,7 @@ class Scene:
 
     @property
     def group(self) -> ClassicGroup:
-        group = self.coordinator.groups.get(GROUP)
+        group = self.coordinator.groups.classic(GROUP)
         assert group is not None
         return group
 

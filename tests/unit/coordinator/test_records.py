@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.unit.coordinator.scene import Scene
 
+from millstream.coordinator.group.classic_group import group_from_record
 from millstream.coordinator.group.records import (
     decode_record,
-    group_from_record,
     offset_commit_record,
     offset_tombstone,
 )

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millstream.coordinator.deadlines import Deadlines
-from millstream.coordinator.group.group import ClassicGroup
+from millstream.coordinator.group.classic_group import ClassicGroup, group_from_record
+from millstream.coordinator.group.group import Group
 from millstream.coordinator.group.groups import Groups
 from millstream.coordinator.group.join_group import Caller, JoinRules
 from millstream.coordinator.group.listing import describe_group, list_groups
@@ -24,10 +25,9 @@ from millstream.coordinator.group.member_requests import MemberRequests
 from millstream.coordinator.group.offset_requests import OffsetRequests
 from millstream.coordinator.group.offsets import OffsetStore
 from millstream.coordinator.group.rebalance import Rebalances
-from millstream.coordinator.group.records import decode_record, group_from_record, group_tombstone
+from millstream.coordinator.group.records import decode_record
 from millstream.coordinator.group.responses import join_refused, sync_refused
 from millstream.coordinator.group.settings import GroupSettings
-from millstream.coordinator.group.states import GroupState
 from millstream.coordinator.group.timers import TimerKey
 from millstream.coordinator.result import CoordinatorRecord, Instant, Result, TopicChange
 from millstream.model.deferred import Deferred
@@ -66,7 +66,7 @@ class GroupCoordinator:
         self._join_rules = JoinRules(settings, self.groups, self._rebalances)
         self._member_requests = MemberRequests(settings, self.groups, self._rebalances)
         self._offset_requests = OffsetRequests(
-            settings, self.groups, self.offsets, self._rebalances
+            settings, self.groups, self.offsets, self._member_committed
         )
 
     # Members
@@ -135,10 +135,11 @@ class GroupCoordinator:
 
     def delete_group(self, group_id: str) -> Result[DeletableGroupResult]:
         """Forget a group without members, and all its offsets."""
-        self.groups.require_empty(group_id)
+        group = self.groups.require(group_id)
+        group.validate_delete()
         return Result(
             DeletableGroupResult(group_id=group_id, error_code=ErrorCode.NONE.code),
-            [*self._offset_requests.forget_group(group_id), group_tombstone(group_id)],
+            [*self._offset_requests.forget_group(group_id), *group.tombstones()],
             atomic=False,
         )
 
@@ -153,7 +154,7 @@ class GroupCoordinator:
         """Do what the deadlines that have passed ask for."""
         result: Result[None] = Result(atomic=False)
         while (key := self._deadlines.pop_due(now.monotonic_ms)) is not None:
-            group = self.groups.get(key.group_id)
+            group = self.groups.classic(key.group_id)
             if group is not None:
                 self._rebalances.expire(group, key, now, result)
         return result
@@ -168,8 +169,8 @@ class GroupCoordinator:
         for group in self.groups:
             records, all_gone = self._offset_requests.expire(group, now)
             result.records += records
-            if all_gone and group.state is GroupState.EMPTY:
-                result.records.append(group_tombstone(group.group_id))
+            if all_gone and group.is_empty:
+                result.records += group.tombstones()
         return result
 
     # The log
@@ -204,7 +205,7 @@ class GroupCoordinator:
     def on_loaded(self, now: Instant) -> Result[None]:
         """Begin to serve what the log says: every member gets a fresh session."""
         result: Result[None] = Result(atomic=False)
-        for group in self.groups:
+        for group in self.groups.classics():
             for member in group.members.values():
                 self._rebalances.renew_session(group, member, now)
             if len(group.members) > self._settings.max_size:
@@ -217,7 +218,7 @@ class GroupCoordinator:
         with a fresh session: they come back where it is still this broker.
         """
         result: Result[None] = Result()
-        for group in self.groups:
+        for group in self.groups.classics():
             for member in self._refuse_waiting(group, result):
                 self._rebalances.renew_session(group, member, now)
         return result
@@ -225,7 +226,7 @@ class GroupCoordinator:
     def on_unloaded(self) -> Result[None]:
         """Tell everybody who waits that this broker does not coordinate their group any more."""
         result: Result[None] = Result()
-        for group in self.groups:
+        for group in self.groups.classics():
             self._refuse_waiting(group, result)
             self._rebalances.forget(group)
         return result
@@ -246,7 +247,11 @@ class GroupCoordinator:
                 member.awaiting_sync = None
         return refused
 
+    def _member_committed(self, group: Group, member_id: str, now: Instant) -> None:
+        if isinstance(group, ClassicGroup):
+            self._rebalances.renew_session(group, group.members[member_id], now)
+
     def _remove_group(self, group_id: str) -> None:
         group = self.groups.remove(group_id)
-        if group is not None:
+        if isinstance(group, ClassicGroup):
             self._rebalances.forget(group)

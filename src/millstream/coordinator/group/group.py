@@ -1,252 +1,71 @@
-"""A classic group: its members, its generation, and the rules about both.
+"""What a group is, whatever protocol its members speak.
 
-Kafka: ``ClassicGroup``. What a request does to a group is in ``rebalance`` and ``classic``; here
-is what a group is at any moment. The rules that hold at all times:
-
-* ``leader_id`` is a member, or None when there are no members;
-* ``static_members`` maps the instance id of each static member to its member id, and no other;
-* ``protocol_support`` counts, per protocol, the members that speak it, and ``metadata_bytes`` what
-  they say about all of them;
-* ``awaiting_join`` counts the members whose JoinGroup waits;
-* in COMPLETING_REBALANCE and STABLE every member speaks ``protocol_name``.
+Committed offsets, listing and deletion depend on this alone. The classic protocol is one kind of
+group (``classic_group``); those of KIP-848 and KIP-932 are others. Kafka: ``Group``.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
 
-from millstream.coordinator.group.member import Member
-from millstream.coordinator.group.partitioner import java_hash
-from millstream.coordinator.group.states import VALID_PREVIOUS_STATES, GroupState
-from millstream.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from millstream.coordinator.result import Instant
-from millstream.model.deferred import Deferred
-from millstream.model.errors import ErrorCode, KafkaError
-from millstream.protocol.messages.join_group import JoinGroupResponse
+from millstream.coordinator.result import CoordinatorRecord
+from millstream.protocol.messages.list_groups import ListedGroup
+from millstream.protocol.messages.offset_commit import OffsetCommitRequest
+from millstream.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 
-NO_TIMESTAMP = -1
-_JAVA_MAP_BUCKETS = 16
+if TYPE_CHECKING:
+    from millstream.coordinator.group.offsets import CommittedOffset
 
 
-class ClassicGroup:
-    """One group id's members and state. ``state_timestamp_ms`` is wall time, -1 when unknown."""
+class GroupType(Enum):
+    """The value is the name that ListGroups shows (Kafka: ``GroupType``)."""
 
-    def __init__(self, group_id: str, *, state_timestamp_ms: int) -> None:
-        self.group_id = group_id
-        self.state = GroupState.EMPTY
-        self.previous_state: GroupState | None = None
-        self.state_timestamp_ms = state_timestamp_ms
-        self.generation_id = 0
-        self.protocol_type: str | None = None
-        self.protocol_name: str | None = None
-        self.leader_id: str | None = None
-        self.members: dict[str, Member] = {}
-        self.static_members: dict[str, str] = {}
-        self.pending_join: set[str] = set()
-        """Ids that were given out with MEMBER_ID_REQUIRED and have not come back yet."""
-        self.pending_sync: set[str] = set()
-        """Members of this generation that have not asked for their assignment yet."""
-        self.awaiting_join = 0
-        self.protocol_support: Counter[str] = Counter()
-        self.metadata_bytes = 0
-        self.subscribed_topics: frozenset[str] | None = None
-        """None when nobody knows: another protocol type, or metadata that cannot be read."""
-        self.new_member_added = False
-        """Somebody joined during the initial rebalance, so it may be delayed further."""
-        self.initial_delay_ms = 0
-        """The delay of the initial rebalance that runs, ..."""
-        self.initial_remaining_ms = 0
-        """... and by how much it may still be prolonged."""
+    CLASSIC = "classic"
 
-    def transition_to(self, state: GroupState, now: Instant) -> None:
-        """Move to another state."""
-        assert self.state in VALID_PREVIOUS_STATES[state], f"{self.state} to {state}"
-        self.previous_state, self.state = self.state, state
-        self.state_timestamp_ms = now.wall_ms
+
+class Group(Protocol):
+    """One group, as offsets and administration see it."""
 
     @property
-    def is_consumer_group(self) -> bool:
-        """True when the members are Kafka consumers rather than, say, Connect workers."""
-        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+    def group_id(self) -> str:
+        """The group's id."""
 
-    def is_leader(self, member_id: str) -> bool:
-        """True for the member that makes the assignment."""
-        return self.leader_id == member_id
+    @property
+    def kind(self) -> GroupType:
+        """Which protocol its members speak."""
+
+    @property
+    def is_empty(self) -> bool:
+        """True while the group has no members."""
 
     def is_subscribed_to(self, topic: str) -> bool:
         """True when a member reads the topic, or when that cannot be known."""
-        if self.subscribed_topics is None:
-            return self.is_consumer_group
-        return topic in self.subscribed_topics
 
-    def can_rebalance(self) -> bool:
-        """True in the states from which a rebalance may start."""
-        return self.state in VALID_PREVIOUS_STATES[GroupState.PREPARING_REBALANCE]
+    def validate_commit(self, request: OffsetCommitRequest) -> str | None:
+        """Return the id of the member that a commit shows to be alive, None for nobody's.
 
-    def has_all_members_joined(self) -> bool:
-        """True when nobody is awaited any more in this rebalance."""
-        return len(self.members) == self.awaiting_join and not self.pending_join
-
-    def rebalance_timeout_ms(self) -> int:
-        """Return how long a rebalance may take: what its slowest member asks for."""
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
-
-    # Members
-
-    def add(self, member: Member, reply: Deferred[JoinGroupResponse] | None = None) -> None:
-        """Take in a member, which waits for ``reply``; the first one leads."""
-        if not self.members:
-            self.protocol_type = member.protocol_type
-        assert self.protocol_type == member.protocol_type, "one protocol type per group"
-        if member.instance_id is not None:
-            assert member.instance_id not in self.static_members, "one member per instance id"
-            self.static_members[member.instance_id] = member.member_id
-        if self.leader_id is None:
-            self.leader_id = member.member_id
-        self.members[member.member_id] = member
-        self._count_protocols(member)
-        self.pending_join.discard(member.member_id)
-        self.park_join(member, reply)
-
-    def remove(self, member_id: str) -> None:
-        """Let a member, joined or about to, go; when it led, another one leads."""
-        member = self.members.pop(member_id, None)
-        if member is not None:
-            self._forget_protocols(member)
-            self.park_join(member, None)
-            if member.instance_id is not None:
-                del self.static_members[member.instance_id]
-        if self.is_leader(member_id):
-            self.leader_id = next(iter(self.members), None)
-        self.pending_join.discard(member_id)
-        self.pending_sync.discard(member_id)
-
-    def update_protocols(self, member: Member, protocols: dict[str, bytes]) -> None:
-        """Note what a member speaks from now on."""
-        self._forget_protocols(member)
-        member.protocols = protocols
-        self._count_protocols(member)
-
-    def park_join(self, member: Member, reply: Deferred[JoinGroupResponse] | None) -> None:
-        """Make ``reply`` what the member waits for; None when it waits no more."""
-        self.awaiting_join += (reply is not None) - (member.awaiting_join is not None)
-        member.awaiting_join = reply
-
-    def replace_static(self, old: Member, member_id: str) -> Member:
-        """Give a static member's place to the process that now runs under its instance id.
-
-        The old one's waiting requests must have been answered.
+        KafkaError for who may not commit: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
+        ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
         """
-        assert old.instance_id is not None
-        assert old.awaiting_join is None
-        assert old.awaiting_sync is None
-        new = Member(
-            member_id=member_id,
-            instance_id=old.instance_id,
-            client_id=old.client_id,
-            client_host=old.client_host,
-            rebalance_timeout_ms=old.rebalance_timeout_ms,
-            session_timeout_ms=old.session_timeout_ms,
-            protocol_type=old.protocol_type,
-            protocols=old.protocols,
-            assignment=old.assignment,
-        )
-        del self.members[old.member_id]
-        self.members[member_id] = new
-        if self.is_leader(old.member_id):
-            self.leader_id = member_id
-        self.static_members[old.instance_id] = member_id
-        return new
 
-    def validate_member(self, member_id: str, instance_id: str | None) -> Member:
-        """Return the member; raise UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another process
-        took over its instance id.
+    def validate_fetch(self, request: OffsetFetchRequestGroup) -> None:
+        """Raise a KafkaError for who may not ask for the group's offsets."""
+
+    def validate_delete_offsets(self) -> None:
+        """Raise NON_EMPTY_GROUP where offsets may not be deleted while there are members."""
+
+    def validate_delete(self) -> None:
+        """Raise NON_EMPTY_GROUP where the group may not be deleted."""
+
+    def retention_counts_from(self) -> Callable[[CommittedOffset], int] | None:
+        """Return from when the retention of an offset counts, in milliseconds of wall time; None
+        while the group's offsets are kept.
         """
-        if instance_id is not None:
-            current = self.static_members.get(instance_id)
-            if current is None:
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-            if current != member_id:
-                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
-        member = self.members.get(member_id)
-        if member is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        return member
 
-    # Protocols
+    def listed(self) -> ListedGroup:
+        """Return the group as ListGroups shows it."""
 
-    def supports(self, protocol_type: str, protocols: Collection[str]) -> bool:
-        """True when a member of this type that speaks these protocols may join."""
-        if self.state is GroupState.EMPTY:
-            return bool(protocol_type) and bool(protocols)
-        size = len(self.members)
-        return self.protocol_type == protocol_type and any(
-            self.protocol_support[name] == size for name in protocols
-        )
-
-    def select_protocol(self) -> str:
-        """Return the protocol that most members prefer among those that all of them speak."""
-        size = len(self.members)
-        candidates = {name for name, count in self.protocol_support.items() if count == size}
-        votes = Counter(member.vote(candidates) for member in self.members.values())
-        most = max(votes.values())
-        # Kafka takes the first in the order of its hash map, so a tie ends the same way here.
-        return min((name for name, count in votes.items() if count == most), key=_java_map_bucket)
-
-    def _count_protocols(self, member: Member) -> None:
-        self.protocol_support.update(member.protocols.keys())
-        self.metadata_bytes += member.metadata_bytes
-
-    def _forget_protocols(self, member: Member) -> None:
-        self.metadata_bytes -= member.metadata_bytes
-        for name in member.protocols:
-            self.protocol_support[name] -= 1
-            if not self.protocol_support[name]:
-                del self.protocol_support[name]
-
-    # Generations
-
-    def elect_leader_among_joined(self) -> bool:
-        """Make sure that the leader is one who joined again; False when nobody did."""
-        if self.leader_id is None:
-            return False
-        if self.members[self.leader_id].awaiting_join is not None:
-            return True
-        for member in self.members.values():
-            if member.awaiting_join is not None:
-                self.leader_id = member.member_id
-                return True
-        return False
-
-    def start_next_generation(self, now: Instant) -> None:
-        """Begin the generation of the members there are: EMPTY when there are none."""
-        self.generation_id += 1
-        if self.members:
-            self.protocol_name = self.select_protocol()
-            self.compute_subscribed_topics()
-            self.transition_to(GroupState.COMPLETING_REBALANCE, now)
-        else:
-            self.protocol_name = None
-            self.compute_subscribed_topics()
-            self.transition_to(GroupState.EMPTY, now)
-        self.pending_sync.clear()
-
-    def compute_subscribed_topics(self) -> None:
-        """Read the topics out of the members' metadata for the selected protocol."""
-        if not self.is_consumer_group:
-            self.subscribed_topics = None
-        elif not self.members:
-            self.subscribed_topics = frozenset()
-        elif self.protocol_name is None:
-            self.subscribed_topics = None
-        else:
-            name = self.protocol_name
-            self.subscribed_topics = subscribed_topics(
-                member.protocols[name] for member in self.members.values()
-            )
-
-
-def _java_map_bucket(name: str) -> int:
-    value = java_hash(name) & 0xFFFF_FFFF
-    return (value ^ value >> 16) % _JAVA_MAP_BUCKETS
+    def tombstones(self) -> list[CoordinatorRecord]:
+        """Return the records that forget the group, but for its offsets."""

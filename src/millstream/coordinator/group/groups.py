@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NoReturn
 
-from millstream.coordinator.group.group import NO_TIMESTAMP, ClassicGroup
+from millstream.coordinator.group.classic_group import NO_TIMESTAMP, ClassicGroup
+from millstream.coordinator.group.group import Group
 from millstream.coordinator.group.settings import MAX_GROUPS_PER_SHARD
-from millstream.coordinator.group.states import GroupState
 from millstream.coordinator.result import Instant
 from millstream.model.errors import ErrorCode, KafkaError
 
@@ -15,29 +16,43 @@ class Groups:
     """Keeps every group that a partition of ``__consumer_offsets`` knows."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, ClassicGroup] = {}
+        self._groups: dict[str, Group] = {}
 
     def __len__(self) -> int:
         return len(self._groups)
 
-    def __iter__(self) -> Iterator[ClassicGroup]:
+    def __iter__(self) -> Iterator[Group]:
         return iter(self._groups.values())
 
-    def get(self, group_id: str) -> ClassicGroup | None:
+    def get(self, group_id: str) -> Group | None:
         """Return the group with this id, or None."""
         return self._groups.get(group_id)
 
-    def require(self, group_id: str) -> ClassicGroup:
+    def classic(self, group_id: str) -> ClassicGroup | None:
+        """Return the group with this id, or None; GROUP_ID_NOT_FOUND where its members speak
+        another protocol than the classic one.
+        """
+        group = self._groups.get(group_id)
+        if group is None or isinstance(group, ClassicGroup):
+            return group
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
+
+    def classics(self) -> Iterator[ClassicGroup]:
+        """Yield the groups of the classic protocol."""
+        return (group for group in self if isinstance(group, ClassicGroup))
+
+    def require_classic(self, group_id: str) -> ClassicGroup:
+        """Return the classic group with this id; GROUP_ID_NOT_FOUND when there is none."""
+        group = self.classic(group_id)
+        return self._missing(group_id) if group is None else group
+
+    def require(self, group_id: str) -> Group:
         """Return the group with this id; raise GROUP_ID_NOT_FOUND when there is none."""
         group = self._groups.get(group_id)
-        if group is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        return group
+        return self._missing(group_id) if group is None else group
 
-    def require_empty(self, group_id: str) -> None:
-        """Raise GROUP_ID_NOT_FOUND, or NON_EMPTY_GROUP when the group has members."""
-        if self.require(group_id).state is not GroupState.EMPTY:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+    def _missing(self, group_id: str) -> NoReturn:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
 
     def check_room(self) -> None:
         """Raise POLICY_VIOLATION when no further group is taken."""
@@ -60,10 +75,10 @@ class Groups:
         if group_id not in self._groups:
             self._groups[group_id] = ClassicGroup(group_id, state_timestamp_ms=NO_TIMESTAMP)
 
-    def put(self, group: ClassicGroup) -> None:
+    def put(self, group: Group) -> None:
         """Put in a group as a record describes it, in place of what was known."""
         self._groups[group.group_id] = group
 
-    def remove(self, group_id: str) -> ClassicGroup | None:
+    def remove(self, group_id: str) -> Group | None:
         """Take a group out and return it, or None."""
         return self._groups.pop(group_id, None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millstream.coordinator.group.group import ClassicGroup
+from millstream.coordinator.group.classic_group import ClassicGroup
 from millstream.coordinator.group.groups import Groups
 from millstream.coordinator.group.member import Member, protocols_by_name
 from millstream.coordinator.group.rebalance import Rebalances
@@ -110,7 +110,7 @@ class JoinRules:
             joining.refuse(error)
             return joining.result
         is_unknown = request.member_id == NO_MEMBER_ID
-        group = self._groups.get(request.group_id)
+        group = self._groups.classic(request.group_id)
         if group is None and not is_unknown:
             joining.refuse(ErrorCode.UNKNOWN_MEMBER_ID)
             return joining.result

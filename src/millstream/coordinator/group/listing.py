@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from millstream.coordinator.group.group import ClassicGroup
 from millstream.coordinator.group.groups import Groups
 from millstream.coordinator.group.states import GroupState
-from millstream.model.errors import ErrorCode
-from millstream.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.protocol.messages.describe_groups import DescribedGroup
 from millstream.protocol.messages.list_groups import ListedGroup
 
-CLASSIC_TYPE: Final = "classic"
 _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND: Final = 6
 
 
 def describe_group(groups: Groups, group_id: str, version: int) -> DescribedGroup:
-    """Return a group's state and members; what they want and have only while it is stable.
+    """Return a classic group's state and members.
 
-    An unknown group is Dead, and from version 6 on an error too (KIP-1043).
+    A group that is unknown, or is none of the classic protocol, is Dead, and from version 6 on an
+    error too (KIP-1043).
     """
-    group = groups.get(group_id)
-    if group is None:
+    try:
+        return groups.require_classic(group_id).describe()
+    except KafkaError as refusal:
         error, message = ErrorCode.NONE, None
         if version >= _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND:
-            error, message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
+            error, message = refusal.error, refusal.message
         return DescribedGroup(
             error_code=error.code,
             error_message=message,
@@ -35,25 +35,6 @@ def describe_group(groups: Groups, group_id: str, version: int) -> DescribedGrou
             protocol_data="",
             members=[],
         )
-    protocol = group.protocol_name if group.state is GroupState.STABLE else None
-    return DescribedGroup(
-        error_code=ErrorCode.NONE.code,
-        group_id=group_id,
-        group_state=group.state.value,
-        protocol_type=group.protocol_type or "",
-        protocol_data=protocol or "",
-        members=[
-            DescribedGroupMember(
-                member_id=member.member_id,
-                group_instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                member_metadata=b"" if protocol is None else member.protocols[protocol],
-                member_assignment=member.assignment,
-            )
-            for member in group.members.values()
-        ],
-    )
 
 
 def list_groups(
@@ -63,19 +44,10 @@ def list_groups(
     empty filter lets all pass (KIP-518, KIP-848).
     """
     wanted_states = {state.lower().strip() for state in states}
-    if types and CLASSIC_TYPE not in {name.lower() for name in types}:
-        return []
+    wanted_types = {name.lower() for name in types}
     return [
-        _listed(group)
-        for group in groups
-        if not states or group.state.value.lower() in wanted_states
+        listed
+        for listed in (group.listed() for group in groups)
+        if (not states or listed.group_state.lower() in wanted_states)
+        and (not types or listed.group_type.lower() in wanted_types)
     ]
-
-
-def _listed(group: ClassicGroup) -> ListedGroup:
-    return ListedGroup(
-        group_id=group.group_id,
-        protocol_type=group.protocol_type or "",
-        group_state=group.state.value,
-        group_type=CLASSIC_TYPE,
-    )

@@ -5,7 +5,7 @@ Kafka: ``GroupMetadataManager.classicGroupSync``, ``classicGroupHeartbeat``, ``c
 
 from __future__ import annotations
 
-from millstream.coordinator.group.group import ClassicGroup
+from millstream.coordinator.group.classic_group import ClassicGroup
 from millstream.coordinator.group.groups import Groups
 from millstream.coordinator.group.member import NO_ASSIGNMENT, Member
 from millstream.coordinator.group.rebalance import Rebalances
@@ -41,7 +41,7 @@ class MemberRequests:
     ) -> Result[SyncGroupResponse]:
         """Give a member its assignment: at once in a stable group, else when the leader sent it."""
         result: Result[SyncGroupResponse] = Result()
-        group = self._groups.get(request.group_id)
+        group = self._groups.classic(request.group_id)
         if group is None or group.state is GroupState.EMPTY:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         member = self._validate_sync(group, request)
@@ -93,7 +93,7 @@ class MemberRequests:
 
         Between its JoinGroup and SyncGroup a member may send heartbeats as well.
         """
-        group = self._groups.get(request.group_id)
+        group = self._groups.classic(request.group_id)
         if group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         member = group.validate_member(request.member_id, request.group_instance_id)
@@ -112,7 +112,7 @@ class MemberRequests:
 
         A member without an id but with an instance id is one that an administrator removes.
         """
-        group = self._groups.get(request.group_id)
+        group = self._groups.classic(request.group_id)
         result: Result[LeaveGroupResponse] = Result()
         if group is None:
             # Kafka says for each member that it is unknown, and not that the group is.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from millstream.coordinator.group.group import NO_TIMESTAMP, ClassicGroup
+from millstream.coordinator.group.group import Group
 from millstream.coordinator.group.groups import Groups
 from millstream.coordinator.group.offsets import (
     NO_EXPIRY,
@@ -16,10 +16,8 @@ from millstream.coordinator.group.offsets import (
     OffsetKey,
     OffsetStore,
 )
-from millstream.coordinator.group.rebalance import Rebalances
 from millstream.coordinator.group.records import offset_commit_record, offset_tombstone
 from millstream.coordinator.group.settings import GroupSettings
-from millstream.coordinator.group.states import GroupState
 from millstream.coordinator.result import CoordinatorRecord, Instant, Result
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import ZERO_TOPIC_ID, TopicId
@@ -54,19 +52,23 @@ _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
 
 
 class OffsetRequests:
-    """Serves the offset requests over one shard."""
+    """Serves the offset requests over one shard, for groups of any kind.
+
+    ``member_committed`` is called with a group and the id of its member that a commit shows to be
+    alive.
+    """
 
     def __init__(
         self,
         settings: GroupSettings,
         groups: Groups,
         offsets: OffsetStore,
-        rebalances: Rebalances,
+        member_committed: Callable[[Group, str, Instant], None],
     ) -> None:
         self._settings = settings
         self._groups = groups
         self._offsets = offsets
-        self._rebalances = rebalances
+        self._member_committed = member_committed
 
     # OffsetCommit
 
@@ -115,18 +117,9 @@ class OffsetRequests:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
             self._groups.check_room()
             return
-        if generation_id < 0 and group.state is GroupState.EMPTY:
-            return  # an administrator, or a consumer that assigns its partitions itself
-        if generation_id < 0 and not request.member_id and request.group_instance_id is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        member = group.validate_member(request.member_id, request.group_instance_id)
-        if generation_id != group.generation_id:
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        if group.state is GroupState.COMPLETING_REBALANCE:
-            # The member knows its generation but not its assignment, so it has nothing to commit.
-            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
-        if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
-            self._rebalances.renew_session(group, member, now)
+        member_id = group.validate_commit(request)
+        if member_id is not None:
+            self._member_committed(group, member_id, now)
 
     def _is_too_large(self, metadata: str | None) -> bool:
         if metadata is None:
@@ -147,6 +140,9 @@ class OffsetRequests:
         unknown group has committed nothing.
         """
         group_id = request.group_id
+        group = self._groups.get(group_id)
+        if group is not None:
+            group.validate_fetch(request)
         stored = self._offsets.of_group(group_id)
         topics = []
         for topic in _topics_to_fetch(request, stored):
@@ -171,8 +167,7 @@ class OffsetRequests:
     def delete(self, request: OffsetDeleteRequest) -> Result[OffsetDeleteResponse]:
         """Forget offsets of partitions that no member of the group reads."""
         group = self._groups.require(request.group_id)
-        if group.state is not GroupState.EMPTY and not group.is_consumer_group:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        group.validate_delete_offsets()
         records: list[CoordinatorRecord] = []
         topics = []
         for topic in request.topics:
@@ -227,20 +222,16 @@ class OffsetRequests:
             if committed.topic_id in (ZERO_TOPIC_ID, topic_id)
         ]
 
-    def expire(self, group: ClassicGroup, now: Instant) -> tuple[list[CoordinatorRecord], bool]:
+    def expire(self, group: Group, now: Instant) -> tuple[list[CoordinatorRecord], bool]:
         """Return tombstones for a group's offsets whose retention is over, and whether that were
-        all of its offsets.
-
-        A group that is empty counts from the moment it became so; one with members only loses
-        offsets of topics that none of them reads, counted from the commit; one that merely stores
-        offsets counts from the commit too (KIP-211, KIP-496).
+        all of its offsets. Offsets of topics that a member reads are kept.
         """
         group_id = group.group_id
         stored = self._offsets.of_group(group_id)
         no_transaction = not self._offsets.unstable_keys(group_id)
         if not stored:
             return [], no_transaction
-        since_ms = _counts_from(group)
+        since_ms = group.retention_counts_from()
         if since_ms is None:
             return [], False
         records = []
@@ -262,21 +253,6 @@ class OffsetRequests:
         if committed.expire_timestamp_ms != NO_EXPIRY:
             return now.wall_ms >= committed.expire_timestamp_ms
         return now.wall_ms - since_ms >= self._settings.offsets_retention_ms
-
-
-def _counts_from(group: ClassicGroup) -> Callable[[CommittedOffset], int] | None:
-    """Return from when an offset's retention counts; None while the group's offsets are kept."""
-    if group.protocol_type is None:
-        return _commit_time
-    if group.state is GroupState.EMPTY:
-        empty_since_ms = group.state_timestamp_ms
-        return _commit_time if empty_since_ms == NO_TIMESTAMP else lambda _: empty_since_ms
-    is_aware = group.is_consumer_group and group.subscribed_topics is not None
-    return _commit_time if is_aware and group.state is GroupState.STABLE else None
-
-
-def _commit_time(committed: CommittedOffset) -> int:
-    return committed.commit_timestamp_ms
 
 
 def _commit_record(

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from millstream.coordinator.group.group import ClassicGroup
+from millstream.coordinator.group.classic_group import ClassicGroup
 from millstream.coordinator.group.member import NO_ASSIGNMENT, Member
 from millstream.coordinator.group.records import group_record
 from millstream.coordinator.group.responses import (

@@ -14,11 +14,8 @@ which this coordinator does not run; it leaves them alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from millstream.coordinator.group.group import NO_TIMESTAMP, ClassicGroup
-from millstream.coordinator.group.member import Member
-from millstream.coordinator.group.states import GroupState
 from millstream.coordinator.result import CoordinatorRecord, split_type
 from millstream.model.errors import ProtocolError
 from millstream.protocol.message import Message
@@ -29,6 +26,9 @@ from millstream.protocol.messages.coordinator_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+
+if TYPE_CHECKING:
+    from millstream.coordinator.group.classic_group import ClassicGroup
 
 OFFSET_COMMIT_KEY_TYPES: Final = (0, 1)
 OFFSET_COMMIT: Final = 1
@@ -113,36 +113,6 @@ def group_record(group: ClassicGroup, assignments: Mapping[str, bytes]) -> Coord
 def assignments_of(group: ClassicGroup) -> dict[str, bytes]:
     """Return what each member of the present generation got."""
     return {member.member_id: member.assignment for member in group.members.values()}
-
-
-def group_from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-    """Return the group that a record describes: STABLE with its members, or EMPTY."""
-    group = ClassicGroup(group_id, state_timestamp_ms=value.current_state_timestamp)
-    for stored in value.members:
-        timeout_ms = stored.session_timeout
-        if stored.rebalance_timeout != NO_TIMESTAMP:
-            timeout_ms = stored.rebalance_timeout
-        group.add(
-            Member(
-                member_id=stored.member_id,
-                instance_id=stored.group_instance_id,
-                client_id=stored.client_id,
-                client_host=stored.client_host,
-                rebalance_timeout_ms=timeout_ms,
-                session_timeout_ms=stored.session_timeout,
-                protocol_type=value.protocol_type,
-                protocols={value.protocol or "": bytes(stored.subscription)},
-                assignment=bytes(stored.assignment),
-            )
-        )
-    group.state = GroupState.STABLE if group.members else GroupState.EMPTY
-    group.generation_id = value.generation
-    group.protocol_type = value.protocol_type or None
-    group.protocol_name = value.protocol
-    if value.leader in group.members:
-        group.leader_id = value.leader
-    group.compute_subscribed_topics()
-    return group
 
 
 def decode_record(key: bytes, value: bytes | None) -> CoordinatorRecord | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.coordinator.group.group import ClassicGroup
+from millstream.coordinator.group.classic_group import ClassicGroup
 from millstream.coordinator.group.member import NO_ASSIGNMENT, Member
 from millstream.model.errors import ErrorCode
 from millstream.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
