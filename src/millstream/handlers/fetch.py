@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from millstream.handlers.current_leader import current_leader, live_nodes
 from millstream.handlers.request import Answer, RequestContext
-from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
+from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import ZERO_TOPIC_ID
@@ -44,7 +44,11 @@ from millstream.protocol.messages.fetch import (
     PartitionData,
 )
 from millstream.runtime.replicas.delayed_fetch import DelayedFetch, FetchOutcome
-from millstream.runtime.replicas.fetch_reader import FetchedPartition, FetchParams
+from millstream.runtime.replicas.fetch_reader import (
+    FetchAbilities,
+    FetchedPartition,
+    FetchParams,
+)
 from millstream.runtime.replicas.fetch_sessions import FetchContext, PartitionFetch
 from millstream.runtime.replicas.partition import READ_COMMITTED, READ_UNCOMMITTED
 from millstream.runtime.services import Services
@@ -54,6 +58,15 @@ _FIRST_VERSION_WITH_RACKS: Final = 11
 _FIRST_VERSION_WITH_DIVERGENCE: Final = 12
 _FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 _FIRST_VERSION_WITH_LEADERS: Final = 16
+_LAST_VERSION: Final = 18
+_ABILITIES: Final = {
+    version: FetchAbilities(
+        by_topic_id=version >= _FIRST_VERSION_WITH_TOPIC_IDS,
+        reads_followers=version >= _FIRST_VERSION_WITH_RACKS,
+        hears_of_divergence=version >= _FIRST_VERSION_WITH_DIVERGENCE,
+    )
+    for version in range(_LAST_VERSION + 1)
+}
 _ISOLATION_LEVELS: Final = (READ_UNCOMMITTED, READ_COMMITTED)
 
 _LEADER_CHANGED: Final = frozenset(
@@ -81,11 +94,8 @@ def handle(
             )
     now_ms = services.clock.monotonic_ms()
     fetch_context = services.fetch_sessions.open(request, context.version, now_ms)
-    if fetch_context.error is ErrorCode.INVALID_REQUEST:
-        error = "the request and its session name too many partitions"
-        return failed(context, request, KafkaError(ErrorCode.INVALID_REQUEST, error))
     if fetch_context.error is not ErrorCode.NONE:
-        return FetchResponse(error_code=fetch_context.error.code, responses=[])
+        return _session_refused(context, request, fetch_context.error)
     fetch = DelayedFetch(
         fetch_context.partitions,
         params,
@@ -96,6 +106,15 @@ def handle(
     if isinstance(outcome, Deferred):
         return _later(services, context, fetch_context, fetch, outcome)
     return _answer(services, context, fetch_context, fetch, outcome)
+
+
+def _session_refused(
+    context: RequestContext, request: FetchRequest, error: ErrorCode
+) -> FetchResponse:
+    if error is ErrorCode.INVALID_REQUEST:
+        message = "the request and its session name too many partitions"
+        return failed(context, request, KafkaError(error, message))
+    return FetchResponse(error_code=error.code, responses=[])
 
 
 async def _later(
@@ -131,21 +150,18 @@ def _params(services: Services, version: int, request: FetchRequest) -> FetchPar
     """Say who fetches, as this version tells it, and how much."""
     config = services.config.current
     max_bytes = min(request.max_bytes, config.fetch_max_bytes)
-    replica_id, replica_epoch = request.replica_id, NO_BROKER_EPOCH
-    if replica_id < 0:
-        state = request.replica_state
-        replica_id, replica_epoch = state.replica_id, state.replica_epoch
-    return FetchParams(
-        replica_id=BrokerId(replica_id),
-        replica_epoch=replica_epoch,
-        isolation=request.isolation_level,
-        max_bytes=max_bytes,
-        min_bytes=min(request.min_bytes, max_bytes),
-        rack=request.rack_id if config.selects_replicas_by_rack else "",
-        by_topic_id=version >= _FIRST_VERSION_WITH_TOPIC_IDS,
-        reads_followers=version >= _FIRST_VERSION_WITH_RACKS,
-        hears_of_divergence=version >= _FIRST_VERSION_WITH_DIVERGENCE,
+    params = FetchParams(
+        request.isolation_level, max_bytes, min(request.min_bytes, max_bytes), _ABILITIES[version]
     )
+    if config.selects_replicas_by_rack:
+        params.rack = request.rack_id
+    state = request.replica_state
+    if request.replica_id >= 0:
+        params.replica_id = BrokerId(request.replica_id)
+    elif state.replica_id >= 0:
+        params.replica_id = BrokerId(state.replica_id)
+        params.replica_epoch = state.replica_epoch
+    return params
 
 
 def _answer(
@@ -207,7 +223,7 @@ def _open_session(services: Services, version: int, fetch: DelayedFetch, reads: 
 
 def _by_topic(reads: list[_Read], version: int) -> list[FetchableTopicResponse]:
     """Put neighbours of one topic together; the order of partitions stays."""
-    by_topic_id = version >= _FIRST_VERSION_WITH_TOPIC_IDS
+    by_topic_id = _ABILITIES[version].by_topic_id
     responses: list[FetchableTopicResponse] = []
     last: PartitionFetch | None = None
     for fetch, found in reads:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.offsets import NO_LEADER_EPOCH, NO_OFFSET, LeaderEpoch, Offset
-from millstream.runtime.replicas.partition import READ_ALL, READ_COMMITTED, READ_UNCOMMITTED
+from millstream.runtime.replicas.partition import READ_ALL, READ_COMMITTED
 from millstream.storage.file_slice import FileSlice
 from millstream.storage.log import AbortedTransaction, ReadAhead
 
@@ -41,26 +41,33 @@ if TYPE_CHECKING:
 NO_REPLICA: Final = BrokerId(-1)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchAbilities:
+    """What the version of a request, or the API, has room for."""
+
+    by_topic_id: bool = True
+    """A partition is named by its topic's id."""
+    reads_followers: bool = True
+    """A consumer may read from a follower."""
+    hears_of_divergence: bool = True
+    """The answer can say where logs part."""
+
+
+@dataclass(slots=True)
 class FetchParams:
     """Who fetches, and how much (Kafka: ``FetchParams``). ``max_bytes`` bounds all partitions
     together; the first batch found is whole whatever its size.
     """
 
+    isolation: int
+    max_bytes: int
+    min_bytes: int
+    abilities: FetchAbilities
+    rack: str = ""
+    """Where a consumer is, if it is to be sent to a replica that is near; else empty."""
     replica_id: BrokerId = NO_REPLICA
     """The follower that fetches; -1 for a consumer."""
     replica_epoch: int = NO_BROKER_EPOCH
-    isolation: int = READ_UNCOMMITTED
-    max_bytes: int
-    min_bytes: int = 0
-    rack: str = ""
-    """Where a consumer is, if it is to be sent to a replica that is near; else empty."""
-    by_topic_id: bool = True
-    """True where a partition is named by its topic's id."""
-    reads_followers: bool = True
-    """True for a consumer that may read from a follower."""
-    hears_of_divergence: bool = True
-    """True where there is room in the answer for where logs part."""
 
 
 @dataclass(slots=True)
@@ -118,7 +125,7 @@ class FetchReader:
         UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID, or as ``Partitions.get``.
         """
         partitions = self._partitions
-        by_topic_id = self._params.by_topic_id
+        by_topic_id = self._params.abilities.by_topic_id
         slots = (
             partitions.by_id.get(fetch.topic_id)
             if by_topic_id
@@ -144,7 +151,7 @@ class FetchReader:
 
     def _led_or_followed(self, fetch: PartitionFetch) -> Partition:
         """Return a partition that is led here, or followed where the reader may be so served."""
-        if not self.of_replica and self._params.reads_followers:
+        if not self.of_replica and self._params.abilities.reads_followers:
             partition = self._partitions.replica(fetch.topic, fetch.partition)
             if partition is not None and partition.following is not None:
                 return partition
@@ -239,7 +246,7 @@ class FetchReader:
                 return diverging
         elif (
             of_replica
-            and self._params.hears_of_divergence
+            and self._params.abilities.hears_of_divergence
             and fetch.fetch_offset > partition.log.log_end_offset
         ):
             return _ends_before(partition)
