@@ -212,14 +212,14 @@ class _Lookup:
         refusal = partition.refusal_to_answer()  # other partitions took their time
         if refusal is not None:
             raise refusal
-        timestamp, log = wanted.timestamp, partition.log
-        end = log.last_stable_offset if self._isolation == READ_COMMITTED else log.high_watermark
+        timestamp = wanted.timestamp
+        end = partition.visible_end(self._isolation)
         if timestamp == LATEST:
             _refuse_unsettled(partition, self._version)
             return _found(wanted, NO_TIMESTAMP, end, partition.leader_epoch)
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
-            start = log.log_start_offset
-            return _found(wanted, NO_TIMESTAMP, start, log.epoch_for_offset(start))
+            start = partition.log_start_offset
+            return _found(wanted, NO_TIMESTAMP, start, partition.log_start_epoch)
         if found is None or found.offset >= end:
             if found is not None:
                 _refuse_unsettled(partition, self._version)
@@ -229,7 +229,7 @@ class _Lookup:
 
 def _refuse_unsettled(partition: Partition, version: int) -> None:
     """Tell no end of a partition whose new leader does not know yet what is committed."""
-    if partition.leading is not None and not partition.leading.knows_what_is_committed:
+    if not partition.knows_what_is_committed:
         new = version >= _FIRST_VERSION_WITH_UNAVAILABLE_OFFSETS
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if new else ErrorCode.LEADER_NOT_AVAILABLE)
 

@@ -149,7 +149,7 @@ class FollowerReplication:
         own_end = log.end_of_epoch(diverging.leader_epoch)
         offset = truncation_offset(diverging, own_end, log_end_offset=log.log_end_offset)
         if offset >= log.log_end_offset:
-            # Nothing to cut: asking again at once would turn in a circle.
+            # Nothing to cut: asking again at once would be answered in the same way, for ever.
             return self._refused(now_ms)
         return (Truncate(offset, loses_committed=offset < log.high_watermark),)
 

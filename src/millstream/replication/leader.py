@@ -424,7 +424,7 @@ class LeaderReplication:
 
         Eligible leader replicas stand beside an ISR that is too small for anything to be committed.
         Where this leader's ``min.insync.replicas`` is smaller than the one they were kept by, they
-        count until the controller has let go of them.
+        count until the controller's state names them no more.
         """
         elr = self.state.elr
         return (*self.isr.maximal_isr, *elr) if elr else self.isr.maximal_isr

@@ -133,7 +133,7 @@ class CoordinatorRegistry:
 
     def _make_if_needed(self, entry: CoordinatorEntry[Any]) -> None:
         if any(
-            partition is not None and partition.log.log_end_offset
+            partition is not None and partition.log_end_offset
             for partition in self._partitions.by_name.get(entry.topic, ())
         ):
             entry.get()

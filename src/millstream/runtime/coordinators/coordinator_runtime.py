@@ -75,7 +75,7 @@ class CoordinatorRuntime(Generic[S]):
                 del self._drivers[index]
                 driver.close()
         for index, partition in enumerate(self._partitions.by_name.get(self.topic, ())):
-            if partition is not None and partition.log.log_end_offset > 0:
+            if partition is not None and partition.log_end_offset > 0:
                 self._driver(index, partition)
 
     def write(

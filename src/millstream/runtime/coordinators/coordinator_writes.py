@@ -100,12 +100,12 @@ class CoordinatorWrites:
 
     def fits(self, records: Sequence[Encoded]) -> bool:
         """True when one batch can hold the records."""
-        return _size(records) <= self._partition.log.config.max_message_bytes
+        return _size(records) <= self._partition.config.max_message_bytes
 
     def add(self, records: Sequence[Encoded]) -> None:
         """Put records into one batch, to be appended at the end of this pass of the loop."""
         size = _size(records)
-        limit = self._partition.log.config.max_message_bytes
+        limit = self._partition.config.max_message_bytes
         if not self._queue or self._queue[-1].builder.size + size > limit:
             self._queue.append(_Write(BatchBuilder(self._options)))
         builder = self._queue[-1].builder

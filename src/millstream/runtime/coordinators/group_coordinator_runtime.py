@@ -202,7 +202,7 @@ class GroupCoordinatorRuntime:
         return self._runtime.read(self.partition_for(group_id), operation)
 
     def _new_shard(self, partition: Partition) -> GroupCoordinator:
-        max_batch_bytes = partition.log.config.max_message_bytes
+        max_batch_bytes = partition.config.max_message_bytes
         return GroupCoordinator(replace(self._settings, max_batch_bytes=max_batch_bytes))
 
     def _schedule_expiry(self) -> None:

@@ -188,6 +188,25 @@ class Partition:
         """The offset that the next record gets."""
         return self.log.log_end_offset
 
+    def visible_end(self, isolation: int) -> Offset:
+        """Return the first offset that a consumer may not see: the last stable offset for
+        ``READ_COMMITTED``, else the high watermark.
+        """
+        log = self.log
+        return log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
+
+    @property
+    def log_start_epoch(self) -> LeaderEpoch:
+        """The leader epoch of the first offset that can be read."""
+        return self.log.epoch_for_offset(self.log.log_start_offset)
+
+    @property
+    def knows_what_is_committed(self) -> bool:
+        """False from an election until the leader has committed a record of its own epoch, or all
+        before it (KIP-207): an end that is told until then could go back.
+        """
+        return self.leading is None or self.leading.knows_what_is_committed
+
     def set_config(self, config: TopicConfig) -> None:
         """Take over the topic's settings; does nothing where they are those in force."""
         if config is self.config:
@@ -523,7 +542,7 @@ class Partition:
         self._held = True
 
     def release_flushes(self, log: Log | None = None) -> None:
-        """Flush again what waits for it; from now on in ``log``, which took the place of ours."""
+        """Flush again what waits for it; from now on in ``log``, which replaces ours."""
         if log is not None:
             self.log = log
         if self._held and (self._flush_wanted or log is not None):

@@ -6,7 +6,7 @@ logs, roles, changed settings and deleted directories. What a state asks of this
 =======================  =======================================================================
 this broker leads        lead from the log end on; alone when it is the only replica
 it is another replica    follow the leader, or wait for one
-it is no replica         put the log away, if there is one
+it is no replica         delete the log, if there is one
 =======================  =======================================================================
 
 States come again and again and may come late: one that is not newer than the last changes nothing
@@ -41,7 +41,8 @@ from millstream.storage.log_manager import LogManager
 log = logging.getLogger(__name__)
 
 OPENED_AT_ONCE: Final = 20
-"""Replicas that follow that are opened in one turn of the loop; each takes about a millisecond."""
+"""Replicas that follow that are opened before the loop serves others; each takes about a
+millisecond."""
 
 _Slots = list[Partition | None]
 
@@ -159,7 +160,7 @@ class Partitions:
                 return
         self._states[topic_partition] = state
         if self._broker_id not in state.replicas:
-            self._put_away(topic_partition, is_hosted=partition is not None)
+            self._discard(topic_partition, is_hosted=partition is not None)
             return
         if topic_partition in self._offline:
             return
@@ -171,10 +172,10 @@ class Partitions:
         else:
             partition.set_config(image.config)
         if partition is not None:
-            self._play(image, index, partition, state)
+            self._take_role(image, index, partition, state)
 
     def _open_later(self, topic_partition: TopicPartition, *, is_new: bool) -> None:
-        """Open a replica that follows when its turn comes: a topic may have thousands, each makes
+        """Open a replica that follows a little later: a topic may have thousands, each makes
         files, and the loop has others to serve.
         """
         if self.replicas is None:
@@ -194,11 +195,11 @@ class Partitions:
             assert state is not None
             partition = self._open(image, topic_partition.partition, is_new=is_new)
             if partition is not None:
-                self._play(image, topic_partition.partition, partition, state)
+                self._take_role(image, topic_partition.partition, partition, state)
         if self._to_open:
             self.clock.call_soon(self._open_some)
 
-    def _play(
+    def _take_role(
         self, image: TopicImage, index: int, partition: Partition, state: PartitionState
     ) -> None:
         """Give a partition that is open the role that its state asks for."""
@@ -256,7 +257,7 @@ class Partitions:
         if self.replicas is not None:
             self.replicas.leave(partition)
 
-    def _put_away(self, topic_partition: TopicPartition, *, is_hosted: bool) -> None:
+    def _discard(self, topic_partition: TopicPartition, *, is_hosted: bool) -> None:
         """Part with a replica that was reassigned away: at once to deletion when it was served
         here, to be looked at by somebody when it was found at the start.
         """
@@ -288,11 +289,11 @@ class Partitions:
         self._configs.pop(image.name, None)
         gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         now_ms = self.clock.now_ms()
-        places = [
+        known = [
             TopicPartition(image.name, index)
             for index in range(max(len(slots), len(image.partitions)))
         ]
-        for topic_partition in places or self._logs_of(image):
+        for topic_partition in known or self._logs_of(image):
             self._offline.discard(topic_partition)
             self._states.pop(topic_partition, None)
             partition = self._hosted.get(topic_partition)
