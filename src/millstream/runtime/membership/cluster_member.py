@@ -39,6 +39,7 @@ from millstream.runtime.broker_channels import BrokerChannels, Network
 from millstream.runtime.controlling.cluster_controller import ClusterController
 from millstream.runtime.controlling.cluster_reading import prepare_store, read_cluster
 from millstream.runtime.controlling.controller import Controller
+from millstream.runtime.controlling.controller_election import RegisteredController
 from millstream.runtime.controlling.controller_state import ControllerState
 from millstream.runtime.membership.broker_registration import BrokerRegistration
 from millstream.runtime.membership.controlled_shutdown import ControlledShutdown
@@ -99,6 +100,8 @@ class ClusterMember:
         self._store = store
         self._clock = clock
         self._was_told = False
+        self._gone_controller: RegisteredController | None = None
+        """The controller whose end was logged last."""
         self.listener_name = listener_name
         """The listener on which brokers talk to each other."""
         self.local_log_end = broker.log_end
@@ -250,7 +253,9 @@ class ClusterMember:
         """Stand for election: the address of the controller refuses connections."""
         registered = self._election.registered
         if registered is not None:
-            log.warning("the controller, broker %d, is gone", registered.broker_id)
+            if registered != self._gone_controller:  # found once more while the store is away
+                log.warning("the controller, broker %d, is gone", registered.broker_id)
+            self._gone_controller = registered
             self._controller_failure_detector.heard()
             self._election.replace(registered)
 

@@ -18,7 +18,7 @@ from millstream.model.clock import Clock
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import IsrMember, PartitionState
-from millstream.model.metadata_store import SessionEvent
+from millstream.model.metadata_store import MetadataStoreError, SessionEvent
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.replication.effects import (
@@ -66,6 +66,8 @@ class ReplicationContext:
     """
     sessions_lost: int = 0
     """How many sessions have expired: a leadership from before one may be another broker's."""
+    failed_state_reads: int = 0
+    """Reads of stored states in a row that did not reach the store."""
     committed_cuts: int = 0
     """How often a follower had to cut its log below what it knew to be committed: after an unclean
     election, and never otherwise."""
@@ -88,6 +90,13 @@ class ReplicationContext:
     def session_changed(self, event: SessionEvent) -> None:
         """Take note of what became of this broker's session."""
         self.sessions_lost += event is SessionEvent.EXPIRED
+        if event is SessionEvent.CONNECTED:
+            self._store_answers()
+
+    def _store_answers(self) -> None:
+        failed, self.failed_state_reads = self.failed_state_reads, 0
+        if failed:
+            log.info("stored states of partitions can be read again: %d reads failed", failed)
 
     def read_state(self, topic_partition: TopicPartition) -> None:
         """Have the stored state of a partition read, and shown to the broker if it is newer."""
@@ -95,9 +104,14 @@ class ReplicationContext:
         def take(outcome: Deferred[PartitionState]) -> None:
             try:
                 state = outcome.result()
-            except Exception as error:  # the store is not reached either: it is asked again later
+            except MetadataStoreError as error:  # not reached either: it is asked again later
+                if not self.failed_state_reads:
+                    log.warning("stored states of partitions cannot be read: %s", error)
+                self.failed_state_reads += 1
+            except Exception as error:
                 log.warning("the stored state of %s cannot be read: %s", topic_partition, error)
             else:
+                self._store_answers()
                 self.on_state_read(topic_partition, state)
 
         self.states.read_state(topic_partition).on_done(take)
