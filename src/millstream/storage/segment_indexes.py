@@ -17,20 +17,41 @@ from millstream.storage.directory import PartitionDirectory, SegmentLocation
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.file_records import BatchPosition, FileRecords
 from millstream.storage.offset_index import OffsetIndex
-from millstream.storage.read_ahead import ColdReadError
+from millstream.storage.read_ahead import ColdReadError, Preparation
 from millstream.storage.time_index import TimeIndex
 
 _UNKNOWN: Final = -2
 """A largest timestamp that was not read yet."""
 
+_CHECKED_HERE: Final = 8192
+"""How many entries the owner's thread checks, about a millisecond; more are work for another."""
+
 _END_BYTES: Final = 65_536
 """More than what lies behind the last index entry, mostly."""
+
+
+class IndexCheck(Preparation):
+    """Work for another thread: load both indexes of a segment and hold them against its log."""
+
+    __slots__ = ("detached",)
+
+    def __init__(self, indexes: SegmentIndexes) -> None:
+        super().__init__()
+        self.detached = indexes.detached()
+
+    def prepare(self) -> None:
+        """Load them; damaged ones are made anew in memory. Raises CorruptLogError and OSError."""
+        try:
+            self.detached.load()
+        finally:
+            self.detached.records.close()
 
 
 class SegmentIndexes:
     """Both indexes. They are brought in when first needed: to look up, or to append."""
 
     __slots__ = (
+        "_check",
         "_cuts",
         "_environment",
         "_is_detached",
@@ -58,6 +79,7 @@ class SegmentIndexes:
         self._environment = environment
         self._location = location
         self._is_detached = False
+        self._check: IndexCheck | None = None
         self._cuts = records.cuts
         """How often the log had been cut when a detached object was made."""
         self.records = records
@@ -262,10 +284,14 @@ class SegmentIndexes:
         return None if self._largest_timestamp == _UNKNOWN else self._largest_timestamp
 
     def ensure_in_memory(self) -> None:
-        """Raise ColdReadError where the first look-up would wait for a disk: for the files, or for
-        the ends of the log, which they are held against.
+        """Raise ColdReadError where the first look-up would wait for a disk, for the files or for
+        the ends of the log, which they are held against; or where there is so much to be checked
+        that it is done on another thread in any case. Raises CorruptLogError; OSError.
         """
         if self.offset_index.is_loaded or self.records.size <= self.interval_bytes:
+            return
+        if self.records.size // max(self.interval_bytes, 1) > _CHECKED_HERE:
+            self._ensure_checked()
             return
         cold = self.offset_index.cold_ranges() + self.time_index.cold_ranges()
         if not self._verified:
@@ -273,6 +299,24 @@ class SegmentIndexes:
             cold += self.records.cold_ranges(max(0, self.records.size - _END_BYTES), _END_BYTES)
         if cold:
             raise ColdReadError(cold)
+
+    def _ensure_checked(self) -> None:
+        check, self._check = self._check, None
+        if check is None or check.detached._cuts != self.records.cuts:
+            self._check = IndexCheck(self)
+            raise ColdReadError(preparations=[self._check])
+        if check.failure is not None:
+            self._check = check
+            raise check.failure
+        if check.is_done:
+            self.take_over(check.detached)
+        elif check.missing is None:
+            self._check = check
+            raise ColdReadError(preparations=[check])
+
+    def load(self) -> None:
+        """Bring in the entries of both indexes, to look up. Raises CorruptLogError; OSError."""
+        self._load(to_append=False)
 
     def floor_position(self, offset: Offset) -> int:
         """Return the position of a batch at or before the one that holds ``offset``."""

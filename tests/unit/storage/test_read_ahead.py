@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from tests.slow_files import SlowFiles
-from tests.unit.storage.support import append, create_log, place, reopen
+from tests.unit.storage.support import append, close, create_log, place, reopen
 
 from millstream.config.topic import TopicConfig
 from millstream.model.errors import StorageError
 from millstream.records.batch import iter_batches
 from millstream.storage.environment import LogEnvironment
-from millstream.storage.files import LocalFileSystem
+from millstream.storage.files import Buffer, LocalFileSystem
 from millstream.storage.log import Log, ReadAhead
 
 CONFIG = TopicConfig({"internal.segment.bytes": "200000", "index.interval.bytes": "1000"})
@@ -160,3 +160,73 @@ def test_the_page_cache_is_asked(tmp_path: Path) -> None:
     assert not file.is_cached(0, 8 << 20)
     file.read_ahead(0, 8 << 20)
     assert file.is_cached(0, 8 << 20)
+
+
+# Large indexes
+
+MANY = TopicConfig({"index.interval.bytes": "1", "internal.segment.bytes": "1200000"})
+
+
+class MappedFiles(SlowFiles):
+    """Notes which indexes are mapped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mapped: list[str] = []
+
+    def map(self, path: str) -> Buffer:
+        self.mapped.append(os.path.basename(path))
+        return super().map(path)
+
+
+def large(root: Path, files: SlowFiles) -> Log:
+    """A closed segment with an entry for each of 10,000 batches, and a second one."""
+    filled = create_log(root, MANY)
+    while len(filled.segment_base_offsets) < 2:
+        append(filled, b"x" * 20)
+    close(filled)
+    return reopen(root, MANY, environment=LogEnvironment(file_system=files))
+
+
+def test_a_large_index_is_checked_elsewhere_though_it_is_in_memory(tmp_path: Path) -> None:
+    files = MappedFiles()
+    log = large(tmp_path, files)
+    assert 5_000 < log.segment_base_offsets[1] < 20_000
+    ahead = look(log, 4_711)
+    assert files.mapped == []
+    assert ahead is not None
+    ahead.run()
+    assert len(files.mapped) == 2
+    assert look(log, 4_711) is None
+    assert read(log, 4_711)[0] == 4_711
+    assert len(files.mapped) == 2
+
+
+@pytest.mark.parametrize("extension", [".index", ".timeindex"])
+def test_a_large_index_that_is_damaged_is_made_anew_elsewhere(
+    tmp_path: Path, extension: str
+) -> None:
+    files = MappedFiles()
+    log = large(tmp_path, files)
+    path = Path(place(tmp_path).path) / f"{0:020d}{extension}"
+    before = path.read_bytes()
+    path.write_bytes(before[:-1])
+    ahead = look(log, 4_711)
+    assert ahead is not None
+    ahead.run()
+    assert len(path.read_bytes()) == len(before) - 1, "another thread has written"
+    bring_in(log, 4_711)
+    assert read(log, 4_711)[0] == 4_711
+    assert path.read_bytes() == before
+
+
+def test_a_segment_that_is_cut_while_its_index_is_checked(tmp_path: Path) -> None:
+    log = large(tmp_path, SlowFiles())
+    ahead = look(log, 4_711)
+    assert ahead is not None
+    ahead.run()
+    log.truncate_to(4_800, now_ms=0)
+    append(log, b"new")
+    bring_in(log, 4_711)
+    assert read(log, 4_711)[0] == 4_711
+    assert read(log, 4_800)[0] == 4_800
