@@ -137,9 +137,9 @@ class Teller:
         for name, answer in zip(names, response.members, strict=True):
             self.said.append(f"{name}: {ErrorCode.of(answer.error_code).name}")
 
-    def commit(self, name: str, place: str) -> None:
+    def commit(self, name: str, committed: str) -> None:
         """commit NAME TOPIC-PARTITION=OFFSET"""
-        partition, _, offset = place.partition("=")
+        partition, _, offset = committed.partition("=")
         topic, _, index = partition.rpartition("-")
         code = self.scene.commit_error(
             {(topic, int(index)): int(offset)},
@@ -180,8 +180,8 @@ class Teller:
             record = decode_record(key, value)
             assert record is not None
             match record.key, record.value:
-                case OffsetCommitKey() as place, OffsetCommitValue() as offset:
-                    self.said.append(f"offset {place.topic}-{place.partition}={offset.offset}")
+                case OffsetCommitKey() as key, OffsetCommitValue() as offset:
+                    self.said.append(f"offset {key.topic}-{key.partition}={offset.offset}")
                 case _, GroupMetadataValue() as group:
                     members = " ".join(
                         f"{m.member_id}={m.assignment.decode()}" for m in group.members

@@ -22,14 +22,14 @@ SEPARATOR = "----"
 def check(path: Path, run: Callable[[str], list[str]]) -> None:
     """Run every command of a transcript and compare, or rewrite the file."""
     written = path.read_text()
-    played = _play(written, run)
+    played = _replies_to(written, run)
     if os.environ.get("MILLSTREAM_REWRITE") == "1":
         path.write_text(played)
         return
     assert played == written
 
 
-def _play(text: str, run: Callable[[str], list[str]]) -> str:
+def _replies_to(text: str, run: Callable[[str], list[str]]) -> str:
     played: list[str] = []
     lines = iter(text.splitlines())
     for line in lines:

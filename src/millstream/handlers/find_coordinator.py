@@ -12,7 +12,8 @@ version  what it brings
 =======  ====================================================================================
 
 The first question about a key of a type creates the internal topic of its coordinator and waits for
-it. For a type that nobody coordinates here the answer is INVALID_REQUEST.
+it. For a type that nobody coordinates here the answer is INVALID_REQUEST. A broker that leads the
+key's partition and has lost the leader's lease does not name itself: COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
@@ -46,9 +47,12 @@ async def handle(
     found = []
     nodes = services.metadata.seen_from(context.connection.listener)
     for key in _keys(context, request):
-        leader = image.partitions[entry.partition_of(key, len(image.partitions))].leader
+        index = entry.partition_of(key, len(image.partitions))
+        leader = image.partitions[index].leader
         node = nodes.get(leader)
-        if node is None or not services.metadata.is_reachable(leader):
+        partition = services.partitions.find(entry.topic, index)
+        is_replaced = partition is not None and partition.refusal_to_answer() is not None
+        if node is None or is_replaced or not services.metadata.is_reachable(leader):
             found.append(_unknown(key, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
         else:
             found.append(_known(key, leader, node.endpoint(context.connection.listener)))

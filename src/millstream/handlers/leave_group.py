@@ -27,7 +27,7 @@ _FIRST_VERSION_WITH_MEMBERS = 3
 async def handle(
     services: Services, context: RequestContext, request: LeaveGroupRequest
 ) -> LeaveGroupResponse:
-    """Let the members go."""
+    """Remove the members from their group."""
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     if context.version >= _FIRST_VERSION_WITH_MEMBERS:

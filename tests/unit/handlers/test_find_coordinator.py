@@ -71,6 +71,15 @@ def test_a_coordinator_whose_process_ended_is_none(calls: Calls) -> None:
     assert (found.error_code, found.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE.code, -1)
 
 
+def test_a_coordinator_that_may_have_been_replaced_does_not_name_itself(calls: Calls) -> None:
+    """A client that is told so comes back, is refused, and asks here again."""
+    index = calls.site.groups.partition_for("g")
+    partition = calls.site.partitions.get("__consumer_offsets", index)
+    partition.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    found = find(calls, "g").coordinators[0]
+    assert (found.error_code, found.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE.code, -1)
+
+
 def test_a_coordinator_without_the_clients_listener_is_none(calls: Calls) -> None:
     """Its addresses are meant for others."""
     brokers = calls.site.metadata.brokers

@@ -130,7 +130,7 @@ class ClassicGroup:
         self.park_join(member, reply)
 
     def remove(self, member_id: str) -> None:
-        """Let a member, joined or about to, go; when it led, another one leads."""
+        """Remove a member, joined or about to join; when it led, another member leads."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._forget_protocols(member)

@@ -108,7 +108,7 @@ class MemberRequests:
     # LeaveGroup
 
     def leave(self, request: LeaveGroupRequest, now: Instant) -> Result[LeaveGroupResponse]:
-        """Let members go at once; a rebalance follows for those who stay.
+        """Remove members at once; a rebalance follows for those who stay.
 
         A member without an id but with an instance id is one that an administrator removes.
         """

@@ -76,16 +76,16 @@ class OffsetStore:
 
     def replay(
         self,
-        key: OffsetCommitKey,
+        record_key: OffsetCommitKey,
         value: OffsetCommitValue | None,
         *,
         record_offset: int,
         producer_id: int = NO_PRODUCER_ID,
     ) -> None:
         """Apply a record; one with a producer id belongs to a transaction."""
-        place = OffsetKey(key.group, key.topic, key.partition)
+        key = OffsetKey(record_key.group, record_key.topic, record_key.partition)
         if value is None:
-            self._forget(place)
+            self._forget(key)
             return
         committed = CommittedOffset(
             offset=value.offset,
@@ -97,10 +97,10 @@ class OffsetStore:
             record_offset=record_offset,
         )
         if producer_id == NO_PRODUCER_ID:
-            self._put(place, committed)
+            self._put(key, committed)
         else:
-            self._by_transaction.setdefault(producer_id, {})[place] = committed
-            self._open.setdefault(key.group, {}).setdefault(place, set()).add(producer_id)
+            self._by_transaction.setdefault(producer_id, {})[key] = committed
+            self._open.setdefault(key.group_id, {}).setdefault(key, set()).add(producer_id)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Apply a producer's commit or abort marker."""

@@ -142,7 +142,7 @@ class GroupCoordinatorRuntime:
         return self._read(request.group_id, lambda shard, now: shard.heartbeat(request, now))
 
     def leave_group(self, request: LeaveGroupRequest) -> Deferred[LeaveGroupResponse]:
-        """Let members go; ``request.members`` names them in every version."""
+        """Remove members; ``request.members`` names them in every version."""
         return self._write(request.group_id, lambda shard, now: shard.leave_group(request, now))
 
     # Offsets

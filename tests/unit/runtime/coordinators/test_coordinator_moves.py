@@ -210,7 +210,7 @@ def test_under_min_isr_commits_are_refused_and_the_state_is_kept(
 def test_records_that_meet_min_isr_on_their_way_are_written_when_it_is_reached_again(
     site: ClusterSite, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The ISR may shrink between the plan and the append at the end of the turn."""
+    """The ISR may shrink between the plan and the append at the end of the pass of the loop."""
     caplog.set_level("INFO")
     site.controller.refusal = ErrorCode.NETWORK_EXCEPTION
     outcome = commit(site[1], 7)
