@@ -662,8 +662,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "epoch recorded at election",
         records_no_epoch_at_election,
-        ("elect", "kill leader", "isolate"),
-        is_shown=False,
+        script=scripts.nobody_knows_the_epoch_of_a_tail,
     ),
     Mutation(
         "producer state before the first write",
@@ -686,8 +685,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "fetches are fenced by leader epoch",
         serves_followers_of_other_epochs,
-        ("pause", "slow messages", "kill leader", "isolate"),
-        is_shown=False,
+        script=scripts.a_client_names_its_leader_epoch,
     ),
     Mutation("no state from a fetch that parts", counts_a_log_that_parts, CUTS),
     Mutation(
@@ -746,7 +744,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         first_seed=30,
     ),
     Mutation("a follower shows what is committed", shows_what_its_leader_commits, CUTS),
-    Mutation("no records where logs part", appends_what_parts, CUTS, is_shown=False),
+    Mutation("no records where logs part", appends_what_parts, script=scripts.two_tails),
     Mutation(
         "no epochs beyond the log",
         keeps_epochs_beyond_its_log,

@@ -14,7 +14,7 @@ from millstream.controller.config_changes import ConfigChange, ResourceType
 from millstream.coordinator.group.partitioner import group_partition
 from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred, spawn
-from millstream.model.errors import KafkaError
+from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import NO_LEADER, PartitionState
 from millstream.model.metadata_store import Delete, Node
 from millstream.model.topic import GROUP_METADATA_TOPIC, TopicPartition
@@ -26,6 +26,12 @@ from millstream.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from millstream.protocol.messages.metadata import MetadataRequest
+from millstream.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from millstream.runtime.controlling.replica_control import ElectionType, Move
 from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
 from millstream.runtime.replicas.partition import Partition
@@ -238,6 +244,88 @@ def a_leader_writes_nothing(cluster: SimCluster) -> list[str]:
     for client in cluster.work.clients:
         client.clock.resume()
     return [] if moved else ["the preferred replica does not lead again"]
+
+
+def a_client_names_its_leader_epoch(cluster: SimCluster) -> list[str]:
+    """A broker leads and nobody writes. It is asked where its epoch ends, by a client that knows it
+    and by two that know the epoch before and the one to come (KIP-320).
+    """
+    first = state(cluster).replicas[0]
+    cluster.go_on(3_000)
+    for client in cluster.work.clients:
+        client.clock.pause()
+    cluster.go_on(3_000)
+    cluster.kill(first, "kill")
+    if not cluster.until(lambda: state(cluster).leader not in (first, NO_LEADER), 10_000):
+        return ["nobody leads"]
+    cluster.go_on(1_000)
+    for client in cluster.work.clients:
+        client.clock.resume()
+    for producer in cluster.work.producers:
+        producer.held = True
+    leader, epoch = state(cluster).leader, state(cluster).leader_epoch
+    end = replica(cluster, leader).log.log_end_offset
+    expected = {
+        epoch: (ErrorCode.NONE, epoch, end),
+        epoch - 1: (ErrorCode.FENCED_LEADER_EPOCH, -1, -1),
+        epoch + 1: (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1),
+    }
+    told = {each: _end_of_epoch(cluster, leader, each, epoch) for each in expected}
+    wrote = replica(cluster, leader).log.log_end_offset > end
+    for producer in cluster.work.producers:
+        producer.held = False
+    if wrote or told == expected:
+        return []
+    return [f"clients that name a leader epoch are answered {told}, not {expected}"]
+
+
+def _end_of_epoch(
+    cluster: SimCluster, leader: int, known: int, wanted: int
+) -> tuple[ErrorCode, int, int]:
+    """Ask where an epoch ends, as a client that knows the leader epoch ``known``."""
+    asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=known, leader_epoch=wanted)
+    request = OffsetForLeaderEpochRequest(
+        topics=[OffsetForLeaderTopic(topic=TOPIC, partitions=[asked])]
+    )
+    asking = spawn(cluster.work.clients[0].ask(BrokerId(leader), request, lane="script"))
+    assert cluster.until(lambda: asking.done, 5_000)
+    response = asking.result()
+    assert isinstance(response, OffsetForLeaderEpochResponse)
+    found = response.topics[0].partitions[0]
+    return ErrorCode.of(found.error_code), found.leader_epoch, found.end_offset
+
+
+def nobody_knows_the_epoch_of_a_tail(cluster: SimCluster) -> list[str]:
+    """A leader writes what nobody fetches, and nothing else in its epoch. Another leads after it,
+    and nobody writes: the first one is to truncate its tail and to join again.
+    """
+    cluster.go_on(2_000)
+    for producer in cluster.work.producers:
+        producer.held = True
+    cluster.go_on(4_000)
+    first, second, third = lead_with_second(cluster)
+    for each in (first, third):
+        cluster.network.weather.slow[second, each, int(ApiKey.FETCH)] = NEVER_MS
+    for producer in cluster.work.producers:
+        producer.held = False
+    log = replica(cluster, second).log
+    end = log.log_end_offset
+    cluster.until(lambda: log.log_end_offset > end, 2_000)
+    for producer in cluster.work.producers:
+        producer.held = True
+    cluster.kill(second, "kill the leader")
+    heal_all(cluster)
+    for client in cluster.work.clients:  # who waits for an answer would write again
+        client.clock.pause()
+    if not cluster.until(lambda: state(cluster).leader not in (second, NO_LEADER), 20_000):
+        return ["nobody leads"]
+    cluster.start_broker(second)
+    joined = cluster.until(lambda: not cluster.unhealthy(), 30_000)
+    for client in cluster.work.clients:
+        client.clock.resume()
+    for producer in cluster.work.producers:
+        producer.held = False
+    return [] if joined else ["a follower with a tail does not join while nobody writes"]
 
 
 def one_writer_is_left_alone(cluster: SimCluster) -> list[str]:
@@ -866,6 +954,8 @@ def a_follower_truncates_and_loses_its_power(cluster: SimCluster) -> list[str]:
 SCRIPTS: dict[Script, Shape] = {
     answers_are_lost: Shape(),
     a_leader_writes_nothing: Shape(),
+    a_client_names_its_leader_epoch: Shape(),
+    nobody_knows_the_epoch_of_a_tail: Shape(rebalances=False),
     one_writer_is_left_alone: Shape(min_isr=1),
     a_follower_is_cut_off: Shape(),
     the_controller_is_cut_from_a_follower: Shape(),
