@@ -27,8 +27,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
+from millstream.model.epoch_end import EpochEndOffset
 from millstream.model.errors import ErrorCode, KafkaError
-from millstream.model.offsets import NO_LEADER_EPOCH, NO_OFFSET, LeaderEpoch, Offset
+from millstream.model.offsets import NO_LEADER_EPOCH, NO_OFFSET, Offset
+from millstream.replication.divergence import is_diverging
 from millstream.runtime.replicas.partition import READ_ALL, READ_COMMITTED
 from millstream.storage.file_slice import FileSlice
 from millstream.storage.log import AbortedTransaction, ReadAhead
@@ -83,7 +85,7 @@ class FetchedPartition:
     """Bytes of the records."""
     aborted: list[AbortedTransaction] | None = None
     """What a committed reader must leave out; None for others, and where a log refused."""
-    diverging: tuple[LeaderEpoch, Offset] | None = None
+    diverging: EpochEndOffset | None = None
     """The largest epoch in common and where it ends, for a reader whose log parts from ours."""
     preferred_read_replica: BrokerId = NO_REPLICA
 
@@ -299,9 +301,10 @@ def divergence(partition: Partition, fetch: PartitionFetch) -> FetchedPartition 
     end = log.end_offset_for_epoch(fetch.last_fetched_epoch)
     if end.leader_epoch == NO_LEADER_EPOCH or fetch.fetch_offset < log.log_start_offset:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    if end.leader_epoch >= fetch.last_fetched_epoch and end.end_offset >= fetch.fetch_offset:
-        return None
-    return _diverging(partition, end.leader_epoch, end.end_offset)
+    parts = is_diverging(
+        end, last_fetched_epoch=fetch.last_fetched_epoch, fetch_offset=fetch.fetch_offset
+    )
+    return _diverging(partition, end) if parts else None
 
 
 def _ends_before(partition: Partition) -> FetchedPartition:
@@ -309,12 +312,12 @@ def _ends_before(partition: Partition) -> FetchedPartition:
     leave out what is written up to there.
     """
     log = partition.log
-    return _diverging(partition, log.latest_epoch, log.log_end_offset)
+    return _diverging(partition, EpochEndOffset(log.latest_epoch, log.log_end_offset))
 
 
-def _diverging(partition: Partition, epoch: LeaderEpoch, end_offset: Offset) -> FetchedPartition:
+def _diverging(partition: Partition, common_end: EpochEndOffset) -> FetchedPartition:
     answer = _no_records(partition)
-    answer.diverging = (epoch, end_offset)
+    answer.diverging = common_end
     return answer
 
 
