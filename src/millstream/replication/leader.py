@@ -429,6 +429,21 @@ class LeaderReplication:
         elr = self.state.elr
         return (*self.isr.maximal_isr, *elr) if elr else self.isr.maximal_isr
 
+    def was_followed_since(self, moment_ms: float, *, unclean: bool) -> bool:
+        """Tell whether everybody who may be elected in place of this leader has fetched from it in
+        this leadership at or after ``moment_ms``: then nobody had begun to lead before that moment.
+        With ``unclean`` elections that is every replica.
+        """
+        electable = self.state.replicas if unclean else self.waited_for
+        return all(
+            each == self._broker_id
+            or (
+                ((follower := self.followers.get(each)) is not None)
+                and follower.last_fetch_ms >= moment_ms
+            )
+            for each in electable
+        )
+
     def _advance(self) -> tuple[LeaderEffect, ...]:
         if self.is_under_min_isr:
             return ()

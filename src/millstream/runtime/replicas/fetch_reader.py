@@ -1,6 +1,6 @@
 """What one reader, a consumer or a follower, is told of one partition.
 
-A consumer reads below the high watermark, from a leader that holds its lease or from a follower, up
+A consumer reads below the high watermark, from a leader that may be read or from a follower, up
 to what that one knows to be committed (KIP-392). A follower reads up to the log end of the leader,
 which first records how far the follower has come; its fetch is bound to the leader by the leader
 epoch, and what it confirms is true whoever leads by now, so no lease is asked. What is looked at,
@@ -8,7 +8,8 @@ in this order; the first that holds is the answer:
 
 ==============================  ===================================================================
 a consumer asks a leader whose  NOT_LEADER_OR_FOLLOWER: another broker may lead, and have records
-lease is over                   that this one will never have
+lease is over, and who is not   that this one will never have (``LeaderRole.may_be_read``)
+followed any more
 another leader epoch is meant   FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH (KIP-320)
 a follower shares nothing with  OFFSET_OUT_OF_RANGE with the log start, where it begins anew
 this log any more
@@ -175,7 +176,7 @@ class FetchReader:
         """
         try:
             if partition.leading is not None and not self.of_replica:
-                partition.check_may_answer()
+                partition.check_may_be_read()
             if fetch.current_leader_epoch >= 0:
                 partition.check_leader_epoch(fetch.current_leader_epoch)
             if max_bytes < 0 and fetch.fetch_offset < partition.high_watermark:
@@ -224,7 +225,7 @@ class FetchReader:
             return True
         leading = partition.leading
         if not self.of_replica:
-            return leading is not None and not leading.holds_lease
+            return leading is not None and not leading.may_be_read
         return not self.is_recorded and (
             leading is None
             or not leading.on_same_fetch(

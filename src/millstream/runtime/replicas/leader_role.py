@@ -10,7 +10,7 @@ import logging
 import math
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from millstream.config.dynamic import DynamicConfig
 from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
@@ -42,6 +42,11 @@ if TYPE_CHECKING:
     from millstream.runtime.replicas.partition import Partition
 
 log = logging.getLogger(__name__)
+
+
+FETCHES_MISSED: Final = 4
+"""How many long polls of a follower may pass before its last fetch says nothing of now."""
+MIN_RECENT_MS: Final = 1_000.0
 
 
 def _endless() -> float:
@@ -239,6 +244,20 @@ class LeaderRole:
         """
         context = self._context
         return self._session == context.sessions_lost and context.lease_ms() > 0
+
+    @property
+    def may_be_read(self) -> bool:
+        """True while what is committed here is out of date by no more than moments: the lease
+        holds, or everybody who could lead instead has fetched from here a moment ago. So reads go
+        on while the metadata store is away from all, and end where another broker was elected.
+        """
+        if self.holds_lease:
+            return True
+        recent_ms = FETCHES_MISSED * self._context.config.current.replica_fetch_wait_max_ms
+        return self.machine.was_followed_since(
+            self._now_ms() - max(MIN_RECENT_MS, recent_ms),
+            unclean=self._partition.config.unclean_leader_election_enable,
+        )
 
     @property
     def may_write(self) -> bool:

@@ -323,6 +323,17 @@ class Partition:
             return self._gone
         return _without_lease()
 
+    def refusal_to_read(self) -> KafkaError | None:
+        """Return why a consumer may not be served what is committed here; None where it may.
+
+        As :meth:`refusal_to_answer`, but that a leader whose lease is over serves on while all who
+        could lead instead still follow it: what is committed stays so, and a consumer that is
+        refused while the metadata store is away has nowhere to turn.
+        """
+        if self._gone is not None or self.leading is None or self.leading.may_be_read:
+            return self._gone
+        return _without_lease()
+
     def append_internal(self, records: bytes) -> Deferred[Offset]:
         """Append one batch of a coordinator's own; filled with its last offset once committed, or
         with a KafkaError: NOT_ENOUGH_REPLICAS under min ISR, what :meth:`append` refuses.
@@ -450,9 +461,9 @@ class Partition:
 
     def end_of_epoch(self, leader_epoch: LeaderEpoch) -> EpochEndOffset:
         """Return where the largest epoch at or below ``leader_epoch`` ends, as the leader knows it;
-        both -1 where none is known. Refused as :meth:`refusal_to_answer` says.
+        both -1 where none is known. Refused as :meth:`refusal_to_read` says.
         """
-        self.check_may_answer()
+        self.check_may_be_read()
         if leader_epoch == self.leader_epoch:
             # The current epoch ends where the log ends, written to or not.
             return EpochEndOffset(leader_epoch, self.log.log_end_offset)
@@ -466,6 +477,12 @@ class Partition:
     def check_may_answer(self) -> None:
         """Raise what :meth:`refusal_to_answer` returns, if anything."""
         refusal = self.refusal_to_answer()
+        if refusal is not None:
+            raise refusal
+
+    def check_may_be_read(self) -> None:
+        """Raise what :meth:`refusal_to_read` returns, if anything."""
+        refusal = self.refusal_to_read()
         if refusal is not None:
             raise refusal
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.unit.runtime.replica_site import TOPIC, TOPIC_ID, ClusterSite
 
+from millstream.config.topic import TopicConfig
+from millstream.model.broker import BrokerId
 from millstream.model.errors import ErrorCode
 from millstream.protocol.api import ApiKey
 from millstream.protocol.messages.delete_records import (
@@ -57,11 +60,18 @@ def error_of(response: FetchResponse) -> ErrorCode:
     return ErrorCode.of(data.error_code)
 
 
-def test_a_leader_without_its_lease_serves_no_consumer() -> None:
+def unfollowed(site: ClusterSite) -> None:
+    """Let the followers fetch no more, for long enough to notice."""
+    site.cut_off(1)
+    site.advance(5_000)
+
+
+def test_a_leader_without_its_lease_whom_nobody_follows_serves_no_consumer() -> None:
     """What lies below its high watermark is committed, but another broker may have more of it."""
     site = ClusterSite()
     site[1].produce(b"a")
     site.settle()
+    unfollowed(site)
     lease(site, 1_000)
     assert error_of(fetch(site)) is ErrorCode.NONE
     site.advance(1_000)
@@ -70,6 +80,45 @@ def test_a_leader_without_its_lease_serves_no_consumer() -> None:
     assert refused.responses[0].partitions[0].current_leader.leader_id == -1
     lease(site, 1_000)
     assert error_of(fetch(site)) is ErrorCode.NONE
+
+
+def test_consumers_are_served_without_a_lease_while_all_who_could_lead_follow() -> None:
+    """The metadata store is away from everybody: nobody was elected, and reads go on."""
+    site = ClusterSite()
+    site[1].produce(b"a")
+    site.settle()
+    lease(site, 0)
+    site.advance(60_000)
+    assert error_of(fetch(site)) is ErrorCode.NONE
+    site.cut(2, 1)
+    site.advance(5_000)
+    assert error_of(fetch(site)) is ErrorCode.NOT_LEADER_OR_FOLLOWER, "broker 2 may lead"
+
+
+def test_a_leader_that_was_followed_by_its_successor_serves_nobody_soon_after() -> None:
+    site = ClusterSite()
+    site[1].produce(b"a")
+    site.settle()
+    lease(site, 0)
+    site.controller.write(leader=BrokerId(2), leader_epoch=1, isr=(BrokerId(2), BrokerId(3)))
+    site.push(2, 3)
+    site.advance(2_500)
+    assert error_of(fetch(site)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+def test_the_last_in_sync_is_read_without_a_lease_unless_others_may_lead_uncleanly(
+    unclean: bool,
+) -> None:
+    site = ClusterSite()
+    site.config = TopicConfig({"unclean.leader.election.enable": str(unclean).lower()})
+    site[1].produce(b"a")
+    site.settle()
+    site.controller.elect(1, 1)
+    site.controller.refusal = ErrorCode.INELIGIBLE_REPLICA
+    lease(site, 0)
+    unfollowed(site)
+    assert (error_of(fetch(site)) is ErrorCode.NONE) is not unclean
 
 
 def test_followers_go_on_to_fetch_from_a_leader_without_its_lease() -> None:
@@ -86,6 +135,7 @@ def test_a_fetch_that_waits_answers_nothing_for_a_lease_that_has_ended() -> None
     site = ClusterSite()
     site[1].produce(b"a")
     site.settle()
+    unfollowed(site)
     lease(site, 1_000)
     waiting = site[1].ask(
         ApiKey.FETCH,
@@ -116,6 +166,7 @@ def test_a_session_hears_of_a_lease_that_has_ended_for_what_is_quiet_too() -> No
     site = ClusterSite()
     site[1].produce(b"a")
     site.settle()
+    unfollowed(site)
     lease(site, 1_000)
     wanted = FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1 << 20)
 
@@ -162,6 +213,8 @@ def test_a_leader_without_its_lease_tells_no_end_of_an_epoch() -> None:
 
     assert end_of_epoch() == (ErrorCode.NONE, 1)
     lease(site, 0)
+    assert end_of_epoch() == (ErrorCode.NONE, 1)
+    unfollowed(site)
     assert end_of_epoch() == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 
