@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import random
 
-from millstream.records.batch import ATTRIBUTES_POSITION, CRC_POSITION, HEADER_SIZE, iter_batches
+from millstream.records.batch import (
+    ATTRIBUTES_POSITION,
+    CONTROL_BIT,
+    CRC_POSITION,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    iter_batches,
+)
 from millstream.records.builder import BatchOptions, seal
 from millstream.records.compression import Codec, compress
 from millstream.records.crc32c import checksum
@@ -112,6 +119,23 @@ class HostileWriter:
         for _ in range(self.random.choice([1, 1, 3])):
             data[self.random.randrange(len(data))] = self.random.randrange(256)
         return with_sound_crc(data) if self.chance(0.5) else bytes(data)
+
+
+def spoilt_batch(writer: HostileWriter) -> bytes:
+    """Return a batch as a producer sends it, spoilt or cut off now and then."""
+    data = bytearray(writer.batch(0)[0])
+    if writer.chance(0.9):  # no gaps in offsets, no marker, a sequence: as a producer has it
+        count = int.from_bytes(data[57:61], "big", signed=True)
+        data[23:27] = max(count - 1, -1).to_bytes(4, "big", signed=True)
+        data[22] &= ~(CONTROL_BIT | (LOG_APPEND_TIME_BIT if writer.chance(0.8) else 0))
+        data[53:57] = bytes(4)
+    if writer.chance(0.2):
+        del data[writer.random.randrange(len(data)) :]
+        if len(data) >= HEADER_SIZE and writer.chance(0.8):
+            data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    if data and writer.chance(0.3):
+        data[writer.random.randrange(len(data))] = writer.random.randrange(256)
+    return with_sound_crc(data) if writer.chance(0.95) else bytes(data)
 
 
 def with_sound_crc(batch: bytes | bytearray | memoryview) -> bytes:

@@ -22,7 +22,7 @@ from tests.property.hostile_batches import (
     NOW_MS,
     NUMBERS,
     HostileWriter,
-    with_sound_crc,
+    spoilt_batch,
     with_sound_crcs,
 )
 
@@ -34,9 +34,6 @@ from millstream.records.arrow_encoder import encode_rows as encode_arrow
 from millstream.records.batch import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
-    CONTROL_BIT,
-    HEADER_SIZE,
-    LOG_APPEND_TIME_BIT,
     iter_batches,
 )
 from millstream.records.builder import BatchOptions
@@ -235,23 +232,6 @@ def some_limits(writer: HostileWriter, *, is_strict: bool) -> ProduceLimits:
     )
 
 
-def some_produced_batch(writer: HostileWriter) -> bytes:
-    """A batch as a producer sends it, spoilt or cut off now and then."""
-    data = bytearray(writer.batch(0)[0])
-    if writer.chance(0.9):  # no gaps in offsets, no marker, a sequence: as a producer has it
-        count = int.from_bytes(data[57:61], "big", signed=True)
-        data[23:27] = max(count - 1, -1).to_bytes(4, "big", signed=True)
-        data[22] &= ~(CONTROL_BIT | (LOG_APPEND_TIME_BIT if writer.chance(0.8) else 0))
-        data[53:57] = bytes(4)
-    if writer.chance(0.2):
-        del data[writer.random.randrange(len(data)) :]
-        if len(data) >= HEADER_SIZE and writer.chance(0.8):
-            data[8:12] = (len(data) - 12).to_bytes(4, "big")
-    if data and writer.chance(0.3):
-        data[writer.random.randrange(len(data))] = writer.random.randrange(256)
-    return with_sound_crc(data) if writer.chance(0.95) else bytes(data)
-
-
 def produced(data: bytes, limits: ProduceLimits, now_ms: int) -> object:
     """Return what is appended, or how it is refused, to the word."""
     try:
@@ -269,7 +249,7 @@ def produced(data: bytes, limits: ProduceLimits, now_ms: int) -> object:
 def test_checking_what_is_produced(agree: Agree, seed: int) -> None:
     writer = HostileWriter(500 + seed)
     for _ in range(ROUNDS * 4):
-        data, limits = some_produced_batch(writer), some_limits(writer, is_strict=True)
+        data, limits = spoilt_batch(writer), some_limits(writer, is_strict=True)
         now_ms = writer.random.choice([NOW_MS, NOW_MS, NOW_MS, 0, MOST])
         agree(partial(produced, data, limits, now_ms))
 
@@ -280,7 +260,7 @@ def test_relaxed_is_strict_for_what_is_not_compressed(
 ) -> None:
     writer = HostileWriter(600 + seed)
     for _ in range(ROUNDS * 4):
-        data, limits = some_produced_batch(writer), some_limits(writer, is_strict=False)
+        data, limits = spoilt_batch(writer), some_limits(writer, is_strict=False)
         if len(data) > ATTRIBUTES_POSITION + 1 and data[ATTRIBUTES_POSITION + 1] & CODEC_MASK:
             continue
         monkeypatch.setattr(kernel, "_loaded", library)
@@ -379,7 +359,7 @@ def test_what_is_drawn_is_read_and_refused() -> None:
 def test_what_is_produced_is_taken_and_refused() -> None:
     writer = HostileWriter(0)
     limits = ProduceLimits(is_strict=True)
-    outcomes = [produced(some_produced_batch(writer), limits, NOW_MS) for _ in range(300)]
+    outcomes = [produced(spoilt_batch(writer), limits, NOW_MS) for _ in range(300)]
     assert sum(isinstance(outcome, bytes) for outcome in outcomes) > 60
     refusals = {outcome[0] for outcome in outcomes if isinstance(outcome, tuple)}
     assert refusals >= {

@@ -83,15 +83,18 @@ _LENGTH = struct.Struct(">i")
 
 
 def claims_transaction(records: Buffer) -> bool:
-    """Tell whether the first batch of a produce request's ``records``, if it is whole, claims a
-    transaction.
+    """Tell whether the first batch of a produce request's ``records``, if it is whole and of magic
+    2, claims a transaction.
 
     Nothing else is checked: it is asked before :func:`validate_produced`, for authorization.
     """
     return (
         len(records) >= HEADER_SIZE
         and bool(records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT)
-        and _LENGTH.unpack_from(records, LENGTH_POSITION)[0] <= len(records) - LENGTH_OVERHEAD
+        and records[MAGIC_POSITION] == MAGIC
+        and _HEADER_LENGTH
+        <= _LENGTH.unpack_from(records, LENGTH_POSITION)[0]
+        <= len(records) - LENGTH_OVERHEAD
     )
 
 

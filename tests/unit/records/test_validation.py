@@ -218,8 +218,10 @@ def test_recompression_may_make_a_batch_too_large() -> None:
 def test_the_transactional_bit_is_seen_without_checks() -> None:
     assert claims_transaction(encode_batch(records(1), BatchOptions(is_transactional=True)))
     assert not claims_transaction(encode_batch(records(1)))
-    cut_off = encode_batch(records(1), BatchOptions(is_transactional=True))[:-1]
-    assert not claims_transaction(cut_off)
+    whole = encode_batch(records(1), BatchOptions(is_transactional=True))
+    assert not claims_transaction(whole[:-1])
+    for position, byte in ((16, 3), (8, 0xA0)):  # another magic, a negative length
+        assert not claims_transaction(patched(whole, position, bytes((byte,))))
     assert not claims_transaction(b"")
 
 
