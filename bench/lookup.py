@@ -188,8 +188,8 @@ def _reads_in_process(session: Session, segments: int) -> float:
     data = batch_of_exactly(total_bytes=BATCH_BYTES, record_bytes=RECORD_BYTES).data
     with tempfile.TemporaryDirectory(dir=session.stage.directory) as root:
         environment = LogEnvironment(open_files=OpenFiles(raise_open_file_limit() // 2))
-        place = PartitionDirectory(root, "looked-up-0", TopicPartition("looked-up", 0))
-        log = Log.create(environment, place, TopicConfig(SETTINGS), topic_id=None, now_ms=0)
+        directory = PartitionDirectory(root, "looked-up-0", TopicPartition("looked-up", 0))
+        log = Log.create(environment, directory, TopicConfig(SETTINGS), topic_id=None, now_ms=0)
         for _ in range(segments * BATCHES_PER_SEGMENT):
             log.append_as_leader(Batch(memoryview(bytearray(data))), leader_epoch=0, now_ms=0)
         end = log.log_end_offset

@@ -59,9 +59,9 @@ def describe(
     for broker, each in found:
         _print_directory(broker, each)
     rows = [
-        _row(broker, each.path, place, replica)
+        _row(broker, each.path, topic_partition, replica)
         for broker, each in found
-        for place, replica in _shown(each, topics).items()
+        for topic_partition, replica in _shown(each, topics).items()
     ]
     print_rows(rows, _COLUMNS)
 
@@ -83,19 +83,23 @@ def move(
     """Move a topic's replicas to another log directory of their broker, while they are used."""
     with open_admin(bootstrap_server) as admin:
         own = [
-            place
+            topic_partition
             for each in admin.describe_log_dirs([broker])[broker].get()
-            for place, replica in each.replicas.items()
-            if place.topic == topic and not replica.is_future
+            for topic_partition, replica in each.replicas.items()
+            if topic_partition.topic == topic and not replica.is_future
         ]
         wanted = own if partitions is None else [TopicPartition(topic, p) for p in partitions]
         if not wanted:
             raise CommandFailedError(f"broker {broker} has no replica of {topic}")
-        moves = {(place, broker): directory for place in wanted}
+        moves = {(topic_partition, broker): directory for topic_partition in wanted}
         refused = admin.alter_replica_log_dirs(moves).errors
-        for (place, _), error in refused.items():
-            complain(f"{place} is not moved: {sentence(error)}")
-        begun = {place for place in wanted if (place, broker) not in refused}
+        for (topic_partition, _), error in refused.items():
+            complain(f"{topic_partition} is not moved: {sentence(error)}")
+        begun = {
+            topic_partition
+            for topic_partition in wanted
+            if (topic_partition, broker) not in refused
+        }
         if wait:
             _wait(admin, broker, directory, begun)
     if refused:
@@ -105,10 +109,10 @@ def move(
 def _wait(admin: Admin, broker: int, directory: str, moving: set[TopicPartition]) -> None:
     while True:
         there = {
-            place
+            topic_partition
             for each in admin.describe_log_dirs([broker])[broker].get()
             if each.path == directory
-            for place, replica in each.replicas.items()
+            for topic_partition, replica in each.replicas.items()
             if not replica.is_future
         }
         if moving <= there:
@@ -126,7 +130,11 @@ def _shown(
     directory: LogDirectory, topics: list[str] | None
 ) -> dict[TopicPartition, ReplicaOnDisk]:
     replicas = directory.replicas.items()
-    return {place: each for place, each in replicas if not topics or place.topic in topics}
+    return {
+        topic_partition: each
+        for topic_partition, each in replicas
+        if not topics or topic_partition.topic in topics
+    }
 
 
 def _print_directory(broker: int, directory: LogDirectory) -> None:
@@ -137,12 +145,12 @@ def _print_directory(broker: int, directory: LogDirectory) -> None:
         complain(f"{told} is cordoned")
 
 
-def _row(broker: int, path: str, place: TopicPartition, replica: ReplicaOnDisk) -> Row:
+def _row(broker: int, path: str, topic_partition: TopicPartition, replica: ReplicaOnDisk) -> Row:
     return {
         "broker": broker,
         "directory": path,
-        "topic": place.topic,
-        "partition": place.partition,
+        "topic": topic_partition.topic,
+        "partition": topic_partition.partition,
         "size": human_bytes(replica.size_bytes),
         "lag": replica.offset_lag,
         "future": replica.is_future,
@@ -159,12 +167,12 @@ def _as_json(broker: int, directory: LogDirectory, topics: list[str] | None) -> 
         "is_cordoned": directory.is_cordoned,
         "replicas": [
             {
-                "topic": place.topic,
-                "partition": place.partition,
+                "topic": topic_partition.topic,
+                "partition": topic_partition.partition,
                 "size_bytes": replica.size_bytes,
                 "offset_lag": replica.offset_lag,
                 "is_future": replica.is_future,
             }
-            for place, replica in _shown(directory, topics).items()
+            for topic_partition, replica in _shown(directory, topics).items()
         ],
     }

@@ -63,7 +63,7 @@ def dump_file(
 
     With records those of a coordinator's topic are decoded, told by the name of the directory or
     by ``decode``. Raises CommandFailedError for a file of no known kind, and the errors of
-    ``storage`` and ``records`` at the place where a file is damaged.
+    ``storage`` and ``records`` where a file is damaged.
     """
     name = path.name
     for suffix in (DELETED, CLEANED, SWAP):
@@ -75,10 +75,10 @@ def dump_file(
     if kept is not None:
         yield from _dump_kept(path, kept.base_offset, with_records, decode or _decoder_of(path))
         return
-    place = parse_file_name(name)
-    if place is None:
+    parsed = parse_file_name(name)
+    if parsed is None:
         raise CommandFailedError(f"{path}: not the name of a file of a log")
-    base_offset, extension = place
+    base_offset, extension = parsed
     if extension == ".log":
         yield from dump_batches(path, with_records=with_records, decode=decode or _decoder_of(path))
     else:
@@ -277,8 +277,12 @@ def _dump_partition_metadata(path: Path) -> Iterator[Entry]:
 
 
 def _dump_offset_checkpoint(path: Path) -> Iterator[Entry]:
-    for place, offset in checkpoint.parse_offsets(path.read_text()).items():
-        yield {"topic": place.topic, "partition": place.partition, "offset": offset}
+    for topic_partition, offset in checkpoint.parse_offsets(path.read_text()).items():
+        yield {
+            "topic": topic_partition.topic,
+            "partition": topic_partition.partition,
+            "offset": offset,
+        }
 
 
 def _dump_properties(path: Path) -> Iterator[Entry]:

@@ -47,7 +47,7 @@ _SKIPPED: Final = (DirectoryKind.DELETE,)
 
 
 @dataclass(frozen=True, slots=True)
-class LogPlace:
+class LogSelection:
     """A log directory and those of its partitions that a command is about."""
 
     log_directory: str
@@ -66,7 +66,7 @@ class LogPlace:
         return lock_holder(self.lock_path)
 
 
-def find_place(directory: Path) -> LogPlace:
+def select_logs(directory: Path) -> LogSelection:
     """Tell a log directory from a partition's by its name and content.
 
     Raises CommandFailedError when it is neither.
@@ -75,8 +75,8 @@ def find_place(directory: Path) -> LogPlace:
     parsed = parse_directory_name(path.name)
     is_partition = parsed is not None and not (path / META_PROPERTIES).exists()
     if parsed is not None and is_partition and _has_segments(path):
-        place = PartitionDirectory(str(path.parent), path.name, parsed[0])
-        return LogPlace(str(path.parent), [(place, parsed[1])], is_whole=False)
+        partition = PartitionDirectory(str(path.parent), path.name, parsed[0])
+        return LogSelection(str(path.parent), [(partition, parsed[1])], is_whole=False)
     found: list[tuple[PartitionDirectory, DirectoryKind]] = []
     for name in sorted(os.listdir(path)):
         parsed = parse_directory_name(name)
@@ -90,7 +90,7 @@ def find_place(directory: Path) -> LogPlace:
             "orders-0"
         )
     found.sort(key=lambda each: (each[0].topic_partition, each[0].name))
-    return LogPlace(str(path), found, is_whole=True)
+    return LogSelection(str(path), found, is_whole=True)
 
 
 def find_partition(name: str, data_directories: list[Path] | None) -> PartitionDirectory:
@@ -105,14 +105,14 @@ def find_partition(name: str, data_directories: list[Path] | None) -> PartitionD
     parsed = parse_directory_name(name)
     if parsed is None:
         raise typer.BadParameter(f"{name!r} is no TOPIC-PARTITION like orders-0")
-    places = data_directories or [Path(DEFAULT_DATA_DIRECTORY)]
-    for place in places:
-        if (place / name).is_dir():
-            return PartitionDirectory(str(place), name, parsed[0])
-    looked = ", ".join(map(str, places))
+    directories = data_directories or [Path(DEFAULT_DATA_DIRECTORY)]
+    for directory in directories:
+        if (directory / name).is_dir():
+            return PartitionDirectory(str(directory), name, parsed[0])
+    looked = ", ".join(map(str, directories))
     raise CommandFailedError(
         f"there is no {name} in {looked}: say where it lies with --data-dir DIR, or give the path "
-        f"of its directory{_neighbours(places, parsed[0])}"
+        f"of its directory{_neighbours(directories, parsed[0])}"
     )
 
 
@@ -131,11 +131,11 @@ def _has_segments(path: Path) -> bool:
     return any((parsed := parse_file_name(name)) and parsed[1] == LOG for name in os.listdir(path))
 
 
-def _neighbours(places: list[Path], wanted: TopicPartition) -> str:
+def _neighbours(directories: list[Path], wanted: TopicPartition) -> str:
     """Name what lies there of the same topic, for a partition that was mistyped."""
     found = []
-    for place in filter(Path.is_dir, places):
-        for name in sorted(os.listdir(place)):
+    for directory in filter(Path.is_dir, directories):
+        for name in sorted(os.listdir(directory)):
             parsed = parse_directory_name(name)
             if parsed is not None and parsed[0].topic == wanted.topic:
                 found.append(name)

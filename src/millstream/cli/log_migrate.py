@@ -8,7 +8,7 @@ import typer
 
 from millstream.cli.arguments import AsJson
 from millstream.cli.failures import CommandFailedError
-from millstream.cli.log_files import DirectoryArgument, LogPlace, find_place
+from millstream.cli.log_files import DirectoryArgument, LogSelection, select_logs
 from millstream.cli.output import counted, human_bytes, print_line
 from millstream.cli.progress import Progress
 from millstream.storage.environment import LogEnvironment
@@ -27,13 +27,13 @@ def migrate(directory: DirectoryArgument, dry_run: DryRun = False, as_json: AsJs
     indexes are made anew. Stop the broker first: a directory in use is refused. It may be
     interrupted at any point and run again. Free space for the largest segment is needed.
     """
-    place = find_place(directory)
+    selection = select_logs(directory)
     environment = LogEnvironment()
-    lock = None if dry_run else _lock(environment, place)
+    lock = None if dry_run else _lock(environment, selection)
     migrated: list[MigratedSegment] = []
     try:
         with Progress(total_bytes=None) as progress:
-            for partition, _ in place.partitions:
+            for partition, _ in selection.partitions:
                 conversion = PartitionMigration(environment, partition, progress.add_bytes)
                 for segment in conversion.run(dry_run=dry_run):
                     progress.add_records(segment.records)
@@ -43,16 +43,16 @@ def migrate(directory: DirectoryArgument, dry_run: DryRun = False, as_json: AsJs
         if lock is not None:
             lock.release()
     if not as_json:
-        _sum_up(migrated, len(place.partitions), dry_run=dry_run)
+        _sum_up(migrated, len(selection.partitions), dry_run=dry_run)
 
 
-def _lock(environment: LogEnvironment, place: LogPlace) -> Lock:
+def _lock(environment: LogEnvironment, selection: LogSelection) -> Lock:
     try:
-        return environment.file_system.lock(place.lock_path)
+        return environment.file_system.lock(selection.lock_path)
     except BlockingIOError:
         raise CommandFailedError(
-            f"{place.log_directory} is in use by process {place.broker_process}: stop that broker, "
-            "then convert"
+            f"{selection.log_directory} is in use by process {selection.broker_process}: stop that "
+            "broker, then convert"
         ) from None
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.cli.arguments import AsJson
 from millstream.cli.log_dump import dump_file
-from millstream.cli.log_files import DirectoryArgument, LogPlace, find_place
+from millstream.cli.log_files import DirectoryArgument, LogSelection, select_logs
 from millstream.cli.output import counted, human_bytes, print_line
 from millstream.model.errors import MillstreamError
 from millstream.storage.damaged_files import parse_damaged_name
@@ -72,16 +72,16 @@ def tree(directory: DirectoryArgument, as_json: AsJson = False) -> None:
 
     With --json a line for each partition. A broker may be running.
     """
-    place = find_place(directory)
+    selection = select_logs(directory)
     if as_json:
-        for partition in _partitions(place):
+        for partition in _partitions(selection):
             print_line(_as_json(partition))
         return
-    _print_tree(place, list(_partitions(place)))
+    _print_tree(selection, list(_partitions(selection)))
 
 
-def _partitions(place: LogPlace) -> Iterator[PartitionSizes]:
-    for directory, kind in place.partitions:
+def _partitions(selection: LogSelection) -> Iterator[PartitionSizes]:
+    for directory, kind in selection.partitions:
         if os.path.isdir(directory.path):
             yield _measure(directory, kind)
 
@@ -159,15 +159,15 @@ def _as_json(partition: PartitionSizes) -> dict[str, object]:
     }
 
 
-def _print_tree(place: LogPlace, partitions: list[PartitionSizes]) -> None:
+def _print_tree(selection: LogSelection, partitions: list[PartitionSizes]) -> None:
     from rich.console import Console
     from rich.tree import Tree
 
     total = sum(partition.log_bytes for partition in partitions)
-    process = place.broker_process
+    process = selection.broker_process
     used = "" if process is None else f", in use by process {process}"
     size = f"{counted(len(partitions), 'partition')}, {human_bytes(total)}"
-    root = Tree(f"{place.log_directory}  {size}{used}")
+    root = Tree(f"{selection.log_directory}  {size}{used}")
     for partition in partitions:
         _add(root, partition)
     # Into a pipe goes every line whole, however long.

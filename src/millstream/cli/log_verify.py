@@ -9,7 +9,7 @@ import typer
 
 from millstream.cli.arguments import AsJson
 from millstream.cli.failures import FAILED
-from millstream.cli.log_files import DirectoryArgument, LogPlace, find_place
+from millstream.cli.log_files import DirectoryArgument, LogSelection, select_logs
 from millstream.cli.output import counted, human_bytes, print_line
 from millstream.cli.progress import Progress
 from millstream.model.topic import TopicPartition
@@ -39,14 +39,14 @@ def verify(
     all is well, 1 when there are problems. A broker may be running: nothing is written or locked,
     and the batch that it is writing is no problem.
     """
-    place = find_place(directory)
-    is_live = place.broker_process is not None
+    selection = select_logs(directory)
+    is_live = selection.broker_process is not None
     total = 0
     reports: dict[TopicPartition, PartitionReport] = {}
-    found = _Found(place, as_json)
-    with Progress(total_bytes=_log_bytes(place), shows_records=False) as progress:
+    found = _Found(selection, as_json)
+    with Progress(total_bytes=_log_bytes(selection), shows_records=False) as progress:
         options = VerifyOptions(is_live=is_live, with_records=records, on_bytes=progress.add_bytes)
-        for partition, kind in place.partitions:
+        for partition, kind in selection.partitions:
             try:
                 report = verify_partition(LocalFileSystem(), partition, options)
             except FileNotFoundError:
@@ -59,9 +59,9 @@ def verify(
             found.segments += report.segments
             found.tell(report.problems)
             found.tell_kept(report.damaged_files)
-    if place.is_whole:
+    if selection.is_whole:
         files = verify_directory_files(
-            LocalFileSystem(), place.log_directory, reports, is_live=is_live
+            LocalFileSystem(), selection.log_directory, reports, is_live=is_live
         )
         found.tell(list(files))
     found.sum_up(total, is_live=is_live)
@@ -72,8 +72,8 @@ def verify(
 class _Found:
     """Prints problems as they come, and counts them."""
 
-    def __init__(self, place: LogPlace, as_json: bool) -> None:
-        self._place = place
+    def __init__(self, selection: LogSelection, as_json: bool) -> None:
+        self._selection = selection
         self._as_json = as_json
         self.count = 0
         self.segments = 0
@@ -91,23 +91,23 @@ class _Found:
                     }
                 )
                 continue
-            place = os.path.relpath(problem.path, self._place.log_directory)
+            name = os.path.relpath(problem.path, self._selection.log_directory)
             position = "" if problem.position is None else f" @{problem.position}"
-            print(f"{place}{position}: {problem.what}. What happens: {problem.broker}.")
+            print(f"{name}{position}: {problem.what}. What happens: {problem.broker}.")
 
     def tell_kept(self, damaged_files: dict[str, int]) -> None:
         for path, size in damaged_files.items():
             if self._as_json:
                 print_line({"file": path, "kept_bytes": size})
                 continue
-            name = os.path.relpath(path, self._place.log_directory)
+            name = os.path.relpath(path, self._selection.log_directory)
             print(
                 f"{name}: {human_bytes(size)} that a recovery cut off and kept aside, for valid "
                 "records are in it. No broker reads it; `millstream log dump` does"
             )
 
     def sum_up(self, total_bytes: int, *, is_live: bool) -> None:
-        partitions = len(self._place.partitions)
+        partitions = len(self._selection.partitions)
         if self._as_json:
             print_line(
                 {
@@ -115,21 +115,21 @@ class _Found:
                     "segments": self.segments,
                     "bytes": total_bytes,
                     "problems": self.count,
-                    "broker_process": self._place.broker_process,
+                    "broker_process": self._selection.broker_process,
                 }
             )
             return
-        live = f", in use by process {self._place.broker_process}" if is_live else ""
+        live = f", in use by process {self._selection.broker_process}" if is_live else ""
         verdict = counted(self.count, "problem") if self.count else "no problems"
         print(
-            f"{self._place.log_directory}: {counted(partitions, 'partition')}, "
+            f"{self._selection.log_directory}: {counted(partitions, 'partition')}, "
             f"{counted(self.segments, 'segment')}, {human_bytes(total_bytes)}{live}: {verdict}"
         )
 
 
-def _log_bytes(place: LogPlace) -> int:
+def _log_bytes(selection: LogSelection) -> int:
     total = 0
-    for partition, _ in place.partitions:
+    for partition, _ in selection.partitions:
         with os.scandir(partition.path) as entries:
             total += sum(entry.stat().st_size for entry in entries if entry.name.endswith(".log"))
     return total
