@@ -36,16 +36,16 @@ CONTROLLER_LANE: Final = "controller"
 
 
 class TransportOwner(Protocol):
-    """Who is told what becomes of a transport; see ``net.channel.ChannelOwner``."""
+    """Called with what becomes of a transport; see ``net.channel.ChannelOwner``."""
 
     def connected(self) -> None:
-        """The other side has taken the connection."""
+        """The other side has accepted the connection."""
 
     def frame_received(self, frame: memoryview) -> None:
         """One whole frame without its size, valid until this returns. ProtocolError closes."""
 
     def closed(self, reason: str) -> None:
-        """The transport is gone, or never came to be."""
+        """The connection is closed, or the attempt at it failed."""
 
 
 class Transport(Protocol):
@@ -55,18 +55,18 @@ class Transport(Protocol):
         """Send one frame, once connected."""
 
     def close(self) -> None:
-        """Hang up and tell nobody."""
+        """Close the connection; the owner is not called."""
 
 
 class Network(Protocol):
-    """Opens transports: TCP in a broker (``net.channel.LoopNetwork``), memory in a simulator."""
+    """Opens transports: TCP in a broker (``net.channel.LoopNetwork``), memory in the simulator."""
 
     def open(self, host: str, port: int, owner: TransportOwner) -> Transport:
-        """Begin to connect; the owner hears of it later, never within this call."""
+        """Begin to connect; the owner is called later, never within this call."""
 
 
 class _Asked:
-    """One request and who waits for its answer."""
+    """One request and the Deferred of its answer."""
 
     __slots__ = ("outcome", "request", "sent", "timer", "version")
 
@@ -78,7 +78,7 @@ class _Asked:
         self.sent = False
 
     def fail(self, code: ErrorCode, message: str) -> None:
-        """Tell of a failure, unless something was told before."""
+        """Fail the Deferred, unless it is filled already."""
         if self.timer is not None:
             self.timer.cancel()
         if not self.outcome.done:
@@ -93,11 +93,11 @@ class _Asked:
 
 
 class _Incarnation:
-    """One connection from its beginning to its end; what comes from an older one changes nothing.
+    """One connection from its beginning to its end; answers on an older one change nothing.
 
     ::
 
-        connecting ──connected──▶ greeting ──versions agreed──▶ open
+        connecting ──connected──▶ negotiating ──versions agreed──▶ open
     """
 
     def __init__(self, network: Network, endpoint: Endpoint, client_id: str) -> None:
@@ -117,7 +117,7 @@ class _Incarnation:
             self._waiting.append(asked)
 
     def close(self, reason: str) -> None:
-        """Hang up; everybody who waits is told."""
+        """Close the connection; every request that waits for an answer fails."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -129,10 +129,10 @@ class _Incarnation:
         for asked in waiting:
             asked.fail(ErrorCode.BROKER_NOT_AVAILABLE, reason)
 
-    # What the transport tells
+    # Calls of the transport
 
     def connected(self) -> None:
-        """Agree on versions first."""
+        """Negotiate versions first."""
         self._transport.send(self._conversation.request_versions())
 
     def frame_received(self, frame: memoryview) -> None:
@@ -151,7 +151,7 @@ class _Incarnation:
             self._send(asked)
 
     def closed(self, reason: str) -> None:
-        """The other side has gone, or never was there."""
+        """The connection was closed, or could not be made."""
         self.close(reason)
 
     def _send(self, asked: _Asked) -> None:
@@ -208,7 +208,7 @@ class BrokerChannel:
         return asked.outcome
 
     def close(self, reason: str = "closed by this broker") -> None:
-        """Hang up; everybody who waits is told. The next request connects anew."""
+        """Close the connection; every request that waits fails. The next one connects anew."""
         current, self._current = self._current, None
         if current is not None:
             current.close(reason)
@@ -283,7 +283,7 @@ class BrokerChannels:
         return self.send(broker_id, request, timeout_ms, version=0, lane=CONTROLLER_LANE)
 
     def close(self) -> None:
-        """Hang up on everybody."""
+        """Close every connection."""
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()

@@ -1,4 +1,4 @@
-"""Writes whose outcome nobody knows are looked up, never repeated blindly.
+"""Writes whose answer is lost: their outcome is looked up, they are never repeated blindly.
 
 A write that lost its connection may have been applied. All of a multi or nothing is, so one of its
 operations tells: the node is read again and compared with what the write would have left. Paths of
@@ -34,7 +34,7 @@ async def write_surely(
     """Carry out a multi, and find out what became of it when the connection is lost.
 
     Returns None where it was applied and its answer is lost. Raises what the store answered, and
-    ConnectionLossError when the store cannot be asked either, or nothing in the multi tells.
+    ConnectionLossError when the store cannot be asked either, or no operation shows the outcome.
     """
     session = store.session_id
     while True:
@@ -51,7 +51,7 @@ async def write_surely(
 async def _look(
     store: MetadataStore, clock: Clock, operations: Sequence[Operation], session: int
 ) -> bool | None:
-    """Return whether the operations were carried out; None when nobody can tell."""
+    """Return whether the operations were carried out; None when that cannot be found out."""
     telling = next((each for each in operations if _tells(each)), None)
     if telling is None:
         return None

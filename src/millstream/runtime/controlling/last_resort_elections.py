@@ -1,6 +1,7 @@
-"""Elections where nobody is known to have everything: the logs themselves are compared.
+"""Elections where no replica is known to have everything: the logs themselves are compared.
 
-`controller.election.last_resort` says when, and among whom. Who does not answer is asked again.
+`controller.election.last_resort` says when, and among which replicas. Brokers that do not answer
+are asked again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 LogEnds: TypeAlias = Mapping[TopicPartition, Mapping[BrokerId, LogEnd]]
 
 AskLogs: TypeAlias = Callable[[Mapping[TopicPartition, Sequence[BrokerId]]], Deferred[LogEnds]]
-"""Asks brokers how far their logs reach; who does not answer is left out."""
+"""Asks brokers how far their logs reach; brokers that do not answer are left out."""
 
 ElectionResults: TypeAlias = dict[TopicPartition, KafkaError | None]
 """What became of each partition; None is success."""
@@ -33,8 +34,8 @@ ASK_AGAIN_MS: Final = 1_000
 
 
 class LastResortElections:
-    """Finds leaders for partitions that have no other way to one. ``ask_logs`` reaches brokers,
-    ``apply`` stores and shows what is decided.
+    """Elects leaders for partitions that can have none otherwise. ``ask_logs`` asks brokers,
+    ``apply`` stores and publishes what is decided.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class LastResortElections:
         """Leaders that were elected so: they may lack records."""
 
     def seek(self) -> None:
-        """Compare logs where that is the only way to a leader."""
+        """Compare logs for every partition that can have no leader otherwise."""
         wanted: dict[bool, dict[TopicPartition, Sequence[BrokerId]]] = {True: {}, False: {}}
         for topic in self._state.context.topics.values():
             allow = self._state.allows_unclean_election(topic)
@@ -75,7 +76,7 @@ class LastResortElections:
     def _asked(
         self, candidates: Mapping[TopicPartition, object], done: Deferred[ElectionResults]
     ) -> None:
-        """Ask again later where nobody could be elected: somebody may not have answered."""
+        """Ask again later where no leader could be elected: a broker may not have answered."""
         self._asking.difference_update(candidates)
         try:
             again = any(error is not None for error in done.result().values())

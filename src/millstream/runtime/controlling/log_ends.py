@@ -1,4 +1,4 @@
-"""Asks brokers how far their replicas reach, for elections that have nothing else to go by."""
+"""Asks brokers how far their replicas reach, for elections that compare logs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LogEnds:
     def ask(
         self, wanted: Mapping[TopicPartition, Sequence[BrokerId]]
     ) -> Deferred[Mapping[TopicPartition, Mapping[BrokerId, LogEnd]]]:
-        """Return the ends of the replicas named; who does not answer is left out."""
+        """Return the ends of the replicas named; brokers that do not answer are left out."""
         return spawn(self._ask(wanted))
 
     async def _ask(

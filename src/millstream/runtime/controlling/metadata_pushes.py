@@ -1,9 +1,10 @@
-"""Tells the other brokers what the controller decided, until each has acknowledged it.
+"""Pushes to the other brokers what the controller has decided, until each has acknowledged it.
 
-Pushes are level-triggered: what is sent is the newest whole state of what changed, read when it is
-sent. Each broker has one push under way. What it did not acknowledge is pushed again. A broker
-that came gets everything; what is not settled is repeated every few seconds, whoever acknowledged
-it. An empty push every so often shows that the controller lives.
+Pushes are level-triggered: a push holds the newest whole state of what has changed, read when it is
+sent. Each broker has one push under way. What it did not acknowledge is pushed again. A broker that
+has registered is pushed everything. Partitions that are not settled (no leader, a small ISR, a
+move) are repeated every few seconds, acknowledged or not. An empty push every ``HEARTBEAT_MS``
+shows that the controller is alive. Kafka: ``ControllerChannelManager``, ``UpdateMetadataRequest``.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ Send = Callable[[BrokerId, Request, float], Deferred[Response]]
 
 @dataclass(slots=True)
 class Unsent:
-    """What one broker has not acknowledged."""
+    """What one broker has not acknowledged, apart from the push that is under way."""
 
     everything: bool = False
-    """The broker is new: it gets the list of all topics."""
+    """The broker has registered: it is sent the list of all topics."""
     topics: dict[str, set[int] | None] = field(default_factory=dict)
     """Partitions by topic; None stands for all of them."""
     created: dict[str, TopicId] = field(default_factory=dict)
@@ -85,7 +86,7 @@ class Unsent:
 
 
 class _Addressee:
-    """One broker: what it is to be told, and the push that is under way."""
+    """One broker: what is to be pushed to it, and whether a push is under way."""
 
     def __init__(self, node: BrokerNode) -> None:
         self.node = node
@@ -93,7 +94,7 @@ class _Addressee:
         self.under_way = False
         self.last_sent_ms = 0.0
         self.refused = 0
-        """Pushes in a row that found nobody listening."""
+        """Pushes in a row whose connection was refused."""
 
 
 class MetadataPushes:
@@ -129,10 +130,10 @@ class MetadataPushes:
         self._last_repeat_ms = 0.0
         self._term = -1
         self._sequence = 0
-        """Counts the pushes of this term: a broker knows by it which of two is the newer one."""
+        """Counts the pushes of this term: a broker tells by it which of two pushes is newer."""
 
     def start(self) -> None:
-        """Tell every live broker everything, and go on telling."""
+        """Push everything to every live broker, and push changes from now on."""
         self.stop()
         self._term = self._state.term
         self._sequence = 0
@@ -141,7 +142,7 @@ class MetadataPushes:
         self._tick()
 
     def stop(self) -> None:
-        """Tell nobody anything more."""
+        """Push nothing more."""
         self._term = -1
         self._addressees.clear()
         if self._timer is not None:
@@ -183,7 +184,7 @@ class MetadataPushes:
                 continue
             known = self._addressees.get(broker_id)
             if known is None or known.node != broker.node:
-                self._addressees[broker_id] = self._newcomer(broker.node)
+                self._addressees[broker_id] = self._registered(broker.node)
             else:
                 known.unsent.brokers = True
         self._flush_soon()
@@ -194,12 +195,12 @@ class MetadataPushes:
             each.unsent.configs = True
         self._flush_soon()
 
-    def _newcomer(self, node: BrokerNode) -> _Addressee:
+    def _registered(self, node: BrokerNode) -> _Addressee:
         addressee = _Addressee(node)
-        self._tell_everything(addressee)
+        self._add_everything(addressee)
         return addressee
 
-    def _tell_everything(self, addressee: _Addressee) -> None:
+    def _add_everything(self, addressee: _Addressee) -> None:
         addressee.unsent.everything = True
         addressee.unsent.configs = True
         for name in self._state.context.topics:
@@ -212,11 +213,11 @@ class MetadataPushes:
 
     @property
     def is_telling(self) -> bool:
-        """True while somebody has not acknowledged all that there is."""
+        """True while a broker has not acknowledged everything."""
         return any(each.under_way or each.unsent for each in self._addressees.values())
 
     def _flush_soon(self) -> None:
-        """Send after what runs now: one decision often changes many topics."""
+        """Push after what runs now: one decision often changes many topics."""
         if self._term < 0 or self._flushing:
             return
         self._flushing = True
@@ -326,7 +327,7 @@ class MetadataPushes:
             self._on_fenced()
             return
         if error.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            self._tell_everything(addressee)
+            self._add_everything(addressee)
         if error.error is ErrorCode.BROKER_NOT_AVAILABLE and is_refusal(error):
             addressee.refused += 1
             if addressee.refused >= 2:
@@ -341,9 +342,9 @@ class MetadataPushes:
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """True when nobody listens at an address: the process that did is gone.
+    """True when the address refused the connection: the process that listened there has ended.
 
-    A process that is paused, or cut off, takes connections or answers nothing at all.
+    A process that is paused, or cut off, accepts connections or answers nothing at all.
     """
     return "connection refused" in (error.message or "")
 

@@ -1,4 +1,4 @@
-"""New states of partitions: stored first, then known, then shown to the brokers."""
+"""New states of partitions: stored first, then put into the context, then published."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ class PartitionWrites:
         return changes
 
     async def apply(self, changes: Changes) -> None:
-        """Store new states, then know them, then show them."""
+        """Store new states, put them into the context, and publish them."""
         for topic, states in await self.store(changes):
             self._events.publish_topic(topic, indices=states)
 
     async def store(
         self, changes: Changes
     ) -> list[tuple[TopicState, Mapping[int, PartitionState]]]:
-        """Store new states, then know them. Return the topics that have changed, each with its
-        changed partitions by index.
+        """Store new states and put them into the context. Return the topics that have changed,
+        each with its changed partitions by index.
         """
         if not changes:
             return []

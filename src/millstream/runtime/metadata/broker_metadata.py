@@ -1,13 +1,13 @@
-"""The receiving end of the controller's decisions: the metadata cache, and what the broker keeps.
+"""Takes over the controller's decisions: into the metadata cache, and to what this broker keeps.
 
-On the controller's own broker decisions are shown directly; to the others they are pushed and come
-in as a :class:`MetadataUpdate`. Pushes may come late, twice and from a controller that is none any
-more. So an update counts only if
+On the controller's own broker the controller calls this directly; to the others it sends pushes,
+which arrive as a :class:`MetadataUpdate`. A push may arrive late, twice, or from a controller that
+another one has followed. So an update is taken over only if
 
 * its controller epoch is not older than the newest seen (STALE_CONTROLLER_EPOCH otherwise),
-* it is meant for this life of the broker (STALE_BROKER_EPOCH otherwise),
-* it is newer than the last one of the same controller (INVALID_UPDATE_VERSION otherwise): what says
-  which topics there are, which settings they have and who lives has no epochs of its own,
+* it names the present registration of this broker (STALE_BROKER_EPOCH otherwise),
+* it is newer than the last one of the same controller (INVALID_UPDATE_VERSION otherwise): the list
+  of topics, their settings and the live brokers have no epochs of their own,
 * and of each partition only a state with a higher partition epoch.
 """
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class BrokerStateListener(Protocol):
-    """Who carries out what the controller decided for this broker."""
+    """Carries out what the controller has decided for this broker."""
 
     def topic_changed(self, image: TopicImage, *, created: bool) -> None:
         """Open what is new in the image; ``created`` is True for a topic made just now."""
@@ -77,12 +77,12 @@ class MetadataUpdate:
 
 @dataclass(slots=True)
 class _Known:
-    """What was pushed of settings, to make images anew when the defaults change."""
+    """What was pushed of settings: images are made anew of it when the defaults change."""
 
     overrides: dict[str, Mapping[str, str]] = field(default_factory=dict)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     shown: set[TopicId] = field(default_factory=set)
-    """Topics that the listener has been told of."""
+    """Topics that were handed to the listener."""
     last_push: tuple[int, int] = (0, 0)
     """Controller epoch and sequence of the newest push."""
 
@@ -120,10 +120,10 @@ class BrokerMetadata:
         """Tell the listener from now on: the logs are open."""
         self._listens = True
 
-    # --- what the controller shows to its own broker ------------------------------------------
+    # --- what the controller on this broker hands over ------------------------------------------
 
     def show(self, topic: TopicState, *, created: bool = False) -> TopicImage:
-        """Take over a topic whole, and tell the broker."""
+        """Take over a topic whole, and hand it to the listener."""
         return self._put(
             TopicUpdate(
                 topic.name,
@@ -149,7 +149,7 @@ class BrokerMetadata:
         """
         known = self.cache.topic(name)
         if known is None:
-            # It was half deleted when this broker came, and a log of it may have been found.
+            # It was half deleted when this broker started, and a log of it may have been found.
             if self._listens:
                 self._listener.topic_deleted(
                     TopicImage(name, topic_id, (), self._config_of(name, {}))
@@ -184,7 +184,7 @@ class BrokerMetadata:
             self.show_config(TopicState(image.name, image.topic_id, image.partitions, overrides))
 
     def set_brokers(self, brokers: Iterable[BrokerNode]) -> None:
-        """Take over who lives."""
+        """Take over which brokers are alive."""
         live = {broker.broker_id: broker for broker in brokers}
         if live != self.cache.brokers:
             self.cache.brokers.clear()

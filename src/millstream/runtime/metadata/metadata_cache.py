@@ -1,8 +1,7 @@
-"""What this broker knows of the cluster: topics, partitions, brokers. Written by the controller's
-pushes.
+"""What this broker knows of the cluster: topics, partitions, brokers.
 
-Handlers read it and never write it. A topic's image is replaced whole, so a reader that holds
-one sees one moment of the topic.
+`broker_metadata` writes it; handlers read it and never write it. A topic's image is replaced whole,
+so a reader that holds one sees one moment of the topic.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class MetadataCache:
         self._by_id: dict[TopicId, TopicImage] = {}
 
     def is_reachable(self, broker_id: BrokerId) -> bool:
-        """True for a live broker to whom a client may be led."""
+        """True for a live broker to which a client may be sent."""
         return broker_id in self.brokers and broker_id not in self.missing
 
     def endpoint(self, broker_id: BrokerId, listener: str) -> Endpoint | None:
