@@ -16,7 +16,7 @@ from typing import TypeAlias
 from millstream.storage.files import Buffer, DirectoryEntry, File, Lock, Space
 
 
-class PowerLossError(Exception):
+class PowerLossError(BaseException):
     """Raised by a hook where the machine stops; no code of ours may catch it."""
 
 

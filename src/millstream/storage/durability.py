@@ -36,7 +36,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from millstream.model.offsets import Offset
-from millstream.storage.directory import PartitionDirectory
+from millstream.storage.directory import PRODUCER_SNAPSHOT, PartitionDirectory, parse_file_name
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import File
 from millstream.storage.flush import FlushPlan
@@ -45,6 +45,9 @@ from millstream.storage.segment import Segment
 from millstream.storage.segments import Segments
 
 NEVER_TRUNCATED: Final[Offset] = 2**63 - 1
+
+SEGMENTS_OF_A_PLAN: Final = 4
+"""How many closed segments are flushed together: their files are open meanwhile."""
 
 _OWN_NAMES: Final = "."
 _PARENTS_NAMES: Final = ".."
@@ -102,6 +105,11 @@ class Durability:
         for name in names:
             self._number_of_notes += 1
             self._notes[name] = self._number_of_notes
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget files that were deleted."""
+        for name in names:
+            self._notes.pop(name, None)
 
     def note_replaced(self, name: str) -> None:
         """Take note of a file that was put in the place of another one of its name."""
@@ -185,15 +193,21 @@ class Durability:
         if self._cut_segment is not None and self._cut_segment not in needed:
             needed.append(self._cut_segment)
         points = self._points if self.blocks_append else None
-        return self._plan(needed, log_end_offset, failure, points=points)
+        return self._plan(needed, log_end_offset, failure, notes=dict(self._notes), points=points)
 
     def closed_plan(self, segments: Segments, failure: OSError | None = None) -> FlushPlan:
-        """Return what makes everything below the active segment durable, and touches nothing of
-        that.
+        """Return what makes the next few closed segments durable, and touches nothing that is
+        appended to.
         """
-        roll_offset = segments.active.base_offset
-        closed = [s for s in segments.starting_with(self.recovery_point)[:-1] if s.size]
-        return self._plan(closed, roll_offset, failure, may_flush_volume=False)
+        closed = segments.starting_with(self.recovery_point)[: SEGMENTS_OF_A_PLAN + 1]
+        end_offset = closed.pop().base_offset
+        return self._plan(
+            [segment for segment in closed if segment.size],
+            end_offset,
+            failure,
+            notes={n: number for n, number in self._notes.items() if _is_below(n, end_offset)},
+            may_flush_volume=False,
+        )
 
     def _plan(
         self,
@@ -201,6 +215,7 @@ class Durability:
         end_offset: Offset,
         failure: OSError | None,
         *,
+        notes: dict[str, int],
         points: RecoveryPoints | None = None,
         may_flush_volume: bool = True,
     ) -> FlushPlan:
@@ -209,7 +224,7 @@ class Durability:
             files = [segment.records.file() for segment in segments]
         except OSError as error:
             failure = error
-        directory, notes = self._directory, dict(self._notes)
+        directory = self._directory
         return FlushPlan(
             file_system=self._file_system,
             durability=self,
@@ -251,3 +266,13 @@ class Durability:
         """Take note that the volume was flushed as a whole, with all that is written here."""
         self.recovery_point = log_end_offset
         self._notes.clear()
+
+
+def _is_below(name: str, end_offset: Offset) -> bool:
+    """Tell whether a file belongs to what lies before ``end_offset``, or to the log as a whole."""
+    parsed = parse_file_name(name)
+    if parsed is None:
+        return True
+    offset, extension = parsed
+    # The snapshot at an offset says what lies before it.
+    return offset < end_offset or (offset == end_offset and extension == PRODUCER_SNAPSHOT)

@@ -101,6 +101,7 @@ class LocalLog:
 
     def _delete(self, segment: Segment, now_ms: int) -> None:
         self.segments.remove(segment)
+        self._durability.forget(segment.names())
         segment.change_suffix(DELETED)
         segment.close()
         due_ms = now_ms + self.config.file_delete_delay_ms

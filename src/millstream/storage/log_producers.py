@@ -59,6 +59,7 @@ class LogProducers:
         """Remove the snapshots of segments that are gone."""
         for base_offset in base_offsets:
             self.snapshots.remove(base_offset)
+        self._durability.forget(file_name(each, PRODUCER_SNAPSHOT) for each in base_offsets)
 
     def clear(self, offset: Offset) -> None:
         """Forget everything: the log begins anew at ``offset``."""

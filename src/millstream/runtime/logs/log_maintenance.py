@@ -1,4 +1,5 @@
-"""What logs need from time to time: retention, removal of what was deleted, checkpoints, flushes.
+"""What logs need from time to time: retention, removal of what was deleted, checkpoints, flushes
+of what is due and of closed segments (``closed_segments``).
 
 Each duty runs on a timer of its own. Deciding is done on the loop, where the logs live; removing
 files, writing the checkpoints and fsync happen off it. Checkpoints are written at once, too, when
@@ -17,6 +18,7 @@ from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred
 from millstream.model.errors import StorageError
 from millstream.model.topic import TopicPartition
+from millstream.runtime.logs.closed_segments import ClosedSegmentFlusher
 from millstream.runtime.offload import Offload
 from millstream.runtime.replicas.partitions import Partitions
 from millstream.storage.log_manager import LogManager
@@ -54,6 +56,9 @@ class LogMaintenance:
         self._partitions = partitions
         self._max_producers = max_producers
         self._busy = busy
+        self._closed_segments = ClosedSegmentFlusher(
+            offload, on_flushed=self._checkpoint, on_storage_error=partitions.storage_failed
+        )
         self._timers: dict[str, TimerHandle] = {}
         self._checkpointing = False
         self._outdated = False
@@ -156,6 +161,7 @@ class LogMaintenance:
         now_ms = self._clock.monotonic_ms()
         for partition in self._partitions:
             partition.flush_if_due(now_ms)
+        self._closed_segments.look(self._partitions)
 
     def _expire_producers(self) -> None:
         now_ms = self._clock.now_ms()

@@ -48,7 +48,15 @@ class Fetcher(Protocol):
 class FollowerRole:
     """One partition that follows."""
 
-    __slots__ = ("_context", "_is_behind", "fetcher", "machine", "partition", "waits_for_flush")
+    __slots__ = (
+        "_context",
+        "_is_behind",
+        "_is_cutting",
+        "fetcher",
+        "machine",
+        "partition",
+        "waits_for_flush",
+    )
 
     def __init__(
         self, partition: Partition, state: PartitionState, context: ReplicationContext
@@ -65,6 +73,8 @@ class FollowerRole:
         """Who fetches for it; None where it has no leader, or the broker is stopping."""
         self.waits_for_flush = False
         self._is_behind = True
+        self._is_cutting = False
+        """True between the two steps of a truncation."""
 
     @property
     def key(self) -> PartitionKey:
@@ -178,19 +188,29 @@ class FollowerRole:
             kept.increment_log_start_offset(start)
 
     def _truncate(self, offset: Offset, data: PartitionData, *, loses_committed: bool) -> None:
+        """Cut the log, in one step or in two with a flush between them: the leader is asked again
+        then, and says the same. A flush follows in either case, and nothing is fetched before it is
+        done (``storage.durability``).
+        """
         kept = self.partition.log
-        level = logging.ERROR if loses_committed else logging.INFO
-        self._context.committed_cuts += loses_committed
-        log.log(
-            level,
-            "%s: cut from %d back to %d, where its log parts from the leader's in epoch %d%s",
-            self._name,
-            kept.log_end_offset,
-            offset,
-            data.diverging_epoch.epoch,
-            ": below the high watermark" if loses_committed else "",
-        )
-        kept.truncate_to(offset, now_ms=self._context.clock.now_ms())
+        if not self._is_cutting:
+            level = logging.ERROR if loses_committed else logging.INFO
+            self._context.committed_cuts += loses_committed
+            log.log(
+                level,
+                "%s: cut from %d back to %d, where its log parts from the leader's in epoch %d%s",
+                self._name,
+                kept.log_end_offset,
+                offset,
+                data.diverging_epoch.epoch,
+                ": below the high watermark" if loses_committed else "",
+            )
+        now_ms = self._context.clock.now_ms()
+        self._is_cutting = kept.begin_truncation(offset, now_ms=now_ms)
+        if not self._is_cutting:
+            kept.truncate_to(offset, now_ms=now_ms)
+        self.waits_for_flush = True
+        self.partition.flush_soon()
         self.partition.wake_readers()
 
     @property

@@ -540,7 +540,7 @@ class Partition:
 
     def on_flushed(self, plan: FlushPlan) -> None:
         """Commit what an fsync has made safe."""
-        is_flushed = self.log.flushed(plan)
+        is_flushed = plan.durability.flushed(plan) and plan.durability is self.log.durability
         if self._gone is not None:
             return  # another leadership says what is committed
         if is_flushed:
@@ -551,6 +551,16 @@ class Partition:
     def _flushed_up_to(self, offset: Offset) -> None:
         self._unflushed_records = self.log.log_end_offset - offset
         self._advance(offset, self._flushing_bytes)
+
+    def begin_closed_flush(self) -> FlushPlan | None:
+        """Return what makes closed segments durable, None when they are or while flushes are held.
+        What is committed does not depend on it.
+        """
+        return None if self._held else self.log.closed_flush_plan()
+
+    def flush_soon(self) -> None:
+        """Ask for a flush, whatever the policy: the log was cut, or is about to be."""
+        self._request_flush(self)
 
     def hold_flushes(self) -> None:
         """Begin no flush until :meth:`release_flushes`: nothing more becomes durable in this log,

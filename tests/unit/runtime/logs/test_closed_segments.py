@@ -1,0 +1,131 @@
+"""Closed segments reach the disk by themselves, beside everything else."""
+
+from __future__ import annotations
+
+from tests.unit.runtime.log_site import CountingOffload, LogSite, Outcomes, append, read, write
+from tests.unit.runtime.logs.test_log_maintenance import Upkeep
+
+from millstream.runtime.logs.closed_segments import LOGS_OF_A_ROUND
+from millstream.storage.checkpoint import parse_offsets
+
+SMALL = {"internal_segment_bytes": "600", "index_interval_bytes": "100", "flush_policy": "os"}
+
+
+def fill(site: LogSite, index: int = 0, records: int = 40) -> list[int]:
+    """Append until several segments are closed; return where segments begin."""
+    partition = site.partition("t", index)
+    for each in range(records):
+        append(partition, b"%d" % each * 20)
+    return partition.log.segment_base_offsets
+
+
+def recovery_point(site: LogSite, index: int = 0) -> int:
+    return site.partition("t", index).log.recovery_point
+
+
+def test_what_is_closed_is_flushed_and_checkpointed() -> None:
+    upkeep = Upkeep()
+    site = upkeep.site
+    site.create("t", **SMALL)
+    bases = fill(site)
+    assert recovery_point(site) == 0
+    site.clock.advance(1_000)
+    assert recovery_point(site) == bases[-1]
+    assert list(parse_offsets(upkeep.checkpoint()).values()) == [bases[-1]]
+
+
+def test_after_a_kill_the_active_segment_alone_is_read() -> None:
+    upkeep = Upkeep()
+    site = upkeep.site
+    site.create("t", **SMALL)
+    bases = fill(site)
+    active = site.partition().log.local.active.size
+    site.clock.advance(1_000)
+    site.restart()
+    kept = site.partition().log
+    assert kept.segment_base_offsets == bases
+    assert kept.recovery_report.scanned_bytes == active
+
+
+def test_a_flush_of_closed_segments_holds_up_nobody() -> None:
+    """It has a lane of its own: appends, reads and flushes of other writes go on."""
+    upkeep = Upkeep()
+    site, outcomes = upkeep.site, Outcomes()
+    site.create("t", **SMALL)
+    site.create("u", flush_policy="ack")
+    fill(site)
+    site.offload.held = True
+    site.clock.advance(1_000)
+    assert "flush closed /logs" in upkeep.offload.lanes
+    append(site.partition(), b"more")
+    assert read(site.partition(), 40)
+    write(site.partition("u"), outcomes, b"acknowledged")
+    site.clock.settle()
+    site.offload.let_go("flush /logs")
+    assert outcomes == ["ok"]
+    assert recovery_point(site) == 0, "the other flush still runs"
+    site.offload.let_go()
+    assert recovery_point(site) > 0
+
+
+def test_one_round_at_a_time_takes_a_few_logs() -> None:
+    upkeep = Upkeep()
+    site = upkeep.site
+    count = LOGS_OF_A_ROUND + 3
+    site.create("t", count, **SMALL)
+    bases = [fill(site, index)[-1] for index in range(count)]
+    site.offload.held = True
+    site.clock.advance(5_000)
+    assert rounds_of(upkeep.offload) == 1
+    site.offload.let_go("flush closed")
+    assert rounds_of(upkeep.offload) == 2
+    site.offload.held = False
+    site.offload.let_go()
+    site.clock.advance(10_000)
+    assert [recovery_point(site, index) for index in range(count)] == bases
+
+
+def rounds_of(offload: CountingOffload) -> int:
+    return offload.lanes.count("flush closed /logs")
+
+
+def test_a_disk_that_fails_is_found_out() -> None:
+    upkeep = Upkeep()
+    site = upkeep.site
+    site.create("t", **SMALL)
+    fill(site)
+    site.files.broken = {"sync"}
+    site.clock.advance(1_000)
+    assert site.failed_directories == ["/logs"]
+    site.clock.advance(5_000)
+    assert site.failed_directories == ["/logs"]
+
+
+def test_a_log_that_was_cut_meanwhile_is_flushed_again() -> None:
+    upkeep = Upkeep()
+    site = upkeep.site
+    site.create("t", **SMALL)
+    bases = fill(site)
+    site.offload.held = True
+    site.clock.advance(1_000)
+    log = site.partition().log
+    log.truncate_to(bases[1] + 1, now_ms=site.clock.now_ms())
+    site.offload.held = False
+    site.offload.let_go()
+    assert recovery_point(site) == 0
+    again = fill(site)
+    site.clock.advance(1_000)
+    assert recovery_point(site) == again[-1]
+
+
+def test_nothing_is_flushed_while_a_move_holds_flushes() -> None:
+    upkeep = Upkeep()
+    site = upkeep.site
+    site.create("t", **SMALL)
+    bases = fill(site)
+    site.partition().hold_flushes()
+    site.clock.advance(1_000)
+    assert recovery_point(site) == 0
+    site.partition().release_flushes()
+    site.clock.advance(1_000)
+    assert recovery_point(site) == bases[-1]

@@ -1,0 +1,243 @@
+"""What has to be on disk before anything else may happen to a log."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.memory_files import MemoryFileSystem
+from tests.unit.storage.support import NOW_MS, SMALL, append, read_values
+
+from millstream.model.offsets import Offset
+from millstream.model.topic import TopicId, TopicPartition
+from millstream.storage.checkpoint import parse_offsets
+from millstream.storage.durability import SEGMENTS_OF_A_PLAN
+from millstream.storage.environment import LogEnvironment
+from millstream.storage.flush import run_together
+from millstream.storage.log import Log
+from millstream.storage.log_manager import LogManager
+
+ORDERS = TopicPartition("orders", 0)
+TOPIC_ID = TopicId(bytes(range(16)))
+CHECKPOINT = "/data/recovery-point-offset-checkpoint"
+
+
+class Storage:
+    """One log directory in memory, and what was done to its files."""
+
+    def __init__(self) -> None:
+        self.files = MemoryFileSystem()
+        self.steps: list[str] = []
+        self.files.hook = lambda step, path: self.steps.append(f"{step} {path}")
+        self.manager = LogManager(["/data"], LogEnvironment(file_system=self.files), broker_id=1)
+        self.manager.lock()
+        self.manager.start(config_of=lambda _, __: SMALL, now_ms=NOW_MS)
+
+    def log(self, number: int = 0, topic_id: TopicId = TOPIC_ID) -> Log:
+        return self.manager.get_or_create(
+            TopicPartition("orders", number), topic_id, SMALL, now_ms=NOW_MS
+        )
+
+    def points(self, files: MemoryFileSystem | None = None) -> dict[TopicPartition, Offset]:
+        contents = (files or self.files).contents(CHECKPOINT)
+        return parse_offsets(bytes(contents.data).decode())
+
+    def on_disk(self) -> dict[TopicPartition, Offset]:
+        """Return the recovery points that a power loss leaves for certain."""
+        return self.points(self.files.crashed(_Nothing()))
+
+    def writes_of_checkpoint(self) -> int:
+        return self.steps.count(f"rename {CHECKPOINT}.tmp")
+
+
+class _Nothing(random.Random):
+    """A power loss that takes all that was not flushed."""
+
+    def randint(self, a: int, b: int) -> int:
+        return a
+
+
+def flush(log: Log) -> None:
+    plan = log.flush_plan()
+    if plan is not None:
+        plan.run()
+        log.flushed(plan)
+
+
+def filled(storage: Storage, number: int = 0, records: int = 40) -> Log:
+    """Return a log of several segments whose recovery point is at its end, and checkpointed."""
+    log = storage.log(number)
+    for each in range(records):
+        append(log, b"%d" % each * 30)
+    flush(log)
+    return log
+
+
+@pytest.fixture
+def storage() -> Storage:
+    return Storage()
+
+
+def test_the_checkpoint_is_lowered_before_anything_follows_a_cut(storage: Storage) -> None:
+    log = filled(storage)
+    storage.manager.checkpoint()
+    assert storage.on_disk() == {ORDERS: 40}
+    log.truncate_to(17, now_ms=NOW_MS)
+    assert storage.on_disk() == {ORDERS: 17}, "the segment was cut after that"
+    append(log, b"after")
+    assert log.recovery_point == 17
+
+
+def test_a_cut_above_the_checkpoint_leaves_it(storage: Storage) -> None:
+    log = filled(storage, records=10)
+    storage.manager.checkpoint()
+    written = storage.writes_of_checkpoint()
+    for each in range(10):
+        append(log, b"%d" % each)
+    log.truncate_to(12, now_ms=NOW_MS)
+    append(log, b"after")
+    assert storage.writes_of_checkpoint() == written
+
+
+def test_a_log_that_begins_anew_below_its_checkpoint_lowers_it(storage: Storage) -> None:
+    log = filled(storage)
+    storage.manager.checkpoint()
+    log.truncate_fully_and_start_at(5, now_ms=NOW_MS)
+    append(log, b"after")
+    assert storage.on_disk() == {ORDERS: 5}
+
+
+def test_a_topic_of_the_same_name_does_not_begin_with_the_point_of_the_one_before(
+    storage: Storage,
+) -> None:
+    filled(storage)
+    storage.manager.checkpoint()
+    storage.manager.delete(ORDERS, now_ms=NOW_MS)
+    log = storage.log(topic_id=TopicId(bytes(range(1, 17))))
+    append(log, b"first")
+    assert storage.on_disk()[ORDERS] == 0
+
+
+def test_many_cuts_are_settled_by_one_write(storage: Storage) -> None:
+    logs = [filled(storage, number) for number in range(30)]
+    storage.manager.checkpoint()
+    written = storage.writes_of_checkpoint()
+    synced = len([s for s in storage.steps if s.startswith("sync")])
+    for log in logs:
+        assert log.begin_truncation(17, now_ms=NOW_MS)
+    assert len([s for s in storage.steps if s.startswith("sync")]) == synced, "waits for no disk"
+    plans = [plan for log in logs if (plan := log.flush_plan()) is not None]
+    run_together(plans)
+    for plan in plans:
+        assert plan.durability.flushed(plan)
+    assert storage.writes_of_checkpoint() == written + 1
+    for log in logs:
+        assert not log.begin_truncation(17, now_ms=NOW_MS), "nothing is left to wait for"
+        log.truncate_to(17, now_ms=NOW_MS)
+    assert storage.writes_of_checkpoint() == written + 1
+    assert set(storage.on_disk().values()) == {17}
+
+
+def test_a_checkpoint_that_was_planned_before_a_cut_does_not_raise_the_point_again(
+    storage: Storage,
+) -> None:
+    log = filled(storage)
+    write = storage.manager.checkpoint_plan()
+    log.truncate_to(17, now_ms=NOW_MS)
+    write()
+    assert storage.on_disk() == {ORDERS: 17}
+    append(log, b"after")
+    assert storage.on_disk() == {ORDERS: 17}
+
+
+def test_no_checkpoint_goes_beyond_a_cut_that_is_announced(storage: Storage) -> None:
+    log = filled(storage)
+    log.begin_truncation(17, now_ms=NOW_MS)
+    flush(log)
+    assert log.recovery_point > 17, "so much is on disk"
+    storage.manager.checkpoint()
+    assert storage.on_disk() == {ORDERS: 17}
+
+
+def test_a_log_that_ends_before_its_checkpoint_lowers_it_before_the_first_append(
+    storage: Storage,
+) -> None:
+    """Recovery has cut it, for what was flushed was damaged since."""
+    log = filled(storage)
+    last = log.segment_base_offsets[-1]
+    storage.manager.checkpoint()
+    storage.files.contents(f"/data/orders-0/{last:020d}.log").data[70] ^= 1
+    again = Storage.__new__(Storage)
+    again.files, again.steps = storage.files, []
+    again.manager = LogManager(["/data"], LogEnvironment(file_system=again.files), broker_id=1)
+    again.manager.lock()
+    again.manager.start(config_of=lambda _, __: SMALL, now_ms=NOW_MS)
+    log = again.log()
+    assert log.log_end_offset == last
+    append(log, b"after")
+    assert again.on_disk() == {ORDERS: last}
+
+
+def test_what_an_announced_cut_leaves_is_a_whole_log(storage: Storage) -> None:
+    """The leader may have changed before it is carried out."""
+    log = filled(storage)
+    storage.manager.checkpoint()
+    log.begin_truncation(17, now_ms=NOW_MS)
+    end = log.log_end_offset
+    assert 17 < end < 40
+    append(log, b"after")
+    assert [offset for offset, _ in read_values(log)] == list(range(end + 1))
+    assert storage.on_disk() == {ORDERS: 17}
+
+
+# Closed segments
+
+
+def test_closed_segments_are_flushed_without_the_active_one(storage: Storage) -> None:
+    log = storage.log()
+    for each in range(40):
+        append(log, b"%d" % each * 30)
+    bases = log.segment_base_offsets
+    assert len(bases) > SEGMENTS_OF_A_PLAN + 1
+    storage.steps.clear()
+    plan = log.closed_flush_plan()
+    assert plan is not None
+    assert plan.recovery_point == bases[SEGMENTS_OF_A_PLAN], "a few at a time"
+    while plan is not None:
+        plan.run()
+        assert log.flushed(plan)
+        plan = log.closed_flush_plan()
+    assert log.recovery_point == bases[-1]
+    assert not [step for step in storage.steps if f"{bases[-1]:020d}.log" in step]
+    assert not [step for step in storage.steps if step.startswith("sync_all")]
+    left = storage.files.crashed(_Nothing())
+    for base in bases[:-1]:
+        whole = storage.files.contents(f"/data/orders-0/{base:020d}.log").size
+        assert left.contents(f"/data/orders-0/{base:020d}.log").size == whole
+
+
+def test_what_is_noted_for_a_flush_does_not_grow_for_ever(storage: Storage) -> None:
+    log = storage.log()
+    noted = []
+    for _ in range(10):
+        for each in range(20):
+            append(log, b"%d" % each * 30)
+        while (plan := log.closed_flush_plan()) is not None:
+            plan.run()
+            log.flushed(plan)
+        noted.append(len(log.durability.unsynced))
+    assert max(noted) <= 1
+
+
+def test_a_flush_of_all_brings_along_what_a_plan_on_its_way_has_taken(storage: Storage) -> None:
+    """They overlap: the recovery point moves over closed segments whose indexes are not yet on
+    disk, if they were left to the other plan.
+    """
+    log = storage.log()
+    for each in range(12):
+        append(log, b"%d" % each * 30)
+    closed = log.closed_flush_plan()
+    assert closed is not None
+    whole = log.flush_plan()
+    assert whole is not None
+    assert set(closed.paths) <= set(whole.paths)
