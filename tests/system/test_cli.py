@@ -116,6 +116,7 @@ def test_settings(cli: Cli, new_topic: Topics) -> None:
     cli("topic", "create", topic)
     assert cli("config", "alter", "-t", topic, "segment.ms=86400000", "retention.ms=-1").code == 0
     assert cli("config", "describe", "-t", topic).rows() == [
+        ["min.insync.replicas", "1", "broker default"],
         ["retention.ms", "-1", "topic"],
         ["segment.ms", "86400000", "topic"],
     ]

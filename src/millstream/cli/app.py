@@ -171,7 +171,7 @@ def _usage_sentence(error: Exception, words: Sequence[str]) -> str:
 
 def _open_what_is_closed() -> None:
     """Where the shell closed a standard stream, have an empty one: what a command opens must not
-    take its number, and nobody has to ask whether it is there.
+    take its number, and no code has to ask whether it exists.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

@@ -22,7 +22,7 @@ from millstream.model.errors import ConfigError
 # typer carries its own copy of click in newer versions and uses the package in older ones; the base
 # of BadParameter is the one name for "the command line is wrong" in both.
 UsageError: Final = cast("type[Exception]", typer.BadParameter.__bases__[0])
-"""Raised for a command line that is wrong as a whole, with a sentence that says why."""
+"""Raised for options that do not go together; the text says why."""
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 
@@ -123,7 +123,7 @@ def timestamp_ms(text: str, option: str, *, now_ms: int) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is no moment like 2026-01-31T12:00, @1769860800000 or 15m",
+            f"{text!r} is not a time, such as 2026-01-31T12:00, @1769860800000 or 15m",
             param_hint=option,
         ) from None
     if moment.tzinfo is None:

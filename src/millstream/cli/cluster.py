@@ -20,7 +20,7 @@ from millstream.cli.arguments import (
 )
 from millstream.cli.cluster_reassign import reassign
 from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
-from millstream.cli.output import human_bytes, print_json, print_rows
+from millstream.cli.output import counted, human_bytes, print_json, print_rows
 from millstream.client import Admin
 from millstream.client.core.admin.replicas import ElectionType
 from millstream.client.doctor import Severity, diagnose
@@ -85,7 +85,8 @@ def describe(
     controller = view.controller_id if view.controller_id in view.brokers else "none"
     known = {each for partition in view.partitions for each in partition.replicas}
     everybody = {**dict.fromkeys(known), **view.brokers}
-    print(f"cluster {view.cluster_id}  controller {controller}  {len(view.brokers)} brokers")
+    brokers = counted(len(view.brokers), "broker")
+    print(f"cluster {view.cluster_id}  controller {controller}  {brokers}")
     print_rows(
         [
             {
@@ -111,7 +112,7 @@ def describe(
             "size": "size",
         },
     )
-    print(f"{len(view.partitions)} partitions, {len(short)} of them under-replicated")
+    print(f"{counted(len(view.partitions), 'partition')}, {len(short)} under-replicated")
     if short:
         print_rows([_row(each) for each in short], _COLUMNS)
 
@@ -170,19 +171,19 @@ def _as_json(view: ClusterView) -> dict[str, object]:
 
 @app.command("elect-leaders")
 def elect(
-    places: Annotated[
+    topic_partitions: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="TOPIC[:PARTITION]",
-            help="Where to elect.",
-            show_default="wherever it is needed",
+            help="The topics or partitions.",
+            show_default="all that need an election",
         ),
     ] = None,
     unclean: Annotated[
         bool,
         typer.Option(
             "--unclean",
-            help="Where there is no leader: the longest log that is alive, although records may "
+            help="For partitions without a leader: elect the longest log, although records may "
             "be lost.",
         ),
     ] = False,
@@ -190,48 +191,53 @@ def elect(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
-    """Give leaderships back to the preferred replicas, or elect where nobody can lead."""
-    if unclean and not places:
+    """Elect the preferred replicas as leaders, or elect leaders for partitions without one."""
+    if unclean and not topic_partitions:
         raise UsageError("--unclean may lose records: name the topics or partitions")
     with open_admin(bootstrap, timeout) as admin:
-        wanted = _places(admin, places) if places else None
+        wanted = _topic_partitions(admin, topic_partitions) if topic_partitions else None
         kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
         elected = admin.elect_leaders(wanted, election_type=kind)
-    outcomes = {place: each.error for place, each in elected.items()}
+    outcomes = {topic_partition: each.error for topic_partition, each in elected.items()}
     refused = {
-        place: error
-        for place, error in outcomes.items()
+        topic_partition: error
+        for topic_partition, error in outcomes.items()
         if error is not None and error.error is not ErrorCode.ELECTION_NOT_NEEDED
     }
     if as_json:
-        print_json([_election(place, error) for place, error in sorted(outcomes.items())])
+        print_json(
+            [
+                _election(topic_partition, error)
+                for topic_partition, error in sorted(outcomes.items())
+            ]
+        )
     else:
         _tell_elections(outcomes)
-    for place, error in sorted(refused.items()):
-        complain(f"{place}: {sentence(error)}")
+    for topic_partition, error in sorted(refused.items()):
+        complain(f"{topic_partition}: {sentence(error)}")
     if refused:
         raise typer.Exit(FAILED)
 
 
 def _tell_elections(outcomes: Mapping[TopicPartition, KafkaError | None]) -> None:
-    for place, error in sorted(outcomes.items()):
+    for topic_partition, error in sorted(outcomes.items()):
         if error is None:
-            print(f"elected a leader of {place}")
+            print(f"elected a leader of {topic_partition}")
         elif error.error is ErrorCode.ELECTION_NOT_NEEDED:
-            print(f"{place} needs no election")
+            print(f"{topic_partition} needs no election")
     if not outcomes:
         print("every partition that can be is led by its preferred replica")
 
 
-def _election(place: TopicPartition, error: KafkaError | None) -> dict[str, object]:
+def _election(topic_partition: TopicPartition, error: KafkaError | None) -> dict[str, object]:
     return {
-        "topic": place.topic,
-        "partition": place.partition,
+        "topic": topic_partition.topic,
+        "partition": topic_partition.partition,
         "error": None if error is None else error.error.name,
     }
 
 
-def _places(admin: Admin, words: list[str]) -> list[TopicPartition]:
+def _topic_partitions(admin: Admin, words: list[str]) -> list[TopicPartition]:
     found = []
     for word in words:
         topic, colon, index = word.rpartition(":")
@@ -266,7 +272,8 @@ def doctor(
             print(f"{_SIGNS[each.severity]}: {each.sentence}")
         if not findings:
             print(
-                f"All is well: {len(view.partitions)} partitions on {len(view.brokers)} brokers, "
+                f"All is well: {counted(len(view.partitions), 'partition')} on "
+                f"{counted(len(view.brokers), 'broker')}, "
                 "all replicas in sync."
             )
     if any(each.severity is Severity.BROKEN for each in findings):
@@ -274,7 +281,7 @@ def doctor(
 
 
 def _moves(admin: Admin) -> Iterable[TopicPartition] | None:
-    """Return what moves; None where no controller says so."""
+    """Return the partitions that are moving; None when no controller answers."""
     try:
         return admin.list_partition_reassignments()
     except KafkaError as error:

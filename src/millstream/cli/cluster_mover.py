@@ -27,14 +27,19 @@ class Mover:
         self._admin = admin
         present = {each.topic_partition: each for each in view.partitions}
         self._added = {
-            place: set(target) - set(present[place].replicas) for place, target in plan.items()
+            topic_partition: set(target) - set(present[topic_partition].replicas)
+            for topic_partition, target in plan.items()
         }
-        self._sizes = {place: present[place].size_bytes for place in plan}
+        self._sizes = {
+            topic_partition: present[topic_partition].size_bytes for topic_partition in plan
+        }
         self._cost = {
-            place: bytes_to_copy(
-                {place: present[place].replicas}, {place: target}, {place: self._sizes[place]}
+            topic_partition: bytes_to_copy(
+                {topic_partition: present[topic_partition].replicas},
+                {topic_partition: target},
+                {topic_partition: self._sizes[topic_partition]},
             )
-            for place, target in plan.items()
+            for topic_partition, target in plan.items()
         }
         self._waiting = dict(sorted(plan.items()))
         self._moving: dict[TopicPartition, Sequence[int]] = {}
@@ -59,31 +64,36 @@ class Mover:
                 bar.show(self._moved_bytes + under_way, self._ended)
 
     def _begin(self) -> None:
-        places = list(self._waiting)[: self._at_once - len(self._moving)]
-        batch = {place: self._waiting.pop(place) for place in places}
+        topic_partitions = list(self._waiting)[: self._at_once - len(self._moving)]
+        batch = {
+            topic_partition: self._waiting.pop(topic_partition)
+            for topic_partition in topic_partitions
+        }
         if not batch:
             return
         outcomes = self._admin.alter_partition_reassignments(batch)
         self.begun += len(outcomes) - len(outcomes.errors)
-        for place, error in outcomes.errors.items():
-            raise CommandFailedError(f"{place}: {sentence(error)}")
+        for topic_partition, error in outcomes.errors.items():
+            raise CommandFailedError(f"{topic_partition}: {sentence(error)}")
         self._moving.update(batch)
 
     def _look(self) -> None:
         still = self._admin.list_partition_reassignments()
-        for place in [place for place in self._moving if place not in still]:
-            del self._moving[place]
+        for topic_partition in [
+            topic_partition for topic_partition in self._moving if topic_partition not in still
+        ]:
+            del self._moving[topic_partition]
             self._ended += 1
-            self._moved_bytes += self._cost[place]
+            self._moved_bytes += self._cost[topic_partition]
 
     def _copied(self) -> int:
         """Return how many bytes the new replicas have of what moves now."""
         return sum(
-            min(replica.size_bytes, self._sizes[place])
+            min(replica.size_bytes, self._sizes[topic_partition])
             for broker_id, directories in self._admin.describe_log_dirs().get_all().items()
             for directory in directories
-            for place, replica in directory.replicas.items()
-            if place in self._moving and broker_id in self._added[place]
+            for topic_partition, replica in directory.replicas.items()
+            if topic_partition in self._moving and broker_id in self._added[topic_partition]
         )
 
 

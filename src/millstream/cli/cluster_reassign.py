@@ -75,7 +75,7 @@ def reassign(
 ) -> None:
     """Spread replicas evenly over brokers: onto new ones, off those left out of --brokers."""
     if execute + cancel + verify > 1:
-        raise UsageError("--execute, --cancel and --verify are three different things")
+        raise UsageError("give one of --execute, --cancel and --verify")
     rate = None if throttle is None else bytes_per_second(throttle, "--throttle")
     with open_admin(bootstrap, timeout) as admin:
         if cancel:
@@ -134,7 +134,7 @@ def _ids(text: str | None, view: ClusterView) -> list[int]:
         return sorted(view.brokers)
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() for word in words):
-        raise typer.BadParameter(f"{text!r} is no list of broker ids", param_hint="--brokers")
+        raise typer.BadParameter(f"{text!r} is not a list of broker ids", param_hint="--brokers")
     ids = [int(word) for word in words]
     for broker_id in ids:
         if broker_id not in view.brokers:
@@ -168,12 +168,12 @@ def _show(view: ClusterView, plan: Placement, total: int) -> None:
     print_rows(
         [
             {
-                "partition": str(place),
-                "from": list(present[place].replicas),
+                "partition": str(topic_partition),
+                "from": list(present[topic_partition].replicas),
                 "to": list(target),
-                "size": human_bytes(present[place].size_bytes),
+                "size": human_bytes(present[topic_partition].size_bytes),
             }
-            for place, target in sorted(plan.items())
+            for topic_partition, target in sorted(plan.items())
         ],
         {"partition": "partition", "from": "from", "to": "to", "size": "size"},
     )
@@ -185,13 +185,13 @@ def _as_json(view: ClusterView, plan: Placement, total: int) -> dict[str, object
     return {
         "partitions": [
             {
-                "topic": place.topic,
-                "partition": place.partition,
-                "from": list(present[place].replicas),
+                "topic": topic_partition.topic,
+                "partition": topic_partition.partition,
+                "from": list(present[topic_partition].replicas),
                 "to": list(target),
-                "bytes": present[place].size_bytes,
+                "bytes": present[topic_partition].size_bytes,
             }
-            for place, target in sorted(plan.items())
+            for topic_partition, target in sorted(plan.items())
         ],
         "bytes_to_copy": total,
     }
@@ -201,13 +201,13 @@ def _cancel(admin: Admin) -> None:
     moving = admin.list_partition_reassignments()
     outcomes = admin.alter_partition_reassignments(dict.fromkeys(moving))
     failed = False
-    for place in sorted(outcomes):
-        error = outcomes[place].error
+    for topic_partition in sorted(outcomes):
+        error = outcomes[topic_partition].error
         if error is None or error.error is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:
-            print(f"canceled the move of {place}")
+            print(f"canceled the move of {topic_partition}")
         else:
             failed = True
-            complain(f"{place}: {sentence(error)}")
+            complain(f"{topic_partition}: {sentence(error)}")
     if not moving:
         print("nothing moves")
     if failed:
@@ -223,7 +223,12 @@ def _verify(admin: Admin, *, as_json: bool) -> None:
     elif moving:
         print_rows(
             [_move_row(*each) for each in moving],
-            {"place": "partition", "replicas": "replicas", "adding": "adding", "off": "removing"},
+            {
+                "partition": "partition",
+                "replicas": "replicas",
+                "adding": "adding",
+                "off": "removing",
+            },
         )
         print(f"{counted(len(moving), 'partition')} on the way to other brokers")
     else:
@@ -233,10 +238,10 @@ def _verify(admin: Admin, *, as_json: bool) -> None:
         raise typer.Exit(FAILED)
 
 
-def _move_as_json(place: TopicPartition, move: Reassignment) -> dict[str, object]:
+def _move_as_json(topic_partition: TopicPartition, move: Reassignment) -> dict[str, object]:
     return {
-        "topic": place.topic,
-        "partition": place.partition,
+        "topic": topic_partition.topic,
+        "partition": topic_partition.partition,
         "replicas": list(move.replicas),
         "adding": list(move.adding),
         "removing": list(move.removing),
@@ -244,10 +249,10 @@ def _move_as_json(place: TopicPartition, move: Reassignment) -> dict[str, object
 
 
 def _move_row(
-    place: TopicPartition, move: Reassignment
+    topic_partition: TopicPartition, move: Reassignment
 ) -> dict[str, str | int | float | bool | list[int] | None]:
     return {
-        "place": str(place),
+        "partition": str(topic_partition),
         "replicas": list(move.replicas),
         "adding": list(move.adding),
         "off": list(move.removing),

@@ -23,7 +23,7 @@ _LISTENING = re.compile(r"listening on (\S+:\d+)")
 
 
 class BrokerSite:
-    """One broker process; what it says of itself goes to ``broker.log`` in its directory."""
+    """One broker process; its log goes to ``broker.log`` in its directory."""
 
     def __init__(self, broker_id: int, directory: Path, settings: dict[str, str]) -> None:
         self.broker_id = broker_id
@@ -180,7 +180,7 @@ class ClusterSite:
     def stop(self) -> None:
         """Stop the brokers one after the other, each giving its leaderships away, then ZooKeeper.
 
-        The last ones have nobody left to give them to, and stop at once.
+        The last brokers have no other broker to hand leadership to, and stop at once.
         """
         for broker in self.brokers:
             broker.stop()

@@ -39,7 +39,7 @@ def describe(
     broker: OfBroker = None,
     broker_defaults: OfBrokers = False,
     everything: Annotated[
-        bool, typer.Option("--all", "-a", help="Defaults too, not only what somebody has set.")
+        bool, typer.Option("--all", "-a", help="Include settings that are at their defaults.")
     ] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

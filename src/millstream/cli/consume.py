@@ -19,6 +19,7 @@ from millstream.cli.arguments import (
     timestamp_ms,
 )
 from millstream.cli.failures import CommandFailedError
+from millstream.cli.output import counted
 from millstream.cli.record_text import FORMAT_HELP, Piece, as_json, compile_format
 from millstream.client import Consumer
 from millstream.model.offsets import Offset
@@ -64,13 +65,13 @@ def consume(
         render = as_json if record_as_json else compile_format(layout)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--format") from None
-    places = _places(bootstrap, topic, partition)
+    topic_partitions = _topic_partitions(bootstrap, topic, partition)
     with open_consumer(bootstrap, read_committed=not read_uncommitted) as consumer:
-        ends = consumer.end_offsets(places) if exit_at_end else None
-        consumer.assign(places)
-        for place, start in _starts(consumer, places, offset, since).items():
-            consumer.seek(place, start)
-        _print_records(read(consumer, places, ends), render, count)
+        ends = consumer.end_offsets(topic_partitions) if exit_at_end else None
+        consumer.assign(topic_partitions)
+        for topic_partition, start in _starts(consumer, topic_partitions, offset, since).items():
+            consumer.seek(topic_partition, start)
+        _print_records(read(consumer, topic_partitions, ends), render, count)
 
 
 def open_consumer(bootstrap: str, *, read_committed: bool) -> Consumer[bytes, bytes]:
@@ -87,71 +88,93 @@ def open_consumer(bootstrap: str, *, read_committed: bool) -> Consumer[bytes, by
     )
 
 
-def _places(bootstrap: str, topic: str, wanted: list[int] | None) -> list[TopicPartition]:
+def _topic_partitions(bootstrap: str, topic: str, wanted: list[int] | None) -> list[TopicPartition]:
     with open_admin(bootstrap) as admin:
         partitions = admin.describe_topics([topic])[topic].get().partitions
-    places = [partition.topic_partition for partition in partitions]
-    missing = sorted(set(wanted or ()) - {place.partition for place in places})
+    topic_partitions = [partition.topic_partition for partition in partitions]
+    missing = sorted(
+        set(wanted or ()) - {topic_partition.partition for topic_partition in topic_partitions}
+    )
     if missing:
         raise CommandFailedError(
-            f"topic {topic!r} has {len(places)} partitions, no partition {missing[0]}"
+            f"topic {topic!r} has {counted(len(topic_partitions), 'partition')}, and no partition "
+            f"{missing[0]}"
         )
-    return [place for place in places if not wanted or place.partition in wanted]
+    return [
+        topic_partition
+        for topic_partition in topic_partitions
+        if not wanted or topic_partition.partition in wanted
+    ]
 
 
 def _starts(
-    consumer: Consumer[bytes, bytes], places: list[TopicPartition], offset: str, since: str | None
+    consumer: Consumer[bytes, bytes],
+    topic_partitions: list[TopicPartition],
+    offset: str,
+    since: str | None,
 ) -> dict[TopicPartition, Offset]:
     """Return the first offset to read of each partition."""
     if since is not None:
         moment = timestamp_ms(since, "--since", now_ms=int(time.time() * 1000))
-        latest = consumer.end_offsets(places)
-        found = consumer.offsets_for_times(dict.fromkeys(places, moment))
+        latest = consumer.end_offsets(topic_partitions)
+        found = consumer.offsets_for_times(dict.fromkeys(topic_partitions, moment))
         return {
-            place: latest[place] if each is None else each.offset for place, each in found.items()
+            topic_partition: latest[topic_partition] if each is None else each.offset
+            for topic_partition, each in found.items()
         }
     if offset in ("beginning", "earliest"):
-        return consumer.beginning_offsets(places)
+        return consumer.beginning_offsets(topic_partitions)
     if offset in ("end", "latest"):
-        return consumer.end_offsets(places)
+        return consumer.end_offsets(topic_partitions)
     try:
         number = int(offset)
     except ValueError:
         raise typer.BadParameter(
-            f"{offset!r} is none of beginning, end, N and -N", param_hint="--offset"
+            f"{offset!r} is not beginning, end, N or -N", param_hint="--offset"
         ) from None
-    earliest = consumer.beginning_offsets(places)
-    latest = consumer.end_offsets(places)
+    earliest = consumer.beginning_offsets(topic_partitions)
+    latest = consumer.end_offsets(topic_partitions)
     if number >= 0:
-        for place in places:
-            if not earliest[place] <= number <= latest[place]:
+        for topic_partition in topic_partitions:
+            if not earliest[topic_partition] <= number <= latest[topic_partition]:
                 raise CommandFailedError(
-                    f"offset {number} is not in {place}: it begins at {earliest[place]}, and the "
-                    f"next record gets {latest[place]} (-p chooses partitions)"
+                    f"offset {number} is not in {topic_partition}: it begins at "
+                    f"{earliest[topic_partition]}, and the next record gets "
+                    f"{latest[topic_partition]} (-p chooses partitions)"
                 )
-        return dict.fromkeys(places, number)
-    return {place: max(earliest[place], latest[place] + number) for place in places}
+        return dict.fromkeys(topic_partitions, number)
+    return {
+        topic_partition: max(earliest[topic_partition], latest[topic_partition] + number)
+        for topic_partition in topic_partitions
+    }
 
 
 def read(
     consumer: Consumer[bytes, bytes],
-    places: Iterable[TopicPartition],
+    topic_partitions: Iterable[TopicPartition],
     ends: Mapping[TopicPartition, Offset] | None,
 ) -> Iterator[list[tuple[TopicPartition, Record]]]:
     """Yield records as they come; with ``ends`` only those before them, and then stop."""
-    left = set(places)
+    left = set(topic_partitions)
     while True:
         if ends is not None:
-            done = {place for place in left if consumer.position(place) >= ends[place]}
+            done = {
+                topic_partition
+                for topic_partition in left
+                if consumer.position(topic_partition) >= ends[topic_partition]
+            }
             consumer.pause(*done)
             left -= done
         if not left:
             return
         yield [
-            (place, Record(each.offset, each.timestamp, each.key, each.value, each.headers))
+            (
+                topic_partition,
+                Record(each.offset, each.timestamp, each.key, each.value, each.headers),
+            )
             for each in consumer.poll(_WAIT_S)
-            for place in (each.topic_partition,)
-            if ends is None or each.offset < ends[place]
+            for topic_partition in (each.topic_partition,)
+            if ends is None or each.offset < ends[topic_partition]
         ]
 
 
@@ -162,7 +185,9 @@ def _print_records(
     remaining = count
     for records in groups:
         wanted = records[:remaining]
-        output.write(b"".join(render(place, record) for place, record in wanted))
+        output.write(
+            b"".join(render(topic_partition, record) for topic_partition, record in wanted)
+        )
         output.flush()
         if remaining is not None:
             remaining -= len(wanted)

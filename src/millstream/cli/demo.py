@@ -45,7 +45,9 @@ def demo(
     seed: Annotated[int, typer.Option(help="The same seed makes the same lines.")] = 1,
     directory: Annotated[
         Path | None,
-        typer.Option("--dir", help="Work here and leave everything; by default a temporary place."),
+        typer.Option(
+            "--dir", help="Work here and keep everything; by default a temporary directory."
+        ),
     ] = None,
 ) -> None:
     """Run the main job: access log, topic, consumer group, Spark, Parquet, and what each took."""
@@ -53,24 +55,24 @@ def demo(
     # Asked to end, Python would go without stopping the broker or cleaning up.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(TERMINATED))
     with ExitStack() as stack:
-        home = stack.enter_context(_home(directory))
+        working_directory = stack.enter_context(_working_directory(directory))
         with report.step("take the lines"):
-            source = home / "access.log" if log is None else log
+            source = working_directory / "access.log" if log is None else log
             if log is None:
                 source.write_text("".join(f"{line}\n" for line in generate_lines(lines, seed)))
             counted = count_statuses(source)
         report.say(f"{sum(counted.values()):,} lines of {source}")
         with report.step("start the broker"):
-            broker = stack.enter_context(DemoBroker(home))
+            broker = stack.enter_context(DemoBroker(working_directory))
         report.say(broker.first_line)
-        _run(report, home, source, broker, counted)
+        _run(report, working_directory, source, broker, counted)
     report.times()
     if report.differences:
         raise typer.Exit(FAILED)
 
 
 def _run(
-    report: Report, home: Path, source: Path, broker: DemoBroker, counted: Counter[str]
+    report: Report, working_directory: Path, source: Path, broker: DemoBroker, counted: Counter[str]
 ) -> None:
     with Admin(bootstrap_servers=broker.bootstrap) as admin:
         segment_bytes = max(source.stat().st_size // _SEGMENTS, SMALLEST_SEGMENT_BYTES)
@@ -82,7 +84,7 @@ def _run(
     with report.step("consume as a group of two"):
         group = consume_as_group(broker.bootstrap, TOPIC, GROUP, produced)
     _report_group(report, group, produced)
-    with SparkLoad(home, broker.bootstrap, TOPIC) as spark:
+    with SparkLoad(working_directory, broker.bootstrap, TOPIC) as spark:
         with report.step("start Spark"):
             spark.wait_started()
         with report.step("load the topic into Parquet"):
@@ -102,11 +104,11 @@ def _report_group(report: Report, group: GroupReport, produced: int) -> None:
 
 
 @contextmanager
-def _home(directory: Path | None) -> Iterator[Path]:
+def _working_directory(directory: Path | None) -> Iterator[Path]:
     """Give the place to work in; a temporary one is removed."""
     if directory is not None:
         if directory.exists() and any(directory.iterdir()):
-            raise CommandFailedError(f"{directory} is not empty: the demo wants a place of its own")
+            raise CommandFailedError(f"{directory} is not empty: give the demo an empty directory")
         directory.mkdir(parents=True, exist_ok=True)
         yield directory.resolve()
         return

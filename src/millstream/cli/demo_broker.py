@@ -19,11 +19,11 @@ _LISTENING = re.compile(r"listening on (\S+:\d+)")
 class DemoBroker:
     """A context manager around the process; ``bootstrap`` is where clients connect."""
 
-    def __init__(self, home: Path) -> None:
-        self.data_directory = home / "data"
+    def __init__(self, working_directory: Path) -> None:
+        self.data_directory = working_directory / "data"
         self.first_line = ""
         self.bootstrap = ""
-        self._errors = home / "broker.log"
+        self._errors = working_directory / "broker.log"
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> DemoBroker:

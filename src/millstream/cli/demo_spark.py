@@ -30,10 +30,10 @@ STOP_TIMEOUT_S: Final = 10.0
 class SparkLoad:
     """The process, seen from the demo: enter to start it, then ``wait_started`` and ``result``."""
 
-    def __init__(self, home: Path, bootstrap: str, topic: str) -> None:
-        self._log = home / "spark.log"
+    def __init__(self, working_directory: Path, bootstrap: str, topic: str) -> None:
+        self._log = working_directory / "spark.log"
         self._command = [sys.executable, "-m", "millstream.cli.demo_spark"]
-        self._command += [bootstrap, topic, str(home)]
+        self._command += [bootstrap, topic, str(working_directory)]
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> SparkLoad:
@@ -114,7 +114,7 @@ def load_to_parquet(
     return Counter({row["status"]: row["count"] for row in rows})
 
 
-def main(bootstrap: str, topic: str, home: Path) -> None:
+def main(bootstrap: str, topic: str, working_directory: Path) -> None:
     """Do the work of the process."""
     try:
         from millstream.spark.sessions import start_session
@@ -124,12 +124,12 @@ def main(bootstrap: str, topic: str, home: Path) -> None:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "4",
-        "spark.local.dir": str(home / "spark"),
-        "spark.sql.warehouse.dir": str(home / "warehouse"),
+        "spark.local.dir": str(working_directory / "spark"),
+        "spark.sql.warehouse.dir": str(working_directory / "warehouse"),
     }
     session = start_session("millstream demo", master="local[*]", settings=settings)
     print(json.dumps({}), flush=True)
-    statuses = load_to_parquet(session, bootstrap, topic, home / "parquet")
+    statuses = load_to_parquet(session, bootstrap, topic, working_directory / "parquet")
     print(json.dumps(statuses), flush=True)
     session.stop()
 

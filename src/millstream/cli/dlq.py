@@ -10,7 +10,7 @@ import typer
 
 from millstream.cli.arguments import AsJson, key_values
 from millstream.cli.load import FormatName
-from millstream.cli.output import Row, print_json, print_rows
+from millstream.cli.output import Row, counted, print_json, print_rows
 from millstream.cli.table_arguments import (
     AppId,
     PartitionColumn,
@@ -34,11 +34,11 @@ def show(
 
     from millstream.spark.lakehouse.table import dead_letters_of, open_table
 
-    letters = open_table(dead_letters_of(existing_table(table).name))
+    dead_letters = open_table(dead_letters_of(existing_table(table).name))
     rows: list[Row] = []
     reasons: Counter[str] = Counter()
-    for path in letters.files() if letters.exists() else ():
-        for row in pq.ParquetFile(letters.data_directory / path).read().to_pylist():
+    for path in dead_letters.files() if dead_letters.exists() else ():
+        for row in pq.ParquetFile(dead_letters.data_directory / path).read().to_pylist():
             reasons[row["reason"]] += 1
             if len(rows) < limit:
                 rows.append(
@@ -54,7 +54,7 @@ def show(
         return
     columns = {"partition": "PARTITION", "offset": "OFFSET", "reason": "REASON", "value": "VALUE"}
     print_rows(rows, columns)
-    print(f"{reasons.total():,} dead letters, {len(reasons)} reasons")
+    print(f"{counted(reasons.total(), 'dead letter')}, {counted(len(reasons), 'reason')}")
 
 
 @app.command()
@@ -74,9 +74,9 @@ def replay(
     app_id: AppId = "",
     as_json: AsJson = False,
 ) -> None:
-    """Try every dead letter again, after the schema file or an option has changed.
+    """Read every dead letter again, after the schema file or an option has changed.
 
-    What can be read now goes into the table, once, and leaves the dead letters.
+    Records that can be read now are written to the table, once, and are no dead letters any more.
     """
     from millstream.spark.lakehouse.dead_letters import replay as run_replay
     from millstream.spark.lakehouse.settings import LoadSettings
@@ -103,6 +103,6 @@ def replay(
         )
     else:
         print(
-            f"{done.tried:,} dead letters tried, {done.written:,} rows written, "
+            f"{counted(done.tried, 'dead letter')} tried, {counted(done.written, 'row')} written, "
             f"{done.still_unreadable:,} still unreadable"
         )

@@ -18,7 +18,7 @@ from millstream.cli.arguments import (
     timestamp_ms,
 )
 from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
-from millstream.cli.output import Row, human_duration, print_json, print_rows
+from millstream.cli.output import Row, counted, human_duration, print_json, print_rows
 from millstream.client import Admin, Consumer
 from millstream.client.core.admin.groups import GroupMember
 from millstream.client.core.admin.offsets import EARLIEST, LATEST
@@ -73,10 +73,14 @@ def describe(
 def _describe(admin: Admin, consumer: Consumer[bytes, bytes], name: str) -> dict[str, object]:
     description = admin.describe_groups([name])[name].get()
     committed = admin.list_group_offsets([name])[name].get()
-    owners = {place: member for member in description.members for place in member.partitions}
+    owners = {
+        topic_partition: member
+        for member in description.members
+        for topic_partition in member.partitions
+    }
     if description.state == "Dead" and not committed:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, name)
-    offsets = {place: at.offset for place, at in committed.items()}
+    offsets = {topic_partition: at.offset for topic_partition, at in committed.items()}
     lags = measure_lag(admin, consumer, offsets, owners, now_ms=int(time.time() * 1000))
     return {
         "group": name,
@@ -89,7 +93,7 @@ def _describe(admin: Admin, consumer: Consumer[bytes, bytes], name: str) -> dict
                 "instance_id": member.instance_id,
                 "client_id": member.client_id,
                 "host": member.host,
-                "partitions": [str(place) for place in member.partitions],
+                "partitions": [str(topic_partition) for topic_partition in member.partitions],
             }
             for member in description.members
         ],
@@ -119,7 +123,7 @@ def _print_description(group: dict[str, object]) -> None:
     assert isinstance(members, list)
     assert isinstance(seconds, float)
     print(
-        f"group {group['group']}  {group['state']}  {len(members)} members  "
+        f"group {group['group']}  {group['state']}  {counted(len(members), 'member')}  "
         f"lag {group['lag']} records, {human_duration(seconds)}"
     )
     headings = {
@@ -165,19 +169,19 @@ def reset_offsets(
         to = f"@{int(time.time() * 1000) - duration_ms(by_duration, '--by-duration')}"
     with open_admin(bootstrap) as admin:
         found = admin.list_group_offsets([name])[name].get()
-        committed = {place: at.offset for place, at in found.items()}
-        places = _places_to_reset(admin, topic, committed)
-        planned = _plan(admin, places, committed, to, shift_by)
+        committed = {topic_partition: at.offset for topic_partition, at in found.items()}
+        topic_partitions = _partitions_to_reset(admin, topic, committed)
+        planned = _plan(admin, topic_partitions, committed, to, shift_by)
         if execute:
             admin.alter_group_offsets(name, planned).get_all()
     rows: list[Row] = [
         {
-            "topic": place.topic,
-            "partition": place.partition,
-            "from": committed.get(place),
-            "to": planned[place],
+            "topic": topic_partition.topic,
+            "partition": topic_partition.partition,
+            "from": committed.get(topic_partition),
+            "to": planned[topic_partition],
         }
-        for place in sorted(planned)
+        for topic_partition in sorted(planned)
     ]
     if as_json:
         print_json(rows)
@@ -187,20 +191,20 @@ def reset_offsets(
         complain("nothing was changed: this is the plan, add --execute to carry it out")
 
 
-def _places_to_reset(
+def _partitions_to_reset(
     admin: Admin, topics: list[str] | None, committed: dict[TopicPartition, Offset]
 ) -> list[TopicPartition]:
     if not topics:
         if not committed:
             raise CommandFailedError("the group has no offsets: name topics with --topic")
         return sorted(committed)
-    places: list[TopicPartition] = []
+    topic_partitions: list[TopicPartition] = []
     for item in topics:
         name, colon, numbers = item.partition(":")
         partitions = admin.describe_topics([name])[name].get().partitions
         known = [partition.topic_partition for partition in partitions]
         if not colon:
-            places += known
+            topic_partitions += known
             continue
         wanted = {
             TopicPartition(name, int(part)) for part in numbers.split(",") if part.isdecimal()
@@ -210,38 +214,51 @@ def _places_to_reset(
                 f"{item!r}: topic {name!r} has partitions 0 to {len(known) - 1}",
                 param_hint="--topic",
             )
-        places += sorted(wanted)
-    return places
+        topic_partitions += sorted(wanted)
+    return topic_partitions
 
 
 def _plan(
     admin: Admin,
-    places: list[TopicPartition],
+    topic_partitions: list[TopicPartition],
     committed: dict[TopicPartition, Offset],
     to: str | None,
     shift_by: int | None,
 ) -> dict[TopicPartition, Offset]:
     """Return the new offset of each partition, inside what its log holds."""
-    earliest = _ends(admin, places, EARLIEST)
-    latest = _ends(admin, places, LATEST)
+    earliest = _ends(admin, topic_partitions, EARLIEST)
+    latest = _ends(admin, topic_partitions, LATEST)
     if shift_by is not None:
-        missing = [str(place) for place in places if place not in committed]
+        missing = [
+            str(topic_partition)
+            for topic_partition in topic_partitions
+            if topic_partition not in committed
+        ]
         if missing:
             raise CommandFailedError(f"no committed offset to shift: {', '.join(missing)}")
-        wanted = {place: committed[place] + shift_by for place in places}
+        wanted = {
+            topic_partition: committed[topic_partition] + shift_by
+            for topic_partition in topic_partitions
+        }
     elif to == "earliest":
         wanted = earliest
     elif to == "latest":
         wanted = latest
     elif to is not None and to.isdecimal():
-        wanted = dict.fromkeys(places, int(to))
+        wanted = dict.fromkeys(topic_partitions, int(to))
     else:
         moment = timestamp_ms(to or "", "--to", now_ms=int(time.time() * 1000))
-        found = admin.list_offsets(dict.fromkeys(places, moment)).get_all()
+        found = admin.list_offsets(dict.fromkeys(topic_partitions, moment)).get_all()
         wanted = {
-            place: latest[place] if each is None else each.offset for place, each in found.items()
+            topic_partition: latest[topic_partition] if each is None else each.offset
+            for topic_partition, each in found.items()
         }
-    return {place: min(max(wanted[place], earliest[place]), latest[place]) for place in places}
+    return {
+        topic_partition: min(
+            max(wanted[topic_partition], earliest[topic_partition]), latest[topic_partition]
+        )
+        for topic_partition in topic_partitions
+    }
 
 
 @app.command()
@@ -258,6 +275,11 @@ def delete(names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
         raise typer.Exit(FAILED)
 
 
-def _ends(admin: Admin, places: list[TopicPartition], which: int) -> dict[TopicPartition, Offset]:
-    found = admin.list_offsets(dict.fromkeys(places, which)).get_all()
-    return {place: 0 if each is None else each.offset for place, each in found.items()}
+def _ends(
+    admin: Admin, topic_partitions: list[TopicPartition], which: int
+) -> dict[TopicPartition, Offset]:
+    found = admin.list_offsets(dict.fromkeys(topic_partitions, which)).get_all()
+    return {
+        topic_partition: 0 if each is None else each.offset
+        for topic_partition, each in found.items()
+    }

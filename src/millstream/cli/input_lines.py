@@ -7,7 +7,7 @@ them apart::
     {"topic", "partition", "offset", "tstype", "ts", "broker", "headers": [name, value, ...],
      "key", "payload"}
 
-``key_base64`` and ``value_base64`` stand for bytes that are no UTF-8 in the first form. Topic,
+``key_base64`` and ``value_base64`` stand for bytes that are not UTF-8 in the first form. Topic,
 partition, offset, tstype and broker say where a record came from and are not used. A field that
 belongs to neither form, or a missing value, is an error: an object that is no record would become
 a tombstone.
@@ -40,7 +40,7 @@ class LineError(MillstreamError):
 
 
 class Line(NamedTuple):
-    """What one line of input says."""
+    """One line of input as a record."""
 
     key: bytes | None
     value: bytes | None
@@ -190,7 +190,7 @@ def _own_headers(given: object) -> Iterable[Header]:
 def _kcat_headers(given: object) -> Iterable[Header]:
     """Read a flat list in which names and values alternate."""
     if not isinstance(given, list) or len(given) % 2:
-        raise LineError("headers is not a list of names and values in turn")
+        raise LineError("headers is not a list of alternating names and values")
     for name, value in zip(given[::2], given[1::2], strict=True):
         yield _header_key(name), _payload({"a header": value}, "a header")
 

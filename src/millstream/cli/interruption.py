@@ -13,8 +13,8 @@ from typing import Final, Self
 from millstream.client import Producer
 
 LAST_SENDS_S: Final = 5.0
-"""How long an interrupted command still sends what it has read: who asks for its end does not want
-to wait until records expire."""
+"""How long an interrupted command still sends what it has read: whoever stops a
+command does not want to wait until records expire."""
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 

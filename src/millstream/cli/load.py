@@ -203,9 +203,11 @@ def run(settings: LoadSettings, *, engine: Engine, master: str, as_json: bool) -
             }
         )
     else:
-        letters = f", {progress.dead_letters:,} dead letters" if progress.dead_letters else ""
+        dead_letters = (
+            f", {counted(progress.dead_letters, 'dead letter')}" if progress.dead_letters else ""
+        )
         print(
-            f"{progress.rows:,} rows{letters} into {settings.table} in {seconds:.2f} s "
+            f"{progress.rows:,} rows{dead_letters} into {settings.table} in {seconds:.2f} s "
             f"({human_bytes(progress.bytes / seconds)}/s, "
             f"{counted(progress.batches, 'batch', 'batches')})"
         )

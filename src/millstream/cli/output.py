@@ -71,10 +71,10 @@ def human_duration(seconds: float) -> str:
     units = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
     remaining = int(seconds)
     parts: list[str] = []
-    for length, letter in units:
+    for length, unit in units:
         count, remaining = divmod(remaining, length)
         if count or parts:
-            parts.append(f"{count} {letter}")
+            parts.append(f"{count} {unit}")
     return " ".join(part for part in parts[:2] if not part.startswith("0 "))
 
 
@@ -84,5 +84,7 @@ def print_line(value: object) -> None:
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun: ``1 segment``, ``3 segments``, ``2 entries``."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
+    """Return a number with its noun: ``1 segment``, ``3 segments``, ``2 entries``,
+    ``1,000 rows``.
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

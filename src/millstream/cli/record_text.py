@@ -1,4 +1,4 @@
-"""Records as text: one JSON object each, or a format string in kcat's letters."""
+"""Records as text: one JSON object each, or a format string with kcat's tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millstream.model.topic import TopicPartition
 from millstream.records.record import Record
 
 FORMAT_HELP: Final = (
-    "Format in kcat's letters: %t topic, %p partition, %o offset, %k key, %s value, %T timestamp, "
+    "Format with kcat's tokens: %t topic, %p partition, %o offset, %k key, %s value, %T timestamp, "
     "%h headers, %K and %S their lengths; \\n and \\t work."
 )
 
@@ -26,24 +26,24 @@ def _length(data: bytes | None) -> bytes:
     return b"-1" if data is None else str(len(data)).encode()
 
 
-_LETTERS: Final[dict[str, Piece]] = {
-    "t": lambda place, record: place.topic.encode(),
-    "p": lambda place, record: str(place.partition).encode(),
-    "o": lambda place, record: str(record.offset).encode(),
-    "k": lambda place, record: record.key or b"",
-    "s": lambda place, record: record.value or b"",
-    "T": lambda place, record: str(record.timestamp).encode(),
-    "K": lambda place, record: _length(record.key),
-    "S": lambda place, record: _length(record.value),
-    "h": lambda place, record: b",".join(
+_TOKENS: Final[dict[str, Piece]] = {
+    "t": lambda topic_partition, record: topic_partition.topic.encode(),
+    "p": lambda topic_partition, record: str(topic_partition.partition).encode(),
+    "o": lambda topic_partition, record: str(record.offset).encode(),
+    "k": lambda topic_partition, record: record.key or b"",
+    "s": lambda topic_partition, record: record.value or b"",
+    "T": lambda topic_partition, record: str(record.timestamp).encode(),
+    "K": lambda topic_partition, record: _length(record.key),
+    "S": lambda topic_partition, record: _length(record.value),
+    "h": lambda topic_partition, record: b",".join(
         key.encode() + b"=" + (b"NULL" if value is None else value) for key, value in record.headers
     ),
-    "%": lambda place, record: b"%",
+    "%": lambda topic_partition, record: b"%",
 }
 
 
 def compile_format(text: str) -> Piece:
-    """Return a function that prints a record; ValueError names what is no letter of the format."""
+    """Return a function that prints a record; ValueError names a token that does not exist."""
     pieces: list[bytes | Piece] = []
     for match in _TOKEN.finditer(text):
         letter, escape, plain = match.groups()
@@ -52,20 +52,20 @@ def compile_format(text: str) -> Piece:
         elif escape is not None:
             named = _ESCAPES.get(escape, escape.encode())
             pieces.append(bytes([int(escape[1:], 16)]) if len(escape) == 3 else named)
-        elif letter in _LETTERS:
-            pieces.append(_LETTERS[letter])
+        elif letter in _TOKENS:
+            pieces.append(_TOKENS[letter])
         else:
-            raise ValueError(f"%{letter} is no letter of a format")
-    return lambda place, record: b"".join(
-        piece if isinstance(piece, bytes) else piece(place, record) for piece in pieces
+            raise ValueError(f"%{letter} is not a format token")
+    return lambda topic_partition, record: b"".join(
+        piece if isinstance(piece, bytes) else piece(topic_partition, record) for piece in pieces
     )
 
 
-def as_json(place: TopicPartition, record: Record) -> bytes:
-    """Return a record as one line of JSON; bytes that are no UTF-8 stand under ``…_base64``."""
+def as_json(topic_partition: TopicPartition, record: Record) -> bytes:
+    """Return a record as one line of JSON; bytes that are not UTF-8 stand under ``…_base64``."""
     fields: dict[str, object] = {
-        "topic": place.topic,
-        "partition": place.partition,
+        "topic": topic_partition.topic,
+        "partition": topic_partition.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
         **payload_fields("key", record.key),
@@ -79,7 +79,7 @@ def as_json(place: TopicPartition, record: Record) -> bytes:
 
 
 def payload_fields(name: str, data: bytes | None) -> dict[str, object]:
-    """Return ``{name: text}``, or ``{name_base64: …}`` for bytes that are no UTF-8."""
+    """Return ``{name: text}``, or ``{name_base64: …}`` for bytes that are not UTF-8."""
     if data is None:
         return {name: None}
     try:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from millstream.cli.load import open_session
-from millstream.cli.output import print_rows
+from millstream.cli.output import counted, print_rows
 from millstream.cli.table_arguments import TableArgument, existing_table
 
 
@@ -20,7 +20,7 @@ def report(
     title: Annotated[str, typer.Option(help="The page's heading.")] = "Access log",
     master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
 ) -> None:
-    """Show what an access log says: hits by hour, status, top pages, sessions. Computed on Spark.
+    """Summarize an access log: hits by hour, status, top pages, sessions. Computed on Spark.
 
     The table is one that was loaded with --format text --format-option pattern=access_log.
     """
@@ -40,8 +40,9 @@ def report(
         {"status": "STATUS", "hits": "HITS"},
     )
     print(
-        f"{figures.hits:,} hits of {figures.clients:,} clients in {figures.sessions:,} sessions, "
-        f"median {figures.median_session_hits:g} hits"
+        f"{counted(figures.hits, 'hit')} of {counted(figures.clients, 'client')} in "
+        f"{counted(figures.sessions, 'session')}; hits per session: median "
+        f"{figures.median_session_hits:g}"
     )
     if html is not None:
         html.write_text(page(figures, title), encoding="utf-8")

@@ -18,7 +18,7 @@ from millstream.cli.arguments import (
     open_admin,
 )
 from millstream.cli.failures import FAILED, complain, sentence
-from millstream.cli.output import Row, human_bytes, print_json, print_rows
+from millstream.cli.output import Row, counted, human_bytes, print_json, print_rows
 from millstream.client import Admin
 from millstream.client.core.admin.configs import (
     Change,
@@ -59,7 +59,7 @@ def create(
     ] = BROKER_DEFAULT,
     settings: Configs = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="An existing topic is no error.")
+        bool, typer.Option("--if-not-exists", help="Do nothing if the topic exists.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
@@ -127,16 +127,16 @@ def describe(
 
 
 def _describe(admin: Admin, topic: Topic) -> dict[str, object]:
-    places = [partition.topic_partition for partition in topic.partitions]
-    earliest = _ends(admin, places, EARLIEST)
-    latest = _ends(admin, places, LATEST)
+    topic_partitions = [partition.topic_partition for partition in topic.partitions]
+    earliest = _ends(admin, topic_partitions, EARLIEST)
+    latest = _ends(admin, topic_partitions, LATEST)
     sizes = {
-        (place, broker_id): replica.size_bytes
-        for broker_id, directories in admin.describe_log_dirs(topic_partitions=places)
+        (topic_partition, broker_id): replica.size_bytes
+        for broker_id, directories in admin.describe_log_dirs(topic_partitions=topic_partitions)
         .get_all()
         .items()
         for directory in directories
-        for place, replica in directory.replicas.items()
+        for topic_partition, replica in directory.replicas.items()
     }
     resource = Resource(ResourceType.TOPIC, topic.name)
     settings = admin.describe_configs([resource])[resource].get()
@@ -149,24 +149,29 @@ def _describe(admin: Admin, topic: Topic) -> dict[str, object]:
         },
         "partitions": [
             {
-                "partition": place.partition,
+                "partition": topic_partition.partition,
                 "leader": partition.leader,
                 "leader_epoch": partition.leader_epoch,
                 "replicas": list(partition.replicas),
                 "isr": list(partition.isr),
-                "earliest": earliest[place],
-                "latest": latest[place],
-                "bytes": sizes.get((place, partition.leader)),
+                "earliest": earliest[topic_partition],
+                "latest": latest[topic_partition],
+                "bytes": sizes.get((topic_partition, partition.leader)),
             }
             for partition in topic.partitions
-            for place in (partition.topic_partition,)
+            for topic_partition in (partition.topic_partition,)
         ],
     }
 
 
-def _ends(admin: Admin, places: list[TopicPartition], which: int) -> dict[TopicPartition, int]:
-    found = admin.list_offsets(dict.fromkeys(places, which)).get_all()
-    return {place: 0 if each is None else each.offset for place, each in found.items()}
+def _ends(
+    admin: Admin, topic_partitions: list[TopicPartition], which: int
+) -> dict[TopicPartition, int]:
+    found = admin.list_offsets(dict.fromkeys(topic_partitions, which)).get_all()
+    return {
+        topic_partition: 0 if each is None else each.offset
+        for topic_partition, each in found.items()
+    }
 
 
 def _print_description(described: dict[str, object]) -> None:
@@ -176,7 +181,8 @@ def _print_description(described: dict[str, object]) -> None:
     assert isinstance(configs, dict)
     total = sum(row["bytes"] or 0 for row in rows)
     print(
-        f"topic {described['topic']}  id {described['topic_id']}  {len(rows)} partitions  "
+        f"topic {described['topic']}  id {described['topic_id']}  "
+        f"{counted(len(rows), 'partition')}  "
         f"{human_bytes(total)}"
     )
     for name, value in configs.items():
@@ -215,7 +221,7 @@ def alter(
 def delete(
     names: Names,
     if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="A missing topic is no error.")
+        bool, typer.Option("--if-exists", help="Do nothing if the topic does not exist.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,

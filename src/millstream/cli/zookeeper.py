@@ -45,7 +45,7 @@ def start(
     The first line says what zookeeper.connect has to be.
     """
     if ensemble < 1 or ensemble % 2 == 0:
-        raise typer.BadParameter("an odd number of servers agrees best", param_hint="--ensemble")
+        raise typer.BadParameter("give an odd number", param_hint="--ensemble")
     if port and len(port) != ensemble:
         raise typer.BadParameter(f"give it {ensemble} times", param_hint="--port")
     stopped = stop_on_signal()

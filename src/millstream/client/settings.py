@@ -51,7 +51,7 @@ def _parse_address(text: str) -> Address:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ConfigError(f"an IPv6 address stands in brackets, as [::1]:9092, not {text!r}")
+        raise ConfigError(f"an IPv6 address is written in brackets, as [::1]:9092, not {text!r}")
     if not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) <= 65535:
-        raise ConfigError(f"{text!r} is no HOST:PORT")
+        raise ConfigError(f"{text!r} is not of the form HOST:PORT")
     return Address(host, int(port))

@@ -47,13 +47,13 @@ async def handle(
     wanted = []
     for topic in request.topics:
         for partition in topic.partitions:
-            place = TopicPartition(topic.name, partition.partition_index)
+            topic_partition = TopicPartition(topic.name, partition.partition_index)
             if not request.allow_replication_factor_change:
-                refusal = _factor_refusal(services, place, partition)
+                refusal = _factor_refusal(services, topic_partition, partition)
                 if refusal is not None:
-                    refused[place] = refusal
+                    refused[topic_partition] = refusal
                     continue
-            wanted.append(Move(place, partition.replicas))
+            wanted.append(Move(topic_partition, partition.replicas))
     outcomes = {**refused, **await services.controller.replicas.move(wanted)}
     return _response(request, outcomes)
 
@@ -76,14 +76,14 @@ def failed(
 
 
 def _factor_refusal(
-    services: Services, place: TopicPartition, partition: ReassignablePartition
+    services: Services, topic_partition: TopicPartition, partition: ReassignablePartition
 ) -> KafkaError | None:
-    topic = services.controller.context.topics.get(place.topic)
+    topic = services.controller.context.topics.get(topic_partition.topic)
     if partition.replicas is None or topic is None:
         return None
-    if not 0 <= place.partition < len(topic.partitions):
+    if not 0 <= topic_partition.partition < len(topic.partitions):
         return None
-    state = topic.partitions[place.partition]
+    state = topic.partitions[topic_partition.partition]
     live = services.controller.context.live_brokers
     try:
         check_manual_replicas(partition.replicas, {*live, *state.replicas}, None)

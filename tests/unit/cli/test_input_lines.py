@@ -106,7 +106,10 @@ def test_what_kcat_prints_is_read() -> None:
         (b'{"value": "v", "headers": [{"value": "x"}]}', "a header has no key"),
         (b'{"value": "v", "headers": [{"key": "x"}]}', "header 'x' has no value"),
         (b'{"value": "v", "headers": [{"key": "x", "val": "1"}]}', "'val' is not a field"),
-        (b'{"payload": "v", "headers": ["h"]}', "headers is not a list of names and values"),
+        (
+            b'{"payload": "v", "headers": ["h"]}',
+            "headers is not a list of alternating names and values",
+        ),
         (b'{"payload": "v", "headers": [1, "h"]}', "a header has no key"),
     ],
 )
