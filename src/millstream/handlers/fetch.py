@@ -228,17 +228,14 @@ def _by_topic(reads: list[_Read], version: int) -> list[FetchableTopicResponse]:
     last: PartitionFetch | None = None
     for fetch, found in reads:
         data = _partition_data(fetch.partition, found)
-        if last is not None and last.topic == fetch.topic and last.topic_id == fetch.topic_id:
-            responses[-1].partitions.append(data)
-        else:
+        if last is None or last.topic != fetch.topic or last.topic_id != fetch.topic_id:
+            last = fetch
+            topic_id = fetch.topic_id if by_topic_id else ZERO_TOPIC_ID
             responses.append(
-                FetchableTopicResponse(
-                    topic=fetch.topic,
-                    topic_id=fetch.topic_id if by_topic_id else ZERO_TOPIC_ID,
-                    partitions=[data],
-                )
+                FetchableTopicResponse(topic=fetch.topic, topic_id=topic_id, partitions=[data])
             )
-        last = fetch
+        else:
+            responses[-1].partitions.append(data)
     return responses
 
 

@@ -126,7 +126,12 @@ class AdmissionQueue:
                 )
             )
             return refused
-        entry = _Entry(wait(), append, size)
+        try:
+            ready = wait()
+        except BaseException:
+            self._budget.give_back(size)
+            raise
+        entry = _Entry(ready, append, size)
         self.entries.append(entry)
         entry.ready.on_done(lambda _: self._on_ready(entry))
         return entry.outcome

@@ -69,18 +69,16 @@ class PartitionFetch:
         "topic_id",
     )
 
-    fetch_offset: int
-    max_bytes: int
-    current_leader_epoch: int
-    last_fetched_epoch: int
-    log_start_offset: int
-
-    def __init__(self, topic: str, topic_id: TopicId, partition: int) -> None:
+    def __init__(self, topic: str, topic_id: TopicId, wanted: FetchPartition) -> None:
         self.topic = topic
         self.topic_id = topic_id
-        self.partition = partition
-        self.told_high_watermark = -1
-        self.told_log_start_offset = -1
+        self.partition = wanted.partition
+        self.fetch_offset = wanted.fetch_offset
+        self.max_bytes = wanted.partition_max_bytes
+        self.current_leader_epoch = wanted.current_leader_epoch
+        self.last_fetched_epoch = wanted.last_fetched_epoch
+        self.log_start_offset = wanted.log_start_offset
+        self.told_high_watermark = self.told_log_start_offset = NO_OFFSET
         self.quiet_at: Partition | None = None
         """Which partition was looked at last, where it had nothing to say."""
 
@@ -318,10 +316,7 @@ def _requested(request: FetchRequest) -> list[PartitionFetch]:
     topics = request.topics
     if len(topics) == 1 and len(topics[0].partitions) == 1:
         topic = topics[0]
-        wanted = topic.partitions[0]
-        fetch = PartitionFetch(topic.topic, topic.topic_id, wanted.partition)
-        fetch.want(wanted)
-        return [fetch]
+        return [PartitionFetch(topic.topic, topic.topic_id, topic.partitions[0])]
     found: dict[_Key, PartitionFetch] = {}
     _merge(found, request)
     return list(found.values())
@@ -342,5 +337,6 @@ def _merge(into: dict[_Key, PartitionFetch], request: FetchRequest) -> None:
             key = (name, topic.topic_id, wanted.partition)
             fetch = into.get(key)
             if fetch is None:
-                fetch = into[key] = PartitionFetch(topic.topic, topic.topic_id, wanted.partition)
-            fetch.want(wanted)
+                into[key] = PartitionFetch(topic.topic, topic.topic_id, wanted)
+            else:
+                fetch.want(wanted)

@@ -142,6 +142,17 @@ def test_what_does_not_fit_into_memory_is_refused_unread() -> None:
     assert site.log == [b"a", b"b", b"d"]
 
 
+def test_a_wait_that_cannot_begin_leaves_nothing_counted() -> None:
+    site = Site()
+
+    def wait() -> Deferred[Batch]:
+        raise MemoryError("no room for a copy")
+
+    with pytest.raises(MemoryError):
+        site.queue.admit(100, wait, site.append)
+    assert (site.budget.used_bytes, site.waits) == (0, False)
+
+
 def test_an_answer_that_raises_holds_up_nobody_behind_it() -> None:
     site = Site()
     first: Deferred[Batch] = Deferred()
