@@ -21,12 +21,12 @@ from millstream.records.batch import Batch, iter_batches
 from millstream.records.record import iter_records
 from millstream.runtime.replicas.partition import Partition
 from millstream.sim.broker import BrokerLife
-from millstream.sim.history import Place, Value
-from millstream.sim.turnover import TURNED, place_of
+from millstream.sim.history import PartitionKey, Value
+from millstream.sim.recreation import RECREATED, partition_key_of
 from millstream.storage.log import Log
 
 FOLLOWS: Final = -1
-"""Stands in the place of the leader epoch for a replica that follows."""
+"""Stands instead of the leader epoch for a replica that follows."""
 
 
 class Held(NamedTuple):
@@ -159,9 +159,9 @@ class Checkers:
         self, life: BrokerLife, partition: Partition, tree: Mapping[str, Node]
     ) -> None:
         """Whoever is stored as in sync, and has lost nothing since, may be elected."""
-        place = Held.of(partition)
-        state = self._stored(tree, place)
-        committed = self.committed.get(place)
+        held = Held.of(partition)
+        state = self._stored(tree, held)
+        committed = self.committed.get(held)
         continuity = life.member.registration.continuity
         if state is None or not committed or continuity is None:
             return
@@ -169,7 +169,7 @@ class Checkers:
             return
         if partition.log.log_end_offset < committed[-1].next_offset:
             self._wrong(
-                f"{place}: broker {life.number} is in the ISR {state.isr} with a log up to "
+                f"{held}: broker {life.number} is in the ISR {state.isr} with a log up to "
                 f"{partition.log.log_end_offset}; committed is up to {committed[-1].next_offset}"
             )
 
@@ -191,9 +191,9 @@ class Checkers:
 
     def _shows(self, life: BrokerLife, partition: Partition) -> None:
         """What a follower shows to readers nearby is committed: every leader has to have it."""
-        place, log = Held.of(partition), partition.log
-        committed = self.committed.setdefault(place, [])
-        key = (life, place, FOLLOWS)
+        held, log = Held.of(partition), partition.log
+        committed = self.committed.setdefault(held, [])
+        key = (life, held, FOLLOWS)
         start = self._checked.get(key, 0)
         if start < log.high_watermark:
             self._compare(life, log, committed, start, log.high_watermark)
@@ -209,7 +209,7 @@ class Checkers:
             self._wrong(f"{key[0]}: {two} lead in epoch {key[1]}")
 
     def _leads_by_right(self, life: BrokerLife, partition: Partition) -> None:
-        """Nobody leads whose place does not count: it was earned since its data is there."""
+        """Whoever leads has kept its data since it was taken into the ISR."""
         assert partition.leading is not None
         state = partition.leading.machine.state
         continuity = life.member.registration.continuity
@@ -221,23 +221,23 @@ class Checkers:
 
     def _commits(self, life: BrokerLife, partition: Partition) -> None:
         """What is committed never changes, and the newest leader holds all of it."""
-        place, epoch = Held.of(partition), partition.leader_epoch
-        committed = self.committed.setdefault(place, [])
+        held, epoch = Held.of(partition), partition.leader_epoch
+        committed = self.committed.setdefault(held, [])
         log = partition.log
-        key = (life, place, epoch)
-        newest = self._newest.get(place, -1)
+        key = (life, held, epoch)
+        newest = self._newest.get(held, -1)
         if epoch > newest:
-            self._newest[place] = epoch
+            self._newest[held] = epoch
         end = committed[-1].next_offset if committed else 0
         if epoch >= newest and log.log_end_offset < end:
             self._wrong(
-                f"{place}: broker {life.number} leads epoch {epoch} with a log up to "
+                f"{held}: broker {life.number} leads epoch {epoch} with a log up to "
                 f"{log.log_end_offset}; committed is up to {end}"
             )
             return
         high_watermark = log.high_watermark
         if high_watermark < self._high_watermarks.get(key, -1):
-            self._wrong(f"{place}: the high watermark of epoch {epoch} went back")
+            self._wrong(f"{held}: the high watermark of epoch {epoch} went back")
         self._high_watermarks[key] = high_watermark
         if key not in self._checked and epoch >= newest:
             self._compare(life, log, committed, 0, end)  # all of it, once
@@ -342,10 +342,10 @@ class Checkers:
 
     def finish(
         self, lives: Mapping[int, BrokerLife], tree: Mapping[str, Node], topics: Mapping[str, int]
-    ) -> dict[Place, dict[int, Value]]:
+    ) -> dict[PartitionKey, dict[int, Value]]:
         """Compare the logs with each other; return what they hold, by offset."""
         self.look(lives.values(), tree)
-        final: dict[Place, dict[int, Value]] = {}
+        final: dict[PartitionKey, dict[int, Value]] = {}
         for topic, count in topics.items():
             for index in range(count):
                 leader = _state("", tree[paths.state(topic, index)]).leader
@@ -360,7 +360,7 @@ class Checkers:
                 leading = lives[leader].partitions.replica(topic, index)
                 assert leading is not None
                 if topic != GROUP_METADATA_TOPIC:
-                    final[_place(leading)] = _values(leading.log)
+                    final[_partition_key(leading)] = _values(leading.log)
                 committed = self.committed.get(Held.of(leading), [])
                 present = set(entries(leading.log, 0, leading.log.log_end_offset))
                 for entry in _tail(committed, leading.log.log_start_offset):
@@ -400,11 +400,11 @@ def _moves_left(life: BrokerLife) -> Iterator[str]:
     """Yield which moves between log directories do not end, and what ended ones have left."""
     for log in life.log_manager.future_logs:
         yield f"broker {life.number} does not end the move to {log.directory}"
-    places: Counter[str] = Counter()
+    directories_with: Counter[str] = Counter()
     for directory in life.log_manager.directories:
         for each in life.file_system.scan(directory):
-            places[each.name] += each.is_directory
-    for name, count in places.items():
+            directories_with[each.name] += each.is_directory
+    for name, count in directories_with.items():
         if count > 1:
             yield f"broker {life.number} keeps {name} in {count} log directories"
         elif name.endswith("-future"):
@@ -438,10 +438,10 @@ def _tail(committed: list[Entry], start: int) -> list[Entry]:
     return committed[low:]
 
 
-def _place(partition: Partition) -> Place:
+def _partition_key(partition: Partition) -> PartitionKey:
     """Return where the history has a partition."""
-    if partition.topic_partition.topic == TURNED:
-        return place_of(partition.topic_id)
+    if partition.topic_partition.topic == RECREATED:
+        return partition_key_of(partition.topic_id)
     return (partition.topic_partition.topic, partition.topic_partition.partition)
 
 

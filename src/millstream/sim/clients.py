@@ -34,7 +34,7 @@ from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.runtime.broker_channels import BrokerChannels
 from millstream.runtime.pauses import pause
 from millstream.sim.broker import LISTENER
-from millstream.sim.history import History, Outcome, Place, Send
+from millstream.sim.history import History, Outcome, PartitionKey, Send
 from millstream.sim.loop import NodeClock
 from millstream.sim.network import Host, Network
 
@@ -67,7 +67,7 @@ class Client:
         self.problems: list[str] = []
         self.stopped = False
         self.brokers = brokers
-        self._leaders: dict[Place, tuple[int, BrokerId]] = {}
+        self._leaders: dict[PartitionKey, tuple[int, BrokerId]] = {}
         """Leader epoch and leader."""
         host = Host(number, self.clock)
         network.hosts[number] = host
@@ -99,39 +99,41 @@ class Client:
         """Return a broker, alive or not."""
         return BrokerId(self.chance.choice(self.brokers))
 
-    async def leader_of(self, place: Place) -> BrokerId:
+    async def leader_of(self, partition_key: PartitionKey) -> BrokerId:
         """Return who leads, as far as this client knows; NOT_LEADER_OR_FOLLOWER when nobody."""
-        if place not in self._leaders:
-            await self._look_up(place)
-        leader = self._leaders[place][1]
+        if partition_key not in self._leaders:
+            await self._look_up(partition_key)
+        leader = self._leaders[partition_key][1]
         if leader < 0:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
         return leader
 
-    def epoch_of(self, place: Place) -> int:
+    def epoch_of(self, partition_key: PartitionKey) -> int:
         """Return the newest leader epoch that this client has seen."""
-        return self._leaders[place][0]
+        return self._leaders[partition_key][0]
 
-    async def _look_up(self, place: Place) -> None:
+    async def _look_up(self, partition_key: PartitionKey) -> None:
         request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=place[0])], allow_auto_topic_creation=False
+            topics=[MetadataRequestTopic(name=partition_key[0])], allow_auto_topic_creation=False
         )
         response = await self.ask(self.any_broker(), request, lane="metadata")
         assert isinstance(response, MetadataResponse)
         for topic in response.topics:
             for each in topic.partitions:
-                known = self._leaders.get((place[0], each.partition_index), (-1, BrokerId(-1)))
+                known = self._leaders.get(
+                    (partition_key[0], each.partition_index), (-1, BrokerId(-1))
+                )
                 if each.leader_epoch >= known[0]:
                     found = (each.leader_epoch, BrokerId(each.leader_id))
-                    self._leaders[place[0], each.partition_index] = found
-        if place not in self._leaders:
+                    self._leaders[partition_key[0], each.partition_index] = found
+        if partition_key not in self._leaders:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    async def look_again(self, place: Place) -> None:
+    async def look_again(self, partition_key: PartitionKey) -> None:
         """Wait a little, then find out anew who leads."""
         await pause(self.clock, 20 + 200 * self.chance.random())
         try:
-            await self._look_up(place)
+            await self._look_up(partition_key)
         except KafkaError:
             return
 
@@ -140,10 +142,17 @@ class Producer:
     """Sends unique values to one partition, one batch at a time."""
 
     def __init__(
-        self, client: Client, place: Place, name: str, *, acks: int, once: bool, pause_ms: float
+        self,
+        client: Client,
+        partition_key: PartitionKey,
+        name: str,
+        *,
+        acks: int,
+        once: bool,
+        pause_ms: float,
     ) -> None:
         self._client = client
-        self._place = place
+        self._partition_key = partition_key
         self.name = name
         self.acks = acks
         self._once = once
@@ -213,15 +222,15 @@ class Producer:
                 if self._once:
                     client.stopped = True
                 else:
-                    await client.look_again(self._place)
+                    await client.look_again(self._partition_key)
                 return
-            await client.look_again(self._place)
+            await client.look_again(self._partition_key)
 
     def _new_send(self) -> Send:
         self._count += 1
         return self._client.history.send(
             Send(
-                self._place,
+                self._partition_key,
                 f"{self.name}:{self._count}",
                 self.name,
                 durable=self.acks == -1,
@@ -246,16 +255,16 @@ class Producer:
         """Send with acks=0: nobody answers, and the lane is given up after a while."""
         client = self._client
         try:
-            leader = await client.leader_of(self._place)
+            leader = await client.leader_of(self._partition_key)
         except KafkaError:
-            await client.look_again(self._place)
+            await client.look_again(self._partition_key)
             return
         client.forget(leader, self._request(records), PRODUCE_VERSION, lane=self.name)
         if client.chance.random() < 0.1:
-            await client.look_again(self._place)
+            await client.look_again(self._partition_key)
 
     def _request(self, records: bytes) -> ProduceRequest:
-        topic, index = self._place
+        topic, index = self._partition_key
         partition = PartitionProduceData(index=index, records=records)
         return ProduceRequest(
             acks=self.acks,
@@ -267,7 +276,7 @@ class Producer:
         client = self._client
         request = self._request(records)
         try:
-            leader = await client.leader_of(self._place)
+            leader = await client.leader_of(self._partition_key)
         except KafkaError:
             return ErrorCode.BROKER_NOT_AVAILABLE, -1
         try:

@@ -39,11 +39,11 @@ from millstream.sim.broker import BrokerLife
 from millstream.sim.checkers import Checkers
 from millstream.sim.coordination import Ensemble
 from millstream.sim.faults import Swarm, Undo
-from millstream.sim.history import Place, Value
+from millstream.sim.history import PartitionKey, Value
 from millstream.sim.loop import Loop, NodeClock
 from millstream.sim.machine import DIRECTORIES, Machine
 from millstream.sim.network import Network, Weather
-from millstream.sim.turnover import TURNED
+from millstream.sim.recreation import RECREATED
 from millstream.sim.workload import GROUP_PARTITIONS, TOPIC, Workload
 
 LOOK_MS: Final = 200.0
@@ -221,8 +221,8 @@ class SimCluster:
     def topics(self) -> dict[str, int]:
         """Every topic that is there or has to be, and how many partitions it has."""
         topics = self.work.topics
-        if paths.topic(TURNED) in self.ensemble.tree.nodes:
-            topics[TURNED] = 1
+        if paths.topic(RECREATED) in self.ensemble.tree.nodes:
+            topics[RECREATED] = 1
         return topics
 
     def unhealthy(self) -> list[str]:
@@ -414,8 +414,8 @@ class SimCluster:
         steps = Counter(each.step.value for each in self.work.history.group_offsets)
         for name, count in steps.items():
             self.sometimes[f"group offset {name}"] += count
-        if self.work.turnover is not None:
-            self.sometimes["topic deleted"] += self.work.turnover.deletions
+        if self.work.recreation is not None:
+            self.sometimes["topic deleted"] += self.work.recreation.deletions
         if self.work.throws:
             self.sometimes["seeds with acks=0"] += 1
         for name, is_so in (
@@ -461,13 +461,13 @@ def _server_errors() -> Iterator[list[str]]:
 
 
 def _without_the_deleted(
-    seen: history.History, final: Mapping[Place, Mapping[int, Value]]
+    seen: history.History, final: Mapping[PartitionKey, Mapping[int, Value]]
 ) -> history.History:
     """Return what was seen of topics that are there still."""
     return replace(
         seen,
-        sends={value: send for value, send in seen.sends.items() if send.place in final},
-        polls=[poll for poll in seen.polls if poll.place in final],
+        sends={value: send for value, send in seen.sends.items() if send.partition in final},
+        polls=[poll for poll in seen.polls if poll.partition in final],
     )
 
 

@@ -29,7 +29,7 @@ from millstream.records.batch import iter_batches
 from millstream.records.record import iter_records
 from millstream.runtime.pauses import pause
 from millstream.sim.clients import Client, run_client
-from millstream.sim.history import Place, Poll
+from millstream.sim.history import PartitionKey, Poll
 
 FETCH_VERSION: Final = 12
 LIST_VERSION: Final = 5
@@ -44,10 +44,16 @@ class Consumer:
     """
 
     def __init__(
-        self, client: Client, place: Place, name: str, *, rack: str = "", pause_ms: float = 0.0
+        self,
+        client: Client,
+        partition_key: PartitionKey,
+        name: str,
+        *,
+        rack: str = "",
+        pause_ms: float = 0.0,
     ) -> None:
         self._client = client
-        self._place = place
+        self._partition_key = partition_key
         self.name = name
         self.position = 0
         self._rack = rack
@@ -75,13 +81,13 @@ class Consumer:
                 await self._read_once()
             except KafkaError:
                 self._near = None
-                await client.look_again(self._place)
+                await client.look_again(self._partition_key)
 
     async def _read_once(self) -> None:
         """Fetch once; KafkaError where another replica may have to be asked."""
         client = self._client
-        leader = await client.leader_of(self._place)
-        epoch = client.epoch_of(self._place)
+        leader = await client.leader_of(self._partition_key)
+        epoch = client.epoch_of(self._partition_key)
         if client.clock.monotonic_ms() > self._near_until_ms:
             self._near = None
         near = self._near
@@ -105,7 +111,7 @@ class Consumer:
         self._take(data)
 
     def _request(self, epoch: int) -> FetchRequest:
-        topic, index = self._place
+        topic, index = self._partition_key
         partition = FetchPartition(
             partition=index,
             current_leader_epoch=epoch,
@@ -130,23 +136,23 @@ class Consumer:
         start = await self._log_start(epoch)
         history = self._client.history
         if start > self.position:
-            if start > history.deleted_up_to(self._place):
+            if start > history.deleted_up_to(self._partition_key):
                 self._wrong(f"finds that it begins at {start}, and nobody deleted so much")
             self.position = start
             self._is_fresh = True
             self.resets += 1
-        elif history.deleted_up_to(self._place) <= self.position:
+        elif history.deleted_up_to(self._partition_key) <= self.position:
             self._wrong(f"is out of range for the leader of epoch {epoch}")
 
     async def _log_start(self, epoch: int) -> int:
-        client, (topic, index) = self._client, self._place
+        client, (topic, index) = self._client, self._partition_key
         wanted = ListOffsetsPartition(
             partition_index=index, current_leader_epoch=epoch, timestamp=EARLIEST
         )
         request = ListOffsetsRequest(
             replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])]
         )
-        leader = await client.leader_of(self._place)
+        leader = await client.leader_of(self._partition_key)
         response = await client.ask(leader, request, LIST_VERSION, lane=self.name)
         assert isinstance(response, ListOffsetsResponse)
         found = response.topics[0].partitions[0]
@@ -165,7 +171,7 @@ class Consumer:
 
     def _wrong(self, sentence: str) -> None:
         self._client.problems.append(
-            f"{self.name}, which has read {self._place} up to {self.position}, {sentence}"
+            f"{self.name}, which has read {self._partition_key} up to {self.position}, {sentence}"
         )
 
     def _take(self, data: PartitionData) -> None:
@@ -184,7 +190,7 @@ class Consumer:
                     )
                 value = bytes(record.value or b"").decode()
                 self._client.history.polls.append(
-                    Poll(self._place, self.name, record.offset, value, self._is_fresh)
+                    Poll(self._partition_key, self.name, record.offset, value, self._is_fresh)
                 )
                 self._is_fresh = False
                 self.position = record.offset + 1

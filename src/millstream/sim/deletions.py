@@ -15,15 +15,17 @@ from millstream.protocol.messages.delete_records import (
 from millstream.runtime.pauses import pause
 from millstream.sim.clients import REQUEST_MS, Client, run_client
 from millstream.sim.consumers import Consumer
-from millstream.sim.history import Place
+from millstream.sim.history import PartitionKey
 
 
 class Deleter:
     """Deletes what ``reader`` has read of one partition, a part of it at a time."""
 
-    def __init__(self, client: Client, place: Place, reader: Consumer, *, pause_ms: float) -> None:
+    def __init__(
+        self, client: Client, partition_key: PartitionKey, reader: Consumer, *, pause_ms: float
+    ) -> None:
         self._client = client
-        self._place = place
+        self._partition_key = partition_key
         self._reader = reader
         self._pause_ms = pause_ms
         self.acknowledged = 0
@@ -39,17 +41,17 @@ class Deleter:
             try:
                 await self._delete()
             except KafkaError:
-                await client.look_again(self._place)
+                await client.look_again(self._partition_key)
 
     async def _delete(self) -> None:
         """Delete once; KafkaError where it is not known to have been done."""
-        client, history, (topic, index) = self._client, self._client.history, self._place
-        before, read = history.deletions.get(self._place, 0), self._reader.position
+        client, history, (topic, index) = self._client, self._client.history, self._partition_key
+        before, read = history.deletions.get(self._partition_key, 0), self._reader.position
         if read <= before:
             return
-        leader = await client.leader_of(self._place)
+        leader = await client.leader_of(self._partition_key)
         offset = client.chance.randrange(before, read) + 1
-        history.deletions[self._place] = offset
+        history.deletions[self._partition_key] = offset
         request = DeleteRecordsRequest(
             topics=[
                 DeleteRecordsTopic(
@@ -63,7 +65,7 @@ class Deleter:
         assert isinstance(response, DeleteRecordsResponse)
         error = ErrorCode.of(response.topics[0].partitions[0].error_code)
         if error is ErrorCode.UNKNOWN_SERVER_ERROR:
-            client.problems.append(f"a deletion of {self._place} was answered {error.name}")
+            client.problems.append(f"a deletion of {self._partition_key} was answered {error.name}")
         if error is not ErrorCode.NONE:
             raise KafkaError(error)
         self.acknowledged += 1

@@ -109,10 +109,10 @@ def _bit_flip(cluster: SimCluster) -> Undo | None:
     return lambda: cluster.start_broker(number)
 
 
-def _turn_clock(cluster: SimCluster) -> Undo | None:
+def _set_clock(cluster: SimCluster) -> Undo | None:
     # A record of an hour ahead is refused, which is a rule and no fault.
     offset_ms = cluster.loop.chance.choice((-1_800_000, -5_000, 5_000, 1_800_000))
-    cluster.lives[cluster.some_broker()].clock.turn_wall(offset_ms)
+    cluster.lives[cluster.some_broker()].clock.set_wall_offset(offset_ms)
     return None
 
 
@@ -278,7 +278,7 @@ FAULTS: Final = (
     Fault("failed directory", "as a failed flush; the other directory goes on", _failed_directory),
     Fault("new disk", "as a power loss: an empty directory earns no trust", _new_disk),
     Fault("bit flip", "damage in the middle never leads, and what it lacks is fetched", _bit_flip),
-    Fault("turn clock", "only monotonic time decides anything about replicas", _turn_clock),
+    Fault("clock jump", "only monotonic time decides anything about replicas", _set_clock),
     Fault("full disk", "what does not fit is not acknowledged, and recovery cuts it", _full_disk),
     Fault("slow disk", "what is not written is not acknowledged", _slow_disk),
     Fault("pause", _EPOCHS, _pause, (50, 3 * SESSION_TIMEOUT_MS)),

@@ -29,7 +29,7 @@ from millstream.protocol.messages.offset_fetch import (
 )
 from millstream.runtime.pauses import pause
 from millstream.sim.clients import Client, run_client
-from millstream.sim.history import GroupOffset, Place, Step
+from millstream.sim.history import GroupOffset, PartitionKey, Step
 
 COMMIT_VERSION = 9
 OFFSET_FETCH_VERSION = 8
@@ -38,10 +38,12 @@ OFFSET_FETCH_VERSION = 8
 class Committer:
     """Commits the offsets 1, 2, 3, … of one group for one partition."""
 
-    def __init__(self, client: Client, group: str, place: Place, *, pause_ms: float) -> None:
+    def __init__(
+        self, client: Client, group: str, partition_key: PartitionKey, *, pause_ms: float
+    ) -> None:
         self._client = client
         self.group = group
-        self._place = place
+        self._partition_key = partition_key
         self._pause_ms = pause_ms
         self.coordinator: BrokerId | None = None
         """Whom to ask next, None to find out."""
@@ -82,7 +84,7 @@ class Committer:
         coordinator = await self._find()
         self._offset += 1
         self._note(self._offset, Step.SENT)
-        topic, index = self._place
+        topic, index = self._partition_key
         partition = OffsetCommitRequestPartition(
             partition_index=index, committed_offset=self._offset, committed_metadata=""
         )
@@ -101,13 +103,13 @@ class Committer:
     async def _ask(self) -> None:
         coordinator = await self._find()
         known = len(self._client.history.group_offsets)
-        offset = await committed_offset(self._client, coordinator, self.group, self._place)
+        offset = await committed_offset(self._client, coordinator, self.group, self._partition_key)
         self._note(offset, Step.SEEN, asked=known)
 
     def _note(self, offset: int, step: Step, asked: int = 0) -> None:
         # All clients write one list: how long it is tells what was before what.
         steps = self._client.history.group_offsets
-        steps.append(GroupOffset(self.group, self._place, offset, step, len(steps), asked))
+        steps.append(GroupOffset(self.group, self._partition_key, offset, step, len(steps), asked))
 
 
 class Asker:
@@ -115,10 +117,12 @@ class Asker:
     does not, or may not any more, has to refuse.
     """
 
-    def __init__(self, client: Client, group: str, place: Place, *, pause_ms: float) -> None:
+    def __init__(
+        self, client: Client, group: str, partition_key: PartitionKey, *, pause_ms: float
+    ) -> None:
         self._client = client
         self._group = group
-        self._place = place
+        self._partition_key = partition_key
         self._pause_ms = pause_ms
         self.answers: Counter[int] = Counter()
         """How many answers each broker gave."""
@@ -134,20 +138,24 @@ class Asker:
             await pause(client.clock, client.chance.expovariate(1 / self._pause_ms))
             asked = len(steps)
             try:
-                offset = await committed_offset(client, broker, self._group, self._place)
+                offset = await committed_offset(client, broker, self._group, self._partition_key)
             except KafkaError:
                 continue
             self.answers[broker] += 1
             steps.append(
-                GroupOffset(self._group, self._place, offset, Step.SEEN, len(steps), asked, broker)
+                GroupOffset(
+                    self._group, self._partition_key, offset, Step.SEEN, len(steps), asked, broker
+                )
             )
 
 
-async def committed_offset(client: Client, broker: BrokerId, group: str, place: Place) -> int:
+async def committed_offset(
+    client: Client, broker: BrokerId, group: str, partition_key: PartitionKey
+) -> int:
     """Return what a broker says that a group has committed, 0 for nothing; KafkaError where it
     refuses.
     """
-    topic, index = place
+    topic, index = partition_key
     wanted = OffsetFetchRequestTopics(name=topic, partition_indexes=[index])
     request = OffsetFetchRequest(
         groups=[OffsetFetchRequestGroup(group_id=group, topics=[wanted])], require_stable=True

@@ -18,7 +18,7 @@ from enum import Enum
 from itertools import accumulate
 from typing import TypeAlias
 
-Place: TypeAlias = tuple[str, int]
+PartitionKey: TypeAlias = tuple[str, int]
 """Topic and partition."""
 Value: TypeAlias = Hashable
 
@@ -37,7 +37,7 @@ class Outcome(Enum):
 class Send:
     """One value that a process sent."""
 
-    place: Place
+    partition: PartitionKey
     value: Value
     process: str
     durable: bool
@@ -52,7 +52,7 @@ class Send:
 class Poll:
     """One record that a process read; a ``fresh`` one followed a seek or a restart."""
 
-    place: Place
+    partition: PartitionKey
     process: str
     offset: int
     value: Value
@@ -73,7 +73,7 @@ class GroupOffset:
     """One step of the offset that a group committed for a partition, 0 where it has none."""
 
     group: str
-    place: Place
+    partition: PartitionKey
     offset: int
     step: Step
     at: float
@@ -115,14 +115,14 @@ class History:
     sends: dict[Value, Send] = field(default_factory=dict)
     polls: list[Poll] = field(default_factory=list)
     group_offsets: list[GroupOffset] = field(default_factory=list)
-    deletions: dict[Place, int] = field(default_factory=dict)
+    deletions: dict[PartitionKey, int] = field(default_factory=dict)
     """Up to where somebody asked for records to be deleted."""
-    expiring: set[Place] = field(default_factory=set)
+    expiring: set[PartitionKey] = field(default_factory=set)
     """Partitions that delete by themselves what is old."""
 
-    def deleted_up_to(self, place: Place) -> float:
+    def deleted_up_to(self, partition: PartitionKey) -> float:
         """Return before which offset records may be missing."""
-        return math.inf if place in self.expiring else self.deletions.get(place, 0)
+        return math.inf if partition in self.expiring else self.deletions.get(partition, 0)
 
     def send(self, send: Send) -> Send:
         """Note that a value is about to be sent."""
@@ -139,13 +139,15 @@ class History:
         )
 
 
-def check(history: History, final: Mapping[Place, Mapping[int, Value]] | None = None) -> list[str]:
+def check(
+    history: History, final: Mapping[PartitionKey, Mapping[int, Value]] | None = None
+) -> list[str]:
     """Return what is wrong, one sentence each; ``judge`` tells the kinds apart."""
     return [each.text for each in judge(history, final)]
 
 
 def judge(
-    history: History, final: Mapping[Place, Mapping[int, Value]] | None = None
+    history: History, final: Mapping[PartitionKey, Mapping[int, Value]] | None = None
 ) -> list[Anomaly]:
     """Return every anomaly.
 
@@ -156,15 +158,15 @@ def judge(
     problems = [
         Anomaly(
             Kind.WRONG_VALUE,
-            f"{place} offset {offset} had {len(values)} values: {sorted(map(str, values))[:3]}",
+            f"{partition} offset {offset} had {len(values)} values: {sorted(map(str, values))[:3]}",
         )
-        for (place, offset), values in seen.items()
+        for (partition, offset), values in seen.items()
         if len(values) > 1
     ]
-    offsets: dict[Value, set[tuple[Place, int]]] = defaultdict(set)
-    for (place, offset), values in seen.items():
+    offsets: dict[Value, set[tuple[PartitionKey, int]]] = defaultdict(set)
+    for (partition, offset), values in seen.items():
         for value in values:
-            offsets[value].add((place, offset))
+            offsets[value].add((partition, offset))
     problems += _check_values(history, offsets, final)
     problems += (Anomaly(Kind.LOST, text) for text in _check_acknowledged(history, offsets, final))
     problems += (Anomaly(Kind.REORDERED, text) for text in _check_order(history, offsets))
@@ -174,91 +176,96 @@ def judge(
 
 
 def _values_by_offset(
-    history: History, final: Mapping[Place, Mapping[int, Value]] | None
-) -> dict[tuple[Place, int], set[Value]]:
-    seen: dict[tuple[Place, int], set[Value]] = defaultdict(set)
+    history: History, final: Mapping[PartitionKey, Mapping[int, Value]] | None
+) -> dict[tuple[PartitionKey, int], set[Value]]:
+    seen: dict[tuple[PartitionKey, int], set[Value]] = defaultdict(set)
     for poll in history.polls:
-        seen[poll.place, poll.offset].add(poll.value)
-    for place, values in (final or {}).items():
+        seen[poll.partition, poll.offset].add(poll.value)
+    for partition, values in (final or {}).items():
         for offset, value in values.items():
-            seen[place, offset].add(value)
+            seen[partition, offset].add(value)
     return seen
 
 
 def _check_values(
     history: History,
-    offsets: Mapping[Value, set[tuple[Place, int]]],
-    final: Mapping[Place, Mapping[int, Value]] | None,
+    offsets: Mapping[Value, set[tuple[PartitionKey, int]]],
+    final: Mapping[PartitionKey, Mapping[int, Value]] | None,
 ) -> Iterator[Anomaly]:
-    for value, places in offsets.items():
+    for value, positions in offsets.items():
         send = history.sends.get(value)
         if send is None:
-            text = f"{value!r} was read at {sorted(places)} and never sent"
+            text = f"{value!r} was read at {sorted(positions)} and never sent"
             yield Anomaly(Kind.WRONG_VALUE, text)
         elif send.outcome is Outcome.REFUSED:
-            yield Anomaly(Kind.ABORTED_READ, f"{value!r} was refused, and read at {sorted(places)}")
-        elif any(place != send.place for place, _ in places):
-            text = f"{value!r} was sent to {send.place} and read at {sorted(places)}"
+            yield Anomaly(
+                Kind.ABORTED_READ, f"{value!r} was refused, and read at {sorted(positions)}"
+            )
+        elif any(partition != send.partition for partition, _ in positions):
+            text = f"{value!r} was sent to {send.partition} and read at {sorted(positions)}"
             yield Anomaly(Kind.WRONG_VALUE, text)
-        elif send.once and len(places) > 1 and len(_not_deleted(history, places, final)) > 1:
-            text = f"{value!r} of an idempotent producer is at {sorted(places)}"
+        elif send.once and len(positions) > 1 and len(_not_deleted(history, positions, final)) > 1:
+            text = f"{value!r} of an idempotent producer is at {sorted(positions)}"
             yield Anomaly(Kind.DUPLICATE, text)
 
 
 def _not_deleted(
     history: History,
-    places: set[tuple[Place, int]],
-    final: Mapping[Place, Mapping[int, Value]] | None,
-) -> list[tuple[Place, int]]:
-    """Return which of some places are there still. What is deleted may be written again: a replica
-    that begins after it does not know who wrote it (KIP-360).
+    positions: set[tuple[PartitionKey, int]],
+    final: Mapping[PartitionKey, Mapping[int, Value]] | None,
+) -> list[tuple[PartitionKey, int]]:
+    """Return the positions that still exist. What is deleted may be written again: a replica that
+    begins after it does not know who wrote it (KIP-360).
     """
-    begins = {place: min((final or {}).get(place, ()), default=math.inf) for place, _ in places}
+    begins = {
+        partition: min((final or {}).get(partition, ()), default=math.inf)
+        for partition, _ in positions
+    }
     return [
-        (place, offset)
-        for place, offset in places
-        if offset >= min(begins[place], history.deleted_up_to(place))
+        (partition, offset)
+        for partition, offset in positions
+        if offset >= min(begins[partition], history.deleted_up_to(partition))
     ]
 
 
 def _check_acknowledged(
     history: History,
-    offsets: Mapping[Value, set[tuple[Place, int]]],
-    final: Mapping[Place, Mapping[int, Value]] | None,
+    offsets: Mapping[Value, set[tuple[PartitionKey, int]]],
+    final: Mapping[PartitionKey, Mapping[int, Value]] | None,
 ) -> Iterable[str]:
     """What is deleted was read before, or has expired."""
-    highest: dict[Place, int] = defaultdict(lambda: -1)
+    highest: dict[PartitionKey, int] = defaultdict(lambda: -1)
     for poll in history.polls:
-        highest[poll.place] = max(highest[poll.place], poll.offset)
+        highest[poll.partition] = max(highest[poll.partition], poll.offset)
     for send in history.acknowledged():
-        places = offsets.get(send.value, set())
+        positions = offsets.get(send.value, set())
         if final is not None:
-            values = final.get(send.place, {})
+            values = final.get(send.partition, {})
             at = send.offset
             if at < 0:
-                was_deleted = places and history.deleted_up_to(send.place) > 0
+                was_deleted = positions and history.deleted_up_to(send.partition) > 0
                 if send.value not in values.values() and not was_deleted:
                     yield f"{send.value!r} was acknowledged and is lost"
-            elif at < min(values, default=math.inf) and at < history.deleted_up_to(send.place):
-                if (send.place, at) not in places and send.place not in history.expiring:
+            elif at < min(values, default=math.inf) and at < history.deleted_up_to(send.partition):
+                if (send.partition, at) not in positions and send.partition not in history.expiring:
                     yield f"{send.value!r}, acknowledged at {at}, was deleted and never read"
             elif values.get(at) != send.value:
                 yield f"{send.value!r}, acknowledged at {at}, is lost: {values.get(at)!r} is there"
-        elif not places and (send.offset < 0 or send.offset <= highest[send.place]):
+        elif not positions and (send.offset < 0 or send.offset <= highest[send.partition]):
             yield f"{send.value!r} was acknowledged at {send.offset} and never read"
 
 
 def _check_order(
-    history: History, offsets: Mapping[Value, set[tuple[Place, int]]]
+    history: History, offsets: Mapping[Value, set[tuple[PartitionKey, int]]]
 ) -> Iterable[str]:
     """What one idempotent producer sent to one partition stands in its order."""
-    last: dict[tuple[Place, str], int] = {}
+    last: dict[tuple[PartitionKey, str], int] = {}
     for send in history.sends.values():
-        places = offsets.get(send.value)
-        if not send.once or not places:
+        positions = offsets.get(send.value)
+        if not send.once or not positions:
             continue
-        offset = min(offset for _, offset in places)
-        key = (send.place, send.process)
+        offset = min(offset for _, offset in positions)
+        key = (send.partition, send.process)
         if offset < last.get(key, -1):
             yield f"{send.value!r} of {send.process} stands before what it sent earlier"
         last[key] = offset
@@ -266,31 +273,31 @@ def _check_order(
 
 def _check_polls(history: History) -> Iterator[Anomaly]:
     """Each process reads forward, and leaves nothing out that others saw in between."""
-    known: dict[Place, set[int]] = defaultdict(set)
+    known: dict[PartitionKey, set[int]] = defaultdict(set)
     for poll in history.polls:
-        known[poll.place].add(poll.offset)
-    at: dict[tuple[Place, str], int] = {}
+        known[poll.partition].add(poll.offset)
+    at: dict[tuple[PartitionKey, str], int] = {}
     for poll in history.polls:
-        key = (poll.place, poll.process)
+        key = (poll.partition, poll.process)
         before = at.get(key)
         at[key] = poll.offset
         if before is None or poll.fresh:
             continue
         if poll.offset <= before:
-            text = f"{poll.process} read {poll.place} backwards: {before}, then {poll.offset}"
+            text = f"{poll.process} read {poll.partition} backwards: {before}, then {poll.offset}"
             yield Anomaly(Kind.BACKWARD_POLL, text)
-        skipped = [each for each in range(before + 1, poll.offset) if each in known[poll.place]]
+        skipped = [each for each in range(before + 1, poll.offset) if each in known[poll.partition]]
         if skipped:
-            text = f"{poll.process} skipped {skipped[:5]} of {poll.place}"
+            text = f"{poll.process} skipped {skipped[:5]} of {poll.partition}"
             yield Anomaly(Kind.SKIPPED, text)
 
 
 def _check_group_offsets(history: History) -> Iterator[Anomaly]:
     """Whoever asks is told no less than was acknowledged or told before, and no more than sent."""
-    steps: dict[tuple[str, Place], list[GroupOffset]] = defaultdict(list)
+    steps: dict[tuple[str, PartitionKey], list[GroupOffset]] = defaultdict(list)
     for each in history.group_offsets:
-        steps[each.group, each.place].append(each)
-    for (group, place), of_one in steps.items():
+        steps[each.group, each.partition].append(each)
+    for (group, partition), of_one in steps.items():
         sent = _Rising(each for each in of_one if each.step is Step.SENT)
         known = _Rising(each for each in of_one if each.step is not Step.SENT)
         for each in of_one:
@@ -298,12 +305,12 @@ def _check_group_offsets(history: History) -> Iterator[Anomaly]:
                 continue
             floor, ceiling = known.before(each.asked), sent.before(each.at)
             if each.offset < floor:
-                text = f"{group} at {place} had committed {floor}, and was told {each.offset}"
+                text = f"{group} at {partition} had committed {floor}, and was told {each.offset}"
                 if each.broker is not None:
                     text += f" by broker {each.broker}"
                 yield Anomaly(Kind.GROUP_OFFSET_BACK, text)
             if each.offset > ceiling:
-                text = f"{group} at {place} sent at most {ceiling}, and was told {each.offset}"
+                text = f"{group} at {partition} sent at most {ceiling}, and was told {each.offset}"
                 yield Anomaly(Kind.GROUP_OFFSET_AHEAD, text)
 
 

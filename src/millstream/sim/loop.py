@@ -43,7 +43,7 @@ class Loop:
         """What callbacks of processes have raised: an event loop logs it and goes on."""
         self.events = 0
         self.most_events: int | None = None
-        """After how many a run is given up: whoever turns in a circle takes no virtual time."""
+        """After how many a run is given up: an endless loop of events takes no virtual time."""
         self._heap: list[tuple[float, int, Timer]] = []
         self._count = 0
         self._trace = hashlib.blake2b(digest_size=8)
@@ -97,7 +97,7 @@ class NodeClock:
         """What the clock on the wall shows."""
         return self._wall_ms + int(self._loop.now_ms * self._rate)
 
-    def turn_wall(self, offset_ms: int) -> None:
+    def set_wall_offset(self, offset_ms: int) -> None:
         """Let the clock on the wall be off by so much; the monotonic one knows nothing of it."""
         self._wall_ms = WALL_START_MS + offset_ms
 

@@ -64,7 +64,7 @@ class Machine:
         self.files.has_been_full = False
 
     def replace_disk(self, directory: str) -> None:
-        """Put an empty disk in a directory's place."""
+        """Replace a directory's disk by an empty one."""
         self.files.remove_tree(directory)
         self.files.make_directory(directory)
         self.files.sync_all("/")
@@ -76,7 +76,7 @@ class Machine:
         found = [
             (path, contents, batches)
             for path, contents in self._newest_segments(topic)
-            if len(batches := _batch_places(contents)) > 1
+            if len(batches := _batch_positions(contents)) > 1
         ]
         if not found:
             return False
@@ -104,15 +104,15 @@ class Machine:
         return found
 
 
-def _batch_places(contents: Contents) -> list[tuple[int, int]]:
+def _batch_positions(contents: Contents) -> list[tuple[int, int]]:
     """Return position and size of each batch."""
-    places: list[tuple[int, int]] = []
+    positions: list[tuple[int, int]] = []
     position = 0
     for batch in iter_batches(memoryview(bytes(contents.data))):
         size = len(batch.buffer)
-        places.append((position, size))
+        positions.append((position, size))
         position += size
-    return places
+    return positions
 
 
 def _no_hook(step: str, path: str) -> None:

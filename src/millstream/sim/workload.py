@@ -22,9 +22,9 @@ from millstream.sim.clients import FIRST_CLIENT, Client, Producer
 from millstream.sim.consumers import Consumer
 from millstream.sim.deletions import Deleter
 from millstream.sim.groups import Asker, Committer
-from millstream.sim.history import History, Place
+from millstream.sim.history import History, PartitionKey
 from millstream.sim.network import Network
-from millstream.sim.turnover import Turnover
+from millstream.sim.recreation import TopicRecreation
 
 TOPIC: Final = "sim"
 CLIENTS: Final = 2
@@ -44,7 +44,7 @@ class Workload:
         self.min_isr = min_isr
         self.partition_count = chance.choice((1, 1, 2, 4))
         self.group_count = chance.choice((0, 1, 2))
-        self.turns_over = chance.random() < 0.3
+        self.recreates = chance.random() < 0.3
         self.throws = chance.random() < 0.4
         """True when some producers send with acks=0."""
         self.reads_nearby = more.random() < 0.35
@@ -67,7 +67,7 @@ class Workload:
         self.deleters: list[Deleter] = []
         self.committers: list[Committer] = []
         self.askers: list[Asker] = []
-        self.turnover: Turnover | None = None
+        self.recreation: TopicRecreation | None = None
 
     @property
     def topics(self) -> dict[str, int]:
@@ -128,19 +128,19 @@ class Workload:
         if self.throws:
             kinds.append((0, False))
         for index in range(self.partition_count):
-            place = (TOPIC, index)
+            partition_key = (TOPIC, index)
             for number, (acks, once) in enumerate(kinds):
                 self.producers.append(
                     Producer(
                         chance.choice(self.clients),
-                        place,
+                        partition_key,
                         f"p{index}-{number}",
                         acks=acks,
                         once=once,
                         pause_ms=chance.choice((80.0, 300.0, 1_000.0)),
                     )
                 )
-            self._start_consumers(place)
+            self._start_consumers(partition_key)
         for number in range(self.group_count):
             pause_ms = chance.choice((50.0, 300.0, 1_000.0))
             client = chance.choice(self.clients)
@@ -154,34 +154,40 @@ class Workload:
             committer.start()
         for asker in self.askers:
             asker.start()
-        if self.turns_over:
-            self.turnover = Turnover(
+        if self.recreates:
+            self.recreation = TopicRecreation(
                 self.clients[0], min_isr=self.min_isr, pause_ms=chance.choice((100.0, 500.0))
             )
-            self.turnover.start()
+            self.recreation.start()
 
-    def _start_consumers(self, place: Place) -> None:
+    def _start_consumers(self, partition_key: PartitionKey) -> None:
         """Begin to read, and to delete what the first consumer has read."""
         chance = self._chance
         readers = []
         for number in range(2):
             client = chance.choice(self.clients)
-            readers.append(self._consumer(client, place, number, len(client.brokers)))
+            readers.append(self._consumer(client, partition_key, number, len(client.brokers)))
             readers[-1].start()
         self.consumers += readers
         if self.deletes:
             pause_ms = chance.choice((200.0, 1_000.0))
-            deleter = Deleter(chance.choice(self.clients), place, readers[0], pause_ms=pause_ms)
+            deleter = Deleter(
+                chance.choice(self.clients), partition_key, readers[0], pause_ms=pause_ms
+            )
             self.deleters.append(deleter)
             deleter.start()
 
-    def _consumer(self, client: Client, place: Place, number: int, brokers: int) -> Consumer:
+    def _consumer(
+        self, client: Client, partition_key: PartitionKey, number: int, brokers: int
+    ) -> Consumer:
         """Return a consumer: the first keeps up, the second may be slow."""
         more = self._more
         rack = rack_of(1 + more.randrange(brokers)) if self.reads_nearby else ""
         is_slow = number > 0 and (self.deletes or self.expires) and more.random() < 0.7
         pause_ms = more.choice((500.0, 2_000.0)) if is_slow else 0.0
-        return Consumer(client, place, f"c{place[1]}-{number}", rack=rack, pause_ms=pause_ms)
+        return Consumer(
+            client, partition_key, f"c{partition_key[1]}-{number}", rack=rack, pause_ms=pause_ms
+        )
 
     def stop(self) -> None:
         """Begin nothing more."""

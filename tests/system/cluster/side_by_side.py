@@ -191,7 +191,7 @@ class Transactions(Watched):
         producer.begin_transaction()
         for send in sends:
             producer.produce(
-                self._topic, str(send.value), partition=send.place[1], on_delivery=told
+                self._topic, str(send.value), partition=send.partition[1], on_delivery=told
             )
         if producer.flush(30) or aborts:
             producer.abort_transaction(60)

@@ -121,7 +121,7 @@ class Writer(Watched):
     def told(self, send: Send, offset: int, sent: float) -> None:
         """Note that a value was acknowledged."""
         send.outcome, send.offset = Outcome.ACKNOWLEDGED, offset
-        self.acknowledgements.append((send.place[1], sent, time.monotonic()))
+        self.acknowledgements.append((send.partition[1], sent, time.monotonic()))
 
     def wait_for_more(self, count: int = 100) -> None:
         goal = self.acknowledged + count
@@ -239,7 +239,7 @@ class Sender(Writer):
                     send.outcome = Outcome.REFUSED
 
         self._producer.produce(
-            self.topic, str(send.value), partition=send.place[1], on_delivery=tell
+            self.topic, str(send.value), partition=send.partition[1], on_delivery=tell
         )
 
 

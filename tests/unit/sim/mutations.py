@@ -346,7 +346,7 @@ def takes_stale_pushes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BrokerMetadata, "apply_topic", mutant)
 
 
-def takes_pushes_out_of_turn(patch: pytest.MonkeyPatch) -> None:
+def takes_pushes_out_of_order(patch: pytest.MonkeyPatch) -> None:
     """What says which topics there are and how they are set has no epochs of its own."""
     patch.setattr(BrokerMetadata, "_check_order", lambda self, update: None)
 
@@ -441,7 +441,7 @@ def forgets_eligible_replicas(patch: pytest.MonkeyPatch) -> None:
 
 
 def keeps_the_last_of_the_isr(patch: pytest.MonkeyPatch) -> None:
-    """The ISR may become empty: the last member's place would count without having been earned."""
+    """The ISR may become empty: its last member would count though it has lost its data."""
     original = election.after_joining
 
     def mutant(state: Any, joined: Any, electorate: Any, **rest: Any) -> Any:
@@ -461,7 +461,7 @@ def keeps_the_last_of_the_isr(patch: pytest.MonkeyPatch) -> None:
 
 
 def trusts_who_lost_its_power(patch: pytest.MonkeyPatch) -> None:
-    """A place in the ISR counts no more once what earned it is gone."""
+    """An ISR member that has lost its data since it joined may not be elected."""
     patch.setattr(election, "place_counts", lambda state, broker_id, electorate: True)
 
 
@@ -770,7 +770,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "writes check the controller epoch",
         writes_without_its_epoch,
-        script=scripts.the_seat_is_taken_away,
+        script=scripts.the_controller_is_deposed,
         first_seed=2,
     ),
     Mutation("pushes are repeated", pushes_once, ("isolate", "cut one way", "reset", "kill")),
@@ -781,7 +781,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "pushes keep their order",
-        takes_pushes_out_of_turn,
+        takes_pushes_out_of_order,
         script=scripts.an_old_push_comes_last,
     ),
     Mutation("broker epochs", ignores_broker_epochs, LOSS, first_seed=3),
@@ -816,7 +816,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         script=scripts.the_last_in_sync_loses_its_power,
         first_seed=3,
     ),
-    Mutation("a place counts while its data is there", trusts_who_lost_its_power, LOSS),
+    Mutation("an ISR member counts while its data is there", trusts_who_lost_its_power, LOSS),
     Mutation(
         "trust at start",
         trusts_every_start,

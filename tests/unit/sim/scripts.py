@@ -124,20 +124,20 @@ def make_controller_and_leader_two(cluster: SimCluster) -> tuple[int, int, int]:
     raise AssertionError("controller and leader are always one")
 
 
-def seat(cluster: SimCluster, is_wanted: Callable[[int], bool]) -> int:
-    """Have a broker of one's choice be the controller: the seat is freed until it claims it."""
+def make_controller(cluster: SimCluster, is_wanted: Callable[[int], bool]) -> int:
+    """Delete ``/controller`` until a broker that is wanted becomes the controller."""
     for _ in range(100):
         controller = cluster.controller_number()
         if controller is not None and is_wanted(controller):
             cluster.go_on(1_000)
             return controller
         if controller is not None:
-            free_the_seat(cluster)
+            delete_controller_node(cluster)
         cluster.go_on(400)
     raise AssertionError("the controller is never the one that is wanted")
 
 
-def free_the_seat(cluster: SimCluster) -> None:
+def delete_controller_node(cluster: SimCluster) -> None:
     """Delete ``/controller``, as operators do to have another controller."""
     cluster.ensemble.tree.multi([Delete(paths.CONTROLLER)], 0)
     cluster.ensemble.changed()
@@ -390,7 +390,7 @@ def a_push_is_late(cluster: SimCluster) -> list[str]:
     and a client writes that knows the leader of before alone.
     """
     first, second, third = state(cluster).replicas
-    controller = seat(cluster, lambda number: number == third)
+    controller = make_controller(cluster, lambda number: number == third)
     network, tree = cluster.network, cluster.ensemble.tree
     cluster.kill(first, "kill the leader")
     if not cluster.until(lambda: replica(cluster, second).leading is not None, 20_000):
@@ -454,7 +454,7 @@ def _set_min_isr(cluster: SimCluster, controller: int, value: int) -> None:
 
 def fewer_have_to_be_in_sync(cluster: SimCluster) -> list[str]:
     """A leader is alone in the ISR, another replica is eligible. ``min.insync.replicas`` becomes 1,
-    and the controller is cut from the store before it lets go of that replica, which leads next.
+    and the controller is cut from the store before it removes that replica, which leads next.
     """
     controller, leader, third = make_controller_and_leader_two(cluster)
     cluster.kill(third, "kill")
@@ -485,7 +485,7 @@ def fewer_have_to_be_in_sync(cluster: SimCluster) -> list[str]:
     return [] if elected else ["the eligible replica does not lead"]
 
 
-def the_seat_is_taken_away(cluster: SimCluster) -> list[str]:
+def the_controller_is_deposed(cluster: SimCluster) -> list[str]:
     """``/controller`` is deleted, as operators do to have another controller, while the controller
     does not run. It wakes with a topic to make, which its successor would know nothing of.
     """
@@ -493,8 +493,8 @@ def the_seat_is_taken_away(cluster: SimCluster) -> list[str]:
     assert controller is not None
     life = cluster.lives[controller]
     client = cluster.work.clients[0]
-    greeting = spawn(client.ask(BrokerId(controller), MetadataRequest(topics=[]), lane="late"))
-    cluster.until(lambda: greeting.done, 3_000)
+    connecting = spawn(client.ask(BrokerId(controller), MetadataRequest(topics=[]), lane="late"))
+    cluster.until(lambda: connecting.done, 3_000)
     life.clock.pause()
     request = CreateTopicsRequest(
         topics=[
@@ -506,7 +506,7 @@ def the_seat_is_taken_away(cluster: SimCluster) -> list[str]:
     )
     making = spawn(client.ask(BrokerId(controller), request, lane="late"))
     cluster.go_on(100)
-    free_the_seat(cluster)
+    delete_controller_node(cluster)
     cluster.until(lambda: cluster.controller_number() not in (None, controller), 1_000)
     cluster.go_on(500)
     life.clock.resume()
@@ -536,7 +536,7 @@ def a_proposal_is_late(cluster: SimCluster) -> list[str]:
     the follower falls behind; then the proposal arrives.
     """
     replicas = first, second, third = lead_with_second(cluster)
-    controller = seat(cluster, lambda number: number not in replicas)
+    controller = make_controller(cluster, lambda number: number not in replicas)
     cluster.kill(third, "kill")
     if not cluster.until(lambda: third not in state(cluster).isr, 20_000):
         return ["a killed follower stays in the ISR"]
@@ -559,7 +559,7 @@ def an_answer_is_late(cluster: SimCluster) -> list[str]:
     the answer to its proposal does. The first answer comes when the second proposal is written.
     """
     replicas = first, second, third = lead_with_second(cluster)
-    controller = seat(cluster, lambda number: number not in replicas)
+    controller = make_controller(cluster, lambda number: number not in replicas)
     for number in (first, third):
         cluster.kill(number, "kill")
     if not cluster.until(lambda: state(cluster).isr == (second,), 20_000):
@@ -680,7 +680,7 @@ def a_write_is_lost(cluster: SimCluster) -> list[str]:
     not; the leader that it names dies.
     """
     first, _, third = lead_with_second(cluster)
-    controller = seat(cluster, lambda number: number == third)
+    controller = make_controller(cluster, lambda number: number == third)
     cluster.ensemble.cuts.add((controller, "to"))
     elect_preferred(cluster, controller)
     cluster.go_on(300)
@@ -697,7 +697,7 @@ def a_high_watermark_lags(cluster: SimCluster) -> list[str]:
     A third broker lacks it, and has all that the follower knows to be committed.
     """
     first, second, third = state(cluster).replicas
-    seat(cluster, lambda number: number != first)
+    make_controller(cluster, lambda number: number != first)
     if not cluster.until(lambda: state(cluster).leader == first, 60_000):
         return ["the preferred replica does not lead"]
     for producer in cluster.work.producers:
@@ -875,7 +875,7 @@ def a_move_takes_long(cluster: SimCluster) -> list[str]:
     newcomer = next(each for each in cluster.numbers if each not in (first, second, third))
     if not cluster.until(lambda: state(cluster).leader == first, 60_000):
         return ["the preferred replica does not lead"]
-    controller = seat(cluster, lambda number: number == second)
+    controller = make_controller(cluster, lambda number: number == second)
     cut_off(cluster, first, third, newcomer)
     control = cluster.lives[controller].controller.replicas
     control.move([Move(TopicPartition(TOPIC, 0), [first, second, newcomer])]).on_done(
@@ -962,7 +962,7 @@ SCRIPTS: dict[Script, Shape] = {
     a_push_is_late: Shape(min_isr=1, rebalances=False),
     an_old_push_comes_last: Shape(rebalances=False),
     fewer_have_to_be_in_sync: Shape(rebalances=False),
-    the_seat_is_taken_away: Shape(),
+    the_controller_is_deposed: Shape(),
     a_proposal_is_late: Shape(brokers=4, rebalances=False),
     an_answer_is_late: Shape(brokers=4, min_isr=1, rebalances=False),
     a_follower_comes_back_with_less: Shape(),

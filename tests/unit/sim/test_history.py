@@ -16,21 +16,21 @@ from millstream.sim.history import (
     judge,
 )
 
-PLACE = ("t", 0)
+PARTITION = ("t", 0)
 
 
 def history(*values: str, once: bool = True) -> History:
     """A producer sent these values, acknowledged at 0, 1, ..., and a consumer read them."""
     made = History()
     for offset, value in enumerate(values):
-        send = made.send(Send(PLACE, value, "p", durable=True, once=once))
+        send = made.send(Send(PARTITION, value, "p", durable=True, once=once))
         send.outcome, send.offset = Outcome.ACKNOWLEDGED, offset
-        made.polls.append(Poll(PLACE, "c", offset, value))
+        made.polls.append(Poll(PARTITION, "c", offset, value))
     return made
 
 
 def found(made: History, final: dict[int, str] | None = None) -> str:
-    problems = check(made, None if final is None else {PLACE: dict(final)})
+    problems = check(made, None if final is None else {PARTITION: dict(final)})
     return " ".join(problems)
 
 
@@ -48,7 +48,7 @@ def test_an_acknowledged_value_that_is_gone_is_lost() -> None:
 
 def test_an_offset_with_two_values() -> None:
     made = history("a", "b")
-    made.polls.append(Poll(PLACE, "other", 1, "a"))
+    made.polls.append(Poll(PARTITION, "other", 1, "a"))
     assert "had 2 values" in found(made)
 
 
@@ -78,11 +78,11 @@ def test_order_of_one_producer() -> None:
 
 def test_a_process_reads_forward_and_skips_nothing() -> None:
     made = history("a", "b", "c")
-    made.polls.append(Poll(PLACE, "c", 0, "a"))
+    made.polls.append(Poll(PARTITION, "c", 0, "a"))
     assert "backwards" in found(made)
-    made.polls[-1] = Poll(PLACE, "c", 0, "a", fresh=True)
+    made.polls[-1] = Poll(PARTITION, "c", 0, "a", fresh=True)
     assert found(made) == ""
-    made.polls += [Poll(PLACE, "d", 0, "a"), Poll(PLACE, "d", 2, "c")]
+    made.polls += [Poll(PARTITION, "d", 0, "a"), Poll(PARTITION, "d", 2, "c")]
     assert "skipped [1]" in found(made)
 
 
@@ -93,12 +93,12 @@ def group(*steps: GroupOffset) -> str:
 
 
 def told(offset: int, asked: float, at: float = 9.0) -> GroupOffset:
-    return GroupOffset("g", PLACE, offset, Step.SEEN, at, asked)
+    return GroupOffset("g", PARTITION, offset, Step.SEEN, at, asked)
 
 
 def test_a_group_is_told_no_less_than_was_acknowledged() -> None:
-    sent = GroupOffset("g", PLACE, 5, Step.SENT, 1.0)
-    acknowledged = GroupOffset("g", PLACE, 5, Step.ACKNOWLEDGED, 2.0)
+    sent = GroupOffset("g", PARTITION, 5, Step.SENT, 1.0)
+    acknowledged = GroupOffset("g", PARTITION, 5, Step.ACKNOWLEDGED, 2.0)
     assert group(sent, acknowledged, told(5, 3.0)) == ""
     assert group(acknowledged, told(4, 1.5), sent) == "", "in whatever order it was taken down"
     assert "had committed 5, and was told 4" in group(sent, acknowledged, told(4, 3.0))
@@ -108,11 +108,11 @@ def test_a_group_is_told_no_less_than_was_acknowledged() -> None:
 
 
 def test_a_committed_offset_never_goes_back_whoever_is_asked() -> None:
-    sent = GroupOffset("g", PLACE, 5, Step.SENT, 1.0)
-    acknowledged = GroupOffset("g", PLACE, 5, Step.ACKNOWLEDGED, 2.0)
-    told = GroupOffset("g", PLACE, 4, Step.SEEN, 4.0, asked=3.0, broker=2)
+    sent = GroupOffset("g", PARTITION, 5, Step.SENT, 1.0)
+    acknowledged = GroupOffset("g", PARTITION, 5, Step.ACKNOWLEDGED, 2.0)
+    told = GroupOffset("g", PARTITION, 4, Step.SEEN, 4.0, asked=3.0, broker=2)
     assert "had committed 5, and was told 4 by broker 2" in group(sent, acknowledged, told)
-    first = GroupOffset("g", PLACE, 5, Step.SEEN, 2.5, asked=1.5, broker=1)
+    first = GroupOffset("g", PARTITION, 5, Step.SEEN, 2.5, asked=1.5, broker=1)
     assert "had committed 5, and was told 4 by broker 2" in group(sent, first, told)
     assert group(sent, acknowledged, replace(told, asked=1.9)) == "", "it was asked before"
 
@@ -120,31 +120,34 @@ def test_a_committed_offset_never_goes_back_whoever_is_asked() -> None:
 def test_the_kinds_are_told_apart() -> None:
     made = history("a", "b")
     made.sends["a"].outcome = Outcome.REFUSED
-    assert [each.kind for each in judge(made, {PLACE: {0: "a"}})] == [Kind.ABORTED_READ, Kind.LOST]
+    assert [each.kind for each in judge(made, {PARTITION: {0: "a"}})] == [
+        Kind.ABORTED_READ,
+        Kind.LOST,
+    ]
 
 
 def test_what_is_deleted_was_read_before() -> None:
     made = history("a", "b", "c")
     final = {2: "c"}
     assert "is lost" in found(made, final)
-    made.deletions[PLACE] = 2
+    made.deletions[PARTITION] = 2
     assert found(made, final) == ""
-    made.deletions[PLACE] = 1
+    made.deletions[PARTITION] = 1
     assert "'b', acknowledged at 1, is lost" in found(made, final)
-    made.deletions[PLACE] = 2
+    made.deletions[PARTITION] = 2
     del made.polls[0]
     assert "'a', acknowledged at 0, was deleted and never read" in found(made, final)
-    made.expiring.add(PLACE)
+    made.expiring.add(PARTITION)
     assert found(made, final) == ""
 
 
 def test_what_is_deleted_may_be_written_again_and_what_is_there_may_not() -> None:
     made = history("a", "b")
-    made.polls.append(Poll(PLACE, "other", 2, "a"))
+    made.polls.append(Poll(PARTITION, "other", 2, "a"))
     final = {1: "b", 2: "a"}
     made.sends["a"].offset = 2
     assert "idempotent" in found(made, final)
-    made.deletions[PLACE] = 1
+    made.deletions[PARTITION] = 1
     assert found(made, final) == ""
-    made.polls.append(Poll(PLACE, "another", 3, "a"))
+    made.polls.append(Poll(PARTITION, "another", 3, "a"))
     assert "idempotent" in found(made, {**final, 3: "a"})

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 
 import pytest
-from tests.unit.sim.test_out_of_turn import whole
+from tests.unit.sim.test_message_order import whole
 
 from millstream.sim.cluster import SimCluster
 

@@ -1,7 +1,7 @@
 """A topic that is made, written to, deleted and made again, all by one client.
 
-Every life of the topic has an id of its own, and so a place of its own in the history: what was
-sent to one life and is found in another is an error, whatever name both have.
+Each topic that is made has an id of its own, and with it a partition of its own in the history:
+what was sent to one of them and is found in another is an error, though they have one name.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from millstream.protocol.messages.produce import (
 from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.runtime.pauses import pause
 from millstream.sim.clients import REQUEST_MS, Client, run_client
-from millstream.sim.history import Outcome, Place, Send
+from millstream.sim.history import Outcome, PartitionKey, Send
 
-TURNED: Final = "turned"
+RECREATED: Final = "recreated"
 PRODUCE_VERSION: Final = 13
 """The first version that names topics by their ids."""
 
 
-def place_of(topic_id: TopicId) -> Place:
+def partition_key_of(topic_id: TopicId) -> PartitionKey:
     """Return where the history has one life of the topic."""
-    return (f"{TURNED} {topic_id_to_text(topic_id)}", 0)
+    return (f"{RECREATED} {topic_id_to_text(topic_id)}", 0)
 
 
-class Turnover:
+class TopicRecreation:
     """Writes to the topic, and deletes and makes it every now and then."""
 
     def __init__(self, client: Client, *, min_isr: int, pause_ms: float) -> None:
@@ -76,9 +76,9 @@ class Turnover:
         """Return the topic's id and the leader, None when some broker knows no such topic."""
         client = self._client
         request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=TURNED)], allow_auto_topic_creation=False
+            topics=[MetadataRequestTopic(name=RECREATED)], allow_auto_topic_creation=False
         )
-        response = await client.ask(client.any_broker(), request, lane=TURNED)
+        response = await client.ask(client.any_broker(), request, lane=RECREATED)
         assert isinstance(response, MetadataResponse)
         topic = response.topics[0]
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.code:
@@ -88,27 +88,33 @@ class Turnover:
 
     async def _create(self) -> None:
         topic = CreatableTopic(
-            name=TURNED,
+            name=RECREATED,
             num_partitions=1,
             replication_factor=3,
             assignments=[],
             configs=[CreatableTopicConfig(name="min.insync.replicas", value=str(self._min_isr))],
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=1_000)
-        await self._client.ask(self._client.any_broker(), request, lane=TURNED)
+        await self._client.ask(self._client.any_broker(), request, lane=RECREATED)
 
     async def _delete(self, topic_id: TopicId) -> None:
         request = DeleteTopicsRequest(
             topics=[DeleteTopicState(topic_id=topic_id)], timeout_ms=1_000
         )
         self.deletions += 1
-        await self._client.ask(self._client.any_broker(), request, lane=TURNED)
+        await self._client.ask(self._client.any_broker(), request, lane=RECREATED)
 
     async def _send(self, topic_id: TopicId, leader: BrokerId) -> None:
         client = self._client
         self._count += 1
         send = client.history.send(
-            Send(place_of(topic_id), f"turned:{self._count}", TURNED, durable=True, once=False)
+            Send(
+                partition_key_of(topic_id),
+                f"recreated:{self._count}",
+                RECREATED,
+                durable=True,
+                once=False,
+            )
         )
         builder = BatchBuilder(BatchOptions())
         builder.append(client.clock.now_ms(), None, str(send.value).encode())
@@ -118,7 +124,7 @@ class Turnover:
             timeout_ms=REQUEST_MS // 2,
             topic_data=[TopicProduceData(topic_id=topic_id, partition_data=[partition])],
         )
-        response = await client.ask(leader, request, PRODUCE_VERSION, lane=TURNED)
+        response = await client.ask(leader, request, PRODUCE_VERSION, lane=RECREATED)
         assert isinstance(response, ProduceResponse)
         answer = response.responses[0].partition_responses[0]
         if not answer.error_code:

@@ -1,4 +1,4 @@
-"""What comes out of its turn, and what a broker says of itself to a controller that asks."""
+"""Messages that overtake each other, and what a broker tells a controller that asks."""
 
 from __future__ import annotations
 
