@@ -84,32 +84,31 @@ class ProduceLibrary:
 
     def check_records(
         self,
+        found: Produced,
         rules: ProduceRules,
-        records: Buffer,
+        records: Pinned,
         *,
         position: int,
         first: int,
         count: int,
         base_timestamp: int,
         now_ms: int,
-    ) -> Produced:
+    ) -> None:
         """Check ``records``, decompressed, of a batch of ``count`` from the one numbered ``first``,
         which starts at ``position``, on; other threads run meanwhile.
 
-        The fault's position counts from ``position``.
+        ``found`` is filled; its fault's position counts from ``position``.
         """
-        found, pinned = Produced(), Pinned(records)
         self._check_records(
             rules.address,
-            pinned.address + position,
-            pinned.size - position,
+            records.address + position,
+            records.size - position,
             first,
             count,
             base_timestamp,
             now_ms,
             found.address,
         )
-        return found
 
 
 def produce_library() -> ProduceLibrary | None:

@@ -34,13 +34,19 @@ from millstream.records.batch import (
 from millstream.records.compaction import record_spans
 from millstream.records.compression import Codec, OverCapError, compress, decompress
 from millstream.records.crc32c import Buffer
+from millstream.records.kernel import Pinned
 from millstream.records.limits import (
     ProduceLimits,
     RecordError,
     RecordsRefusedError,
     UncheckedBatch,
 )
-from millstream.records.produce_kernel import ProduceLibrary, ProduceRules, produce_library
+from millstream.records.produce_kernel import (
+    Produced,
+    ProduceLibrary,
+    ProduceRules,
+    produce_library,
+)
 from millstream.records.record import Record, walk_records
 from millstream.records.varint import decode_varint, encode_varint
 
@@ -230,12 +236,16 @@ class _Look:
     def _judge_what_stops(
         self, library: ProduceLibrary, rules: ProduceRules, records: Buffer
     ) -> None:
-        """Have the kernel pass over the records, and judge each at which it stops."""
+        """Have the kernel pass over the records, and judge each at which it stops and those that
+        are refused behind it.
+        """
         batch, data = self._batch, b""
+        pinned, found = Pinned(records), Produced()
         while len(self._errors) < MAX_RECORD_ERRORS:
-            found = library.check_records(
+            library.check_records(
+                found,
                 rules,
-                records,
+                pinned,
                 position=self._position,
                 first=self._index,
                 count=batch.count,
@@ -252,11 +262,11 @@ class _Look:
             data = data or bytes(records)
             self._index = found.fault.index
             self._position += found.fault.position
-            rest = walk_records(batch, data, index=self._index, position=self._position)
-            record = next(rest, None)
-            if record is None:
+            for record in walk_records(batch, data, index=self._index, position=self._position):
+                if not self._judge(data, record) or len(self._errors) == MAX_RECORD_ERRORS:
+                    break
+            else:
                 return
-            self._judge(data, record)
 
     def _judge_all(self, data: bytes) -> None:
         for record in walk_records(self._batch, data):
@@ -275,22 +285,23 @@ class _Look:
                 pass
         return ErrorCode.INVALID_RECORD
 
-    def _judge(self, data: bytes, record: Record) -> None:
-        """Hold one record against the rules, and go on to the next."""
+    def _judge(self, data: bytes, record: Record) -> bool:
+        """Hold one record against the rules, and go on to the next; True when it is refused."""
         index = self._index
         length, start = decode_varint(data, self._position)
         self._index, self._position = index + 1, start + length
         self.in_order &= record.offset - self._batch.base_offset == index
         self.largest_timestamp = max(self.largest_timestamp, record.timestamp)
         if self._now_ms is None:
-            return
+            return False
         if self._limits.is_compacted and record.key is None:
             self._errors.append(RecordError(index, "a record of a compacted topic needs a key"))
-            return
+            return True
         problem = self._timestamp_problem(record.timestamp, self._now_ms)
         if problem is not None:
             self._errors.append(RecordError(index, problem))
             self._code = ErrorCode.INVALID_TIMESTAMP
+        return problem is not None
 
     def _timestamp_problem(self, timestamp: int, now_ms: int) -> str | None:
         limits = self._limits

@@ -13,9 +13,10 @@ from numpy.random import mtrand
 from millstream.records import kernel, produce_kernel
 from millstream.records.builder import BatchOptions, encode_batch
 from millstream.records.compression import Codec
-from millstream.records.kernel import Library
+from millstream.records.kernel import Library, Pinned
 from millstream.records.produce_kernel import (
     NOT_PLAIN,
+    Produced,
     ProduceLibrary,
     ProduceRules,
     produce_library,
@@ -104,16 +105,24 @@ def test_times_out_of_range(library: ProduceLibrary, timestamp: int) -> None:
 def test_the_first_broken_rule_is_told(library: ProduceLibrary) -> None:
     rules = ProduceRules(before_ms=1000, after_ms=10, needs_keys=1)
     records = [Record(0, NOW, b"k", b""), Record(0, NOW, None, b""), Record(0, 0, b"k", b"")]
-    data = encode_batch(records)[61:]
-    found = library.check_records(
-        rules, data, position=0, first=0, count=3, base_timestamp=NOW, now_ms=NOW
-    )
-    assert (found.fault.code, found.fault.index) == (20, 1)
-    after = found.fault.position + len(encode_batch(records[1:2])) - 61
-    found = library.check_records(
-        rules, data, position=after, first=2, count=3, base_timestamp=NOW, now_ms=NOW
-    )
-    assert (found.fault.code, found.fault.index, found.fault.position) == (21, 2, 0)
+    data, found = Pinned(encode_batch(records)[61:]), Produced()
+
+    def look(position: int, first: int) -> tuple[int, int, int]:
+        library.check_records(
+            found,
+            rules,
+            data,
+            position=position,
+            first=first,
+            count=3,
+            base_timestamp=NOW,
+            now_ms=NOW,
+        )
+        return found.fault.code, found.fault.index, found.fault.position
+
+    code, index, position = look(0, 0)
+    assert (code, index) == (20, 1)
+    assert look(position + len(encode_batch(records[1:2])) - 61, 2) == (21, 2, 0)
 
 
 @pytest.mark.parametrize(
