@@ -2,7 +2,7 @@
 
 Whatever is written or read ahead is in memory until :meth:`SlowFiles.drop_cache`. A read or a
 mapping of anything else is a *stall*: it is carried out, and noted. Hooks run, on the thread that
-does it, before a flush and before a read ahead; one that blocks is a disk that hangs.
+does it, before a flush, a read ahead and a stall; one that blocks is a disk that hangs.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class SlowFiles(LocalFileSystem):
         self.stalls: list[str] = []
         """Names of the files that were read where they were not in memory."""
         self.on_read_ahead: Callable[[str], None] = lambda path: None
+        self.on_stall: Callable[[str], None] = lambda path: None
         self.on_sync: Callable[[str], None] = lambda path: None
 
     def drop_cache(self) -> None:
@@ -82,6 +83,7 @@ class SlowFiles(LocalFileSystem):
     def touch(self, path: str, position: int, size: int) -> None:
         if not self.has(path, position, size):
             self.stalls.append(os.path.basename(path))
+            self.on_stall(path)
             self.keep(path, position, size)
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:

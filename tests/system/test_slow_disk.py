@@ -42,6 +42,12 @@ from millstream.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from millstream.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from millstream.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from millstream.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 from millstream.records.batch import iter_batches
@@ -286,6 +292,7 @@ def test_a_disk_that_hangs_holds_up_no_other_disk(tmp_path: Path) -> None:
 
 COLD_SETTINGS = {"internal.segment.bytes": "400000", "index.interval.bytes": "1000", **QUICK}
 COLD_BATCHES = 200
+LOOK_UP_VERSION = 7
 
 
 def fill_and_drop(broker: LocalBroker, wire: Wire, topic: str) -> list[bytes]:
@@ -336,6 +343,41 @@ def test_a_whole_log_is_read_from_the_disk_without_a_stall(broker: LocalBroker) 
         assert found == contents
         assert broker.files.stalls == []
         assert len(broker.reads.passed) > 5
+
+
+def test_others_are_served_while_a_look_up_by_time_hangs(tmp_path: Path) -> None:
+    """A log that was opened anew is searched by time: were the loop to read it, it would hang."""
+    with local_broker(tmp_path) as broker, broker.connect() as wire:
+        fill_and_drop(broker, wire, "cold")
+        create_topic(wire, "quick", 1, QUICK)
+        produce(wire, "quick", 0, batch(b"warm"))
+    with local_broker(tmp_path) as broker, broker.connect() as wire, broker.connect() as behind:
+        last = offset_for(wire, "cold", 0, -1).offset - 1
+        broker.files.drop_cache()
+
+        def hang(path: str) -> None:
+            if "/cold-" in path:
+                broker.reads.pass_through(path)
+
+        broker.files.on_stall = hang
+        broker.reads.close()
+        partition = ListOffsetsPartition(partition_index=0, timestamp=-3)
+        behind.send(
+            ListOffsetsRequest(
+                replica_id=-1, topics=[ListOffsetsTopic(name="cold", partitions=[partition])]
+            ),
+            LOOK_UP_VERSION,
+        )
+        wait_until(lambda: broker.reads.waiting == 1)
+        for _ in range(3):
+            ask_about_everything(broker, "quick")
+        assert not behind.has_answer()
+        broker.reads.open()
+        _, response = behind.receive()
+        assert isinstance(response, ListOffsetsResponse)
+        answer = response.topics[0].partitions[0]
+        assert answer.error_code == 0
+        assert 0 < answer.offset <= last
 
 
 def test_a_topic_that_goes_while_it_is_read(broker: LocalBroker) -> None:
