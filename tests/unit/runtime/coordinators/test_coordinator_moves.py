@@ -17,7 +17,7 @@ from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import PartitionState
 from millstream.model.metadata_store import SessionEvent
-from millstream.model.topic import GROUP_METADATA_TOPIC
+from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId
 from millstream.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from millstream.protocol.messages.join_group import (
     JoinGroupRequest,
@@ -35,6 +35,7 @@ from millstream.protocol.messages.offset_delete import OffsetDeleteRequest
 from millstream.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from millstream.protocol.messages.sync_group import SyncGroupRequest
 from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
+from millstream.runtime.metadata.metadata_cache import TopicImage
 
 _ids = itertools.count()
 
@@ -226,6 +227,38 @@ def test_records_that_meet_min_isr_on_their_way_are_written_when_it_is_reached_a
     assert code(outcome) is ErrorCode.NONE
     assert committed(site[1]) == 9
     assert count_loads(caplog) == 0
+
+
+def test_under_min_isr_members_are_heard_and_nobody_expires(site: ClusterSite) -> None:
+    member_id = member_of(site)
+    site.cut_off(1)
+    shrink_to_one(site)
+    assert error_of(heartbeat(site, member_id)) is ErrorCode.NONE
+    assert error_of(join(site)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    site.advance(60_000)
+    assert error_of(heartbeat(site, member_id)) is ErrorCode.NONE, "nobody could have written that"
+    site.heal()
+    grow_again(site)
+    site.advance(1_000)
+    assert error_of(heartbeat(site, member_id)) is ErrorCode.NONE
+    site.advance(80_000)
+    assert error_of(heartbeat(site, member_id)) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_topic_deleted_under_min_isr_takes_its_offsets_along_later(site: ClusterSite) -> None:
+    commit(site[1], 7)
+    site.advance(100)
+    site.controller.refusal = ErrorCode.NETWORK_EXCEPTION
+    shrink_to_one(site)
+    image = TopicImage("t", TopicId(bytes(16)), (), site.config)
+    site[1].services.groups.topic_deleted(image)
+    site.advance(2_000)
+    assert committed(site[1]) == 7
+    grow_again(site)
+    site.advance(2_000)
+    wanted = OffsetFetchRequestGroup(group_id="g", topics=None)
+    found = site[1].services.groups.fetch_offsets(wanted, require_stable=False).result()
+    assert found.topics == []
 
 
 # The lease of the leader
