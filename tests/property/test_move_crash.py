@@ -66,11 +66,11 @@ class Scenario:
             if action == "write":
                 self.write()
             elif action == "turn":
-                site.clock.turn()
+                site.clock.run_once()
             elif action in ("flush", "move"):
-                site.offload.let_go(action)
+                site.offload.release(action)
             elif not site.offload.held:
-                site.offload.let_go()
+                site.offload.release()
                 site.clock.settle()
             if number in (25, 60) and not list(site.log_manager.future_logs):
                 mover.move(site.partition(), other(site.directory_of("t")))
@@ -78,7 +78,7 @@ class Scenario:
                 site.log_manager.checkpoint()
                 site.log_manager.removals.run_due(site.clock.now_ms())
         site.offload.held = False
-        site.offload.let_go()
+        site.offload.release()
         site.clock.settle()
 
 

@@ -93,7 +93,7 @@ def test_a_future_replica_is_shown_with_what_it_lacks(two: AdminBroker, tmp_path
     assert rows["a", False].offset_lag == 0
     assert rows["a", False].partition_size > 0
     two.offload.held = False
-    two.offload.let_go()
+    two.offload.release()
     two.clock.settle()
     assert list(shown(two)) == [("b", False)]
 

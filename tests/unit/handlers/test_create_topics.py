@@ -169,7 +169,7 @@ def test_the_answer_waits_for_the_disk(broker: AdminBroker) -> None:
     assert not pending.done
     assert broker.metadata.topic("t") is None
     broker.offload.held = False
-    broker.offload.let_go()
+    broker.offload.release()
     assert pending.done
     assert broker.metadata.topic("t") is not None
 

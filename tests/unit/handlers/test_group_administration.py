@@ -76,7 +76,7 @@ def test_list_is_refused_while_a_coordinator_loads(two_groups: Calls) -> None:
     response = two_groups.call(ListGroupsRequest(), 5, ListGroupsResponse)
     assert (response.error_code, response.groups) == (14, [])
     two_groups.site.offload.held = False
-    two_groups.site.offload.let_go()
+    two_groups.site.offload.release()
 
 
 @pytest.mark.parametrize("version", range(3))

@@ -144,7 +144,7 @@ def test_a_heartbeat_succeeds_while_the_coordinator_loads(calls: Calls) -> None:
     request = HeartbeatRequest(group_id="g", generation_id=1, member_id=member_id)
     assert calls.call(request, 4, HeartbeatResponse).error_code == 0
     calls.site.offload.held = False
-    calls.site.offload.let_go()
+    calls.site.offload.release()
 
 
 @pytest.mark.parametrize("version", range(3))

@@ -148,7 +148,7 @@ def test_the_loop_reads_nothing_of_cold_segments(
     answer = ask(cold, ("t", 0, timestamp))
     while not answer.done:
         assert (files.touched, files.stalls) == ([], [])
-        cold.offload.let_go()
+        cold.offload.release()
         assert files.touched
         files.touched.clear()
         files.stalls.clear()
@@ -162,7 +162,7 @@ def test_partitions_are_looked_up_side_by_side(cold: AdminBroker) -> None:
     answer = ask(cold, ("t", 0, FIRST_MS + 3), ("t", 1, FIRST_MS + 4), ("absent", 0, 5))
     rounds = 0
     while not answer.done:
-        cold.offload.let_go()
+        cold.offload.release()
         cold.clock.settle()
         rounds += 1
     assert rounds <= 3
@@ -212,6 +212,6 @@ def test_a_lease_that_ends_during_a_look_up(
     answer = ask(cold, ("t", 0, FIRST_MS + 3))
     assert not answer.done
     refusals[0] = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    cold.offload.let_go()
+    cold.offload.release()
     cold.clock.settle()
     assert told(answer.result())["t", 0][0] == ErrorCode.NOT_LEADER_OR_FOLLOWER.code

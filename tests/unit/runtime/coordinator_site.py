@@ -1,5 +1,5 @@
 """A group coordinator over real logs in a temporary directory, with a hand clock and an offload
-that waits to be let go.
+that waits to be released.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ class HandClock:
     def call_soon(self, callback: Callable[[], None]) -> None:
         self._soon.append(callback)
 
-    def turn(self) -> None:
-        """Run what was put off to the end of this turn of the loop."""
+    def run_once(self) -> None:
+        """Run what was put off to the end of this pass of the loop."""
         soon, self._soon = self._soon, []
         for callback in soon:
             callback()
 
     def settle(self) -> None:
-        """Turn until nothing is put off any more."""
+        """Run until nothing is put off any more."""
         while self._soon:
-            self.turn()
+            self.run_once()
 
     @property
     def timers_running(self) -> int:
@@ -98,7 +98,7 @@ class HandTimer:
 
 
 class HeldOffload:
-    """Runs work at once, or when let go while ``held``."""
+    """Runs work at once, or when released while ``held``."""
 
     def __init__(self) -> None:
         self.held = False
@@ -121,7 +121,7 @@ class HeldOffload:
             work()
         return outcome
 
-    def let_go(self, lane: str = "") -> None:
+    def release(self, lane: str = "") -> None:
         """Run what waits, or only what waits in lanes whose name begins so."""
         waiting, self._waiting = self._waiting, []
         for name, work in waiting:

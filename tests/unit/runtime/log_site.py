@@ -1,5 +1,5 @@
 """The partitions of a broker over a file system in memory that fails when a test says so, with a
-hand clock and an offload that waits to be let go.
+hand clock and an offload that waits to be released.
 """
 
 from __future__ import annotations

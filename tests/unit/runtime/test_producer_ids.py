@@ -38,7 +38,7 @@ class SlowStore(SqliteMetadataStore):
         self.held.append((outcome, operations))
         return outcome
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         assert self.held is not None
         held, self.held = self.held, None
         for outcome, operations in held:
@@ -83,7 +83,7 @@ def test_all_who_wait_share_a_reservation(store: SlowStore) -> None:
     store.held = []
     waiting = [producer_ids.next() for _ in range(BLOCK_SIZE + 5)]
     assert not any(each.done for each in waiting)
-    store.let_go()
+    store.release()
     assert sorted(each.result() for each in waiting) == list(range(BLOCK_SIZE + 5))
     assert store.writes == 2
 

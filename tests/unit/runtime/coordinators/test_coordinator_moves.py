@@ -96,7 +96,7 @@ def refusal(outcome: Deferred[OffsetCommitResponse]) -> ErrorCode:
 
 def test_a_commit_waits_for_the_replicas(site: ClusterSite) -> None:
     outcome = commit(site[1], 7)
-    site.clock.turn()
+    site.clock.run_once()
     assert not outcome.done
     site.advance(100)
     assert code(outcome) is ErrorCode.NONE
@@ -127,7 +127,7 @@ def test_while_records_are_loaded_the_client_asks_again(site: ClusterSite) -> No
     site.settle()
     assert refusal(commit(site[2], 8)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     site[2].offload.held = False
-    site[2].offload.let_go()
+    site[2].offload.release()
     site.advance(2_000)
     assert committed(site[2]) == 7
 

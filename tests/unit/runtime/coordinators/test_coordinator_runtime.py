@@ -50,7 +50,7 @@ def open_site(tmp_path: Path) -> Iterator[OpenSite]:
     yield open_
     for site in sites:
         site.offload.held = False
-        site.offload.let_go()
+        site.offload.release()
         site.close()
 
 
@@ -117,7 +117,7 @@ def test_a_commit_is_answered_once_it_is_in_the_log(open_site: OpenSite) -> None
     site = open_site(topic_settings={"flush.policy": "os"})
     reply = commit(site, 5)
     assert not reply.done
-    site.clock.turn()
+    site.clock.run_once()
     assert reply.result().topics[0].partitions[0].error_code == 0
     assert offsets(site) == {"t": 5}
 
@@ -125,7 +125,7 @@ def test_a_commit_is_answered_once_it_is_in_the_log(open_site: OpenSite) -> None
 def test_commits_of_one_turn_go_in_one_batch(open_site: OpenSite) -> None:
     site = open_site(topic_settings={"flush.policy": "os"})
     replies = [commit(site, n, group_id=f"g{n}") for n in range(10)]
-    site.clock.turn()
+    site.clock.run_once()
     assert all(reply.done for reply in replies)
     assert batches_in(site) == [10]
 
@@ -141,12 +141,12 @@ def test_commits_that_come_while_a_write_is_on_its_way_share_the_next(
     site.clock.settle()
     assert not first.done
     assert batches_in(site) == [1]
-    site.offload.let_go()
+    site.offload.release()
     assert first.done
     site.clock.settle()
     assert batches_in(site) == [1, 4]
     assert not any(reply.done for reply in later)
-    site.offload.let_go()
+    site.offload.release()
     assert all(reply.done for reply in later)
 
 
@@ -159,7 +159,7 @@ def test_a_read_waits_for_what_it_rests_on(open_site: OpenSite) -> None:
         OffsetFetchRequestGroup(group_id="g", topics=None), require_stable=False
     )
     assert not reply.done
-    site.offload.let_go()
+    site.offload.release()
     assert reply.result().topics[0].partitions[0].committed_offset == 1
 
 
@@ -192,7 +192,7 @@ def test_what_is_not_committed_in_time_is_refused_and_no_more_is_begun(
     site.clock.advance(1)
     assert error_of(reply) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert error_of(commit(site, 2)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    site.offload.let_go()
+    site.offload.release()
     assert offsets(site) == {"t": 1}
 
 
@@ -211,7 +211,7 @@ def test_a_member_that_is_not_listened_to_does_not_expire(open_site: OpenSite) -
     assert error_of(site.groups.heartbeat(request)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     site.clock.advance(3_600_000)
     site.offload.held = False
-    site.offload.let_go()
+    site.offload.release()
     commit(site, 2, group_id="other")
     site.clock.advance(4_999)
     assert site.groups.heartbeat(request).result().error_code == 0
@@ -283,7 +283,7 @@ def test_a_coordinator_that_loads_says_so(open_site: OpenSite) -> None:
     (listing,) = site.groups.list_groups(states=[], types=[])
     assert error_of(listing) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # type: ignore[arg-type]
     site.offload.held = False
-    site.offload.let_go()
+    site.offload.release()
     assert offsets(site) == {"t": 1}
 
 
@@ -299,12 +299,12 @@ def test_what_was_loaded_but_is_not_committed_holds_answers_back(open_site: Open
     site.partitions.get("__consumer_offsets", 0).append_internal(builder.build())
     site.clock.settle()
     site.groups.start()
-    site.offload.let_go("coordinator-load")
+    site.offload.release("coordinator-load")
     reply = site.groups.fetch_offsets(
         OffsetFetchRequestGroup(group_id="g", topics=None), require_stable=False
     )
     assert not reply.done
-    site.offload.let_go()
+    site.offload.release()
     assert reply.result().topics[0].partitions[0].committed_offset == 5
 
 
@@ -324,7 +324,7 @@ def test_a_topic_deleted_while_loading_takes_its_offsets_along(open_site: OpenSi
     site.groups.start()
     site.groups.topic_deleted(image)
     site.offload.held = False
-    site.offload.let_go()
+    site.offload.release()
     site.clock.settle()
     assert offsets(site) == {}
     site = open_site()
@@ -346,7 +346,7 @@ def test_a_large_partition_is_loaded_in_slices(
     rounds = 0
     while error := _load_error(site):
         assert error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        site.offload.let_go()
+        site.offload.release()
         rounds += 1
     assert rounds > 10
     assert offsets(site) == {f"t{n}": n for n in range(50)}

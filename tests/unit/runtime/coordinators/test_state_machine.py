@@ -168,7 +168,7 @@ def open_site(tmp_path: Path) -> Iterator[OpenSite]:
     yield open_
     for site in sites:
         site.offload.held = False
-        site.offload.let_go()
+        site.offload.release()
         site.close()
 
 
@@ -178,7 +178,7 @@ def test_a_request_is_sent_once_its_records_are_committed(open_site: OpenSite) -
     reply = site.begin("a")
     site.clock.settle()
     assert (reply.done, site.sent) == (False, [])
-    site.offload.let_go()
+    site.offload.release()
     assert reply.result() == "begun"
     assert [each.name for each in site.sent] == ["a"]
 
@@ -193,7 +193,7 @@ def test_a_request_is_sent_though_the_commit_took_too_long_for_who_asked(
     with pytest.raises(KafkaError, match="not committed in time"):
         reply.result()
     assert site.sent == []
-    site.offload.let_go()
+    site.offload.release()
     assert [each.name for each in site.sent] == ["a"]
 
 
@@ -267,6 +267,6 @@ def test_shards_hear_of_topics(open_site: OpenSite) -> None:
     site.runtime.topic_changed(image, created=False)
     site.runtime.topic_deleted(image)
     site.offload.held = False
-    site.offload.let_go()
+    site.offload.release()
     heard = site.runtime.read(0, lambda tasks, _: Result(list(tasks.changes))).result()
     assert [(each.name, each.deleted) for each in heard] == [("t", False), ("t", True)]

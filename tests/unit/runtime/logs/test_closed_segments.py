@@ -61,10 +61,10 @@ def test_a_flush_of_closed_segments_holds_up_nobody() -> None:
     assert read(site.partition(), 40)
     write(site.partition("u"), outcomes, b"acknowledged")
     site.clock.settle()
-    site.offload.let_go("flush /logs")
+    site.offload.release("flush /logs")
     assert outcomes == ["ok"]
     assert recovery_point(site) == 0, "the other flush still runs"
-    site.offload.let_go()
+    site.offload.release()
     assert recovery_point(site) > 0
 
 
@@ -77,10 +77,10 @@ def test_one_round_at_a_time_takes_a_few_logs() -> None:
     site.offload.held = True
     site.clock.advance(5_000)
     assert rounds_of(upkeep.offload) == 1
-    site.offload.let_go("flush closed")
+    site.offload.release("flush closed")
     assert rounds_of(upkeep.offload) == 2
     site.offload.held = False
-    site.offload.let_go()
+    site.offload.release()
     site.clock.advance(10_000)
     assert [recovery_point(site, index) for index in range(count)] == bases
 
@@ -111,7 +111,7 @@ def test_a_log_that_was_cut_meanwhile_is_flushed_again() -> None:
     log = site.partition().log
     log.truncate_to(bases[1] + 1, now_ms=site.clock.now_ms())
     site.offload.held = False
-    site.offload.let_go()
+    site.offload.release()
     assert recovery_point(site) == 0
     again = fill(site)
     site.clock.advance(1_000)

@@ -123,7 +123,7 @@ def test_the_dirtiest_goes_first_and_lanes_work_side_by_side() -> None:
     assert len(cleaned.cleaner.busy) == 2
     cleaned.offload.held = False
     for _ in range(50):
-        cleaned.offload.let_go()
+        cleaned.offload.release()
         cleaned.site.clock.settle()
     assert not cleaned.cleaner.busy
     assert len(cleaned.checkpoint()) == 3
@@ -139,7 +139,7 @@ def test_a_pause_aborts_and_a_resume_lets_it_go_on() -> None:
     assert T0 in cleaned.cleaner.busy
     paused = cleaned.cleaner.abort_and_pause(T0)
     assert not paused.done
-    cleaned.offload.let_go()
+    cleaned.offload.release()
     assert paused.done
     assert cleaned.offsets() == before
     cleaned.offload.held = False
@@ -156,11 +156,11 @@ def test_a_log_that_is_cut_while_it_is_cleaned_stays_as_it_was_cut() -> None:
     cleaned.write()
     cleaned.offload.held = True
     cleaned.cleaner.start()
-    cleaned.offload.let_go()  # the map is built
+    cleaned.offload.release()  # the map is built
     log = cleaned.site.partition().log
     log.truncate_to(9, now_ms=cleaned.site.clock.now_ms())
     for _ in range(5):
-        cleaned.offload.let_go()
+        cleaned.offload.release()
     assert not cleaned.cleaner.busy
     assert cleaned.offsets() == list(range(9))
     assert cleaned.checkpoint() == {}
@@ -200,10 +200,10 @@ def test_a_topic_deleted_while_it_is_cleaned() -> None:
     cleaned.write()
     cleaned.offload.held = True
     cleaned.cleaner.start()
-    cleaned.offload.let_go()
+    cleaned.offload.release()
     cleaned.site.delete()
     for _ in range(5):
-        cleaned.offload.let_go()
+        cleaned.offload.release()
     assert not cleaned.cleaner.busy
     assert cleaned.site.failed_directories == []
 
@@ -285,7 +285,7 @@ def test_stopping_waits_for_what_is_under_way() -> None:
     cleaned.cleaner.start()
     stopped = cleaned.cleaner.stop()
     assert not stopped.done
-    cleaned.offload.let_go()
+    cleaned.offload.release()
     assert stopped.done
     cleaned.site.clock.advance(60_000)
     assert not cleaned.cleaner.busy
@@ -311,7 +311,7 @@ def test_retention_leaves_a_log_alone_while_segments_are_replaced() -> None:
     site.clock.advance(interval_ms)
     assert site.partition().log.log_start_offset == 0
     for _ in range(30):
-        cleaned.offload.let_go()
+        cleaned.offload.release()
     cleaned.cleaner.stop()
     site.clock.advance(interval_ms)
     assert site.partition().log.log_start_offset > 0

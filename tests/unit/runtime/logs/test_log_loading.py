@@ -64,7 +64,7 @@ def test_each_directory_has_its_threads(crashed: Path) -> None:
         LogLoading(HandClock(), offload, manager, threads_per_directory=2).run(lambda _, __: SMALL)
     )
     assert not outcome.done
-    offload.let_go()
+    offload.release()
     outcome.result()
     check(manager)
 
@@ -90,7 +90,7 @@ def test_progress_is_told(crashed: Path, caplog: pytest.LogCaptureFixture) -> No
     clock.advance(PROGRESS_MS)
     assert "recovering" in caplog.text
     assert "3 logs, " in caplog.text
-    offload.let_go()
+    offload.release()
     outcome.result()
     assert "recovered" in caplog.text
     assert "3 of 3 logs" in caplog.text
@@ -105,7 +105,7 @@ def test_a_directory_that_fails_is_offline_and_the_other_is_served(crashed: Path
     outcome = spawn(loading.run(lambda _, __: SMALL))
     (failing,) = [each for each in loading._directories if each.path.endswith("/b")]
     failing.load.failure = StorageError(failing.path, "broken")
-    offload.let_go()
+    offload.release()
     outcome.result()
     assert list(manager.offline_directories) == [str(crashed / "b")]
     assert len(list(manager.logs())) == 3

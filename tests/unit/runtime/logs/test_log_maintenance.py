@@ -104,7 +104,7 @@ def test_deleted_files_are_removed_after_the_delay_and_off_the_loop() -> None:
     site.offload.held = True
     site.clock.advance(2000)
     assert site.files.exists(f"/logs/{left}")
-    site.offload.let_go("removal")
+    site.offload.release("removal")
     assert not site.files.exists(f"/logs/{left}")
 
 
@@ -134,12 +134,12 @@ def test_checkpoints_are_written_off_the_loop_and_one_at_a_time() -> None:
     append(site.partition(), b"c")
     site.clock.advance(120_000)
     assert upkeep.offload.lanes.count("checkpoint") == 1
-    site.offload.let_go("checkpoint")
+    site.offload.release("checkpoint")
     text = upkeep.checkpoint()
     assert parse_offsets(text) == {site.partition().topic_partition: 2}
-    site.offload.let_go()
+    site.offload.release()
     site.clock.advance(60_000)
-    site.offload.let_go()
+    site.offload.release()
     assert parse_offsets(upkeep.checkpoint()) == {site.partition().topic_partition: 3}
 
 
@@ -191,9 +191,9 @@ def test_checkpoints_on_their_way_do_not_bring_back_what_was_deleted() -> None:
     site.delete()
     site.clock.settle()
     assert upkeep.offload.lanes.count("checkpoint") == 1
-    site.offload.let_go("checkpoint")
+    site.offload.release("checkpoint")
     site.clock.settle()
-    site.offload.let_go("checkpoint")
+    site.offload.release("checkpoint")
     assert upkeep.offload.lanes.count("checkpoint") == 2
     assert list(parse_offsets(upkeep.checkpoint())) == [site.partition("kept").topic_partition]
 

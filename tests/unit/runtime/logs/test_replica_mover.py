@@ -97,18 +97,18 @@ def test_writes_and_reads_go_on_at_every_step(
     site.offload.held = True
     mover_of(site).move(partition, other(was))
     for number in range(400):
-        site.clock.turn()
+        site.clock.run_once()
         value = b"%06d" % (60 + number) * 10
         write(partition, outcomes, value)
         written.append(value)
-        site.offload.let_go("flush" if number % 3 else "move")
+        site.offload.release("flush" if number % 3 else "move")
         if number % 40 == 0:
             assert values(partition) == written[: partition.high_watermark]
         if site.directory_of("t") != was:
             break
     assert site.directory_of("t") == other(was), "it never caught up with the writes"
     site.offload.held = False
-    site.offload.let_go()
+    site.offload.release()
     site.clock.settle()
     assert outcomes == ["ok"] * (len(written) - 60)
     assert values(partition) == written
@@ -153,10 +153,10 @@ def test_nothing_is_acknowledged_between_the_copy_and_the_swap(site: LogSite) ->
     site.clock.settle()  # the copy is asked for, flushes are held
     write(partition, outcomes, b"late")
     site.clock.settle()
-    site.offload.let_go("flush")
+    site.offload.release("flush")
     assert outcomes == []
     for _ in range(5):
-        site.offload.let_go("move")
+        site.offload.release("move")
         assert outcomes == []
     assert site.directory_of("t") == "/two"
     future = site.log_manager.get(T0)
@@ -164,7 +164,7 @@ def test_nothing_is_acknowledged_between_the_copy_and_the_swap(site: LogSite) ->
     assert future.log_end_offset == 4
     assert future.recovery_point == 3
     site.clock.settle()
-    site.offload.let_go("flush")
+    site.offload.release("flush")
     assert outcomes == ["ok"]
     assert future.recovery_point == 4
 
@@ -261,7 +261,7 @@ def test_deleted_records_do_not_come_along(site: LogSite) -> None:
     partition.delete_records_before(41)
     site.log_manager.delete_old_segments(now_ms=site.clock.now_ms())
     site.offload.held = False
-    site.offload.let_go()
+    site.offload.release()
     site.clock.settle()
     assert site.directory_of("t") == "/two"
     assert partition.log.log_start_offset == 41
@@ -377,7 +377,7 @@ def test_a_move_can_be_turned_to_another_directory_and_back(
     site.clock.settle()
     mover.move(partition, "/three")
     site.offload.held = False
-    site.offload.let_go()
+    site.offload.release()
     site.clock.settle()
     assert site.directory_of("t") == "/three"
     assert values(partition) == written
@@ -386,7 +386,7 @@ def test_a_move_can_be_turned_to_another_directory_and_back(
     site.clock.settle()
     mover.move(partition, "/three")
     site.offload.held = False
-    site.offload.let_go()
+    site.offload.release()
     site.clock.settle()
     assert site.directory_of("t") == "/three"
     assert not list(site.log_manager.future_logs)
@@ -407,7 +407,7 @@ def test_a_restart_in_the_middle_goes_on(site: LogSite, monkeypatch: pytest.Monk
     mover_of(site).move(partition, other(was))
     for _ in range(3):
         site.clock.settle()
-        site.offload.let_go("move")
+        site.offload.release("move")
     site.offload = type(site.offload)()
     site.restart()
     future = site.log_manager.future_logs.get(T0)
@@ -433,7 +433,7 @@ def test_a_directory_that_fails_during_a_move(site: LogSite, failing: str) -> No
     site.files.below = was if failing == "source" else other(was)
     site.files.broken = {"write", "sync", "read"}
     site.offload.held = False
-    site.offload.let_go()
+    site.offload.release()
     site.clock.settle()
     assert site.failed_directories == [site.files.below]
     stays = site.partition("t", 1) if failing == "source" else moving
@@ -453,7 +453,7 @@ def test_a_topic_deleted_during_its_move_is_gone(site: LogSite) -> None:
     site.clock.settle()
     site.delete("t")
     site.offload.held = False
-    site.offload.let_go()
+    site.offload.release()
     site.clock.settle()
     assert site.failed_directories == []
     site.log_manager.removals.run_due(site.clock.now_ms() + 60_000)
@@ -479,11 +479,11 @@ def test_any_interleaving(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
             written.append(b"%06d" % number * chance.randint(1, 10))
             write(partition, outcomes, written[-1])
         elif action == "flush":
-            site.offload.let_go("flush")
+            site.offload.release("flush")
         elif action == "move":
-            site.offload.let_go("move")
+            site.offload.release("move")
         elif action == "turn":
-            site.clock.turn()
+            site.clock.run_once()
         elif action == "go" and not list(site.log_manager.future_logs):
             moves += 1
             mover.move(partition, other(site.directory_of("t")))
@@ -493,7 +493,7 @@ def test_any_interleaving(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
             start, end = partition.log.log_start_offset, partition.high_watermark
             assert values(partition) == written[start:end]
     site.offload.held = False
-    site.offload.let_go()
+    site.offload.release()
     site.clock.settle()
     assert moves > 0
     assert not list(site.log_manager.future_logs)

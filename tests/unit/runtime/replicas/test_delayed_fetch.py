@@ -84,9 +84,9 @@ def test_others_are_served_between_the_slices_of_a_large_fetch(
     reply = site[1].ask(ApiKey.FETCH, 16, request())
     assert (len(looked_at), reply.done) == (SLICE, False)
     assert site[1].produce(acks=1, topic="topic-11").error is ErrorCode.NONE
-    site.clock.turn()
+    site.clock.run_once()
     assert (len(looked_at), reply.done) == (2 * SLICE, False)
-    site.clock.turn()
+    site.clock.run_once()
     assert looked_at == [f"topic-{number}" for number in range(COUNT)]
     assert len(answered(reply).responses) == COUNT
 

@@ -46,10 +46,10 @@ def test_one_flush_at_a_time_and_the_next_takes_all_that_came(
         write(site.partition("t", 1), outcomes, name=f"{round_} ")
         site.clock.settle()
     assert len(rounds(site)) == 1
-    site.offload.let_go()
+    site.offload.release()
     assert outcomes == ["0 ok"] * 2
     assert len(rounds(site)) == 2
-    site.offload.let_go()
+    site.offload.release()
     assert outcomes[2:] == ["1 ok", "2 ok"] * 2
     site.clock.settle()
     assert len(rounds(site)) == 2
@@ -64,9 +64,9 @@ def test_directories_are_flushed_side_by_side(outcomes: Outcomes) -> None:
         write(site.partition("t", index), outcomes, name=f"{site.directory_of('t', index)} ")
     site.clock.settle()
     assert sorted(rounds(site)) == ["flush /one", "flush /two"]
-    site.offload.let_go("flush /two")
+    site.offload.release("flush /two")
     assert outcomes == ["/two ok"]
-    site.offload.let_go()
+    site.offload.release()
 
 
 def test_a_flush_that_fails_is_final_for_its_directory_and_no_other(outcomes: Outcomes) -> None:
@@ -78,7 +78,7 @@ def test_a_flush_that_fails_is_final_for_its_directory_and_no_other(outcomes: Ou
         partition = site.partition("t", index)
         write(partition, outcomes, name=f"{partition.log.log_directory} ")
     site.clock.settle()
-    site.offload.let_go()
+    site.offload.release()
     assert sorted(outcomes) == ["/one KAFKA_STORAGE_ERROR"] * 2 + ["/two ok"] * 2
     assert site.failed_directories == ["/one"]
     site.files.broken = set()
@@ -95,7 +95,7 @@ def test_what_came_during_a_flush_that_fails_is_not_acknowledged_either(
     site.clock.settle()
     write(site.partition(), outcomes)
     site.files.broken = {"sync", "sync_all"}
-    site.offload.let_go()
+    site.offload.release()
     site.clock.settle()
     assert outcomes == ["KAFKA_STORAGE_ERROR"] * 2
     assert len(rounds(site)) == 1
@@ -111,12 +111,12 @@ def test_a_topic_may_be_deleted_while_its_flush_runs(site: LogSite, outcomes: Ou
     site.delete("t")
     assert outcomes == ["t UNKNOWN_TOPIC_OR_PARTITION"]
     site.create("t", topic_id=b"another id......")
-    site.offload.let_go()
+    site.offload.release()
     assert outcomes[1:] == ["u ok"]
     assert site.failed_directories == []
     write(site.partition("t"), outcomes, name="new t ")
     site.clock.settle()
-    site.offload.let_go()
+    site.offload.release()
     assert outcomes[2:] == ["new t ok"]
 
 
@@ -142,14 +142,14 @@ def test_a_waiter_that_raises_stops_neither_its_round_nor_the_next(
     write(site.partition("t", 1), outcomes)
     site.clock.settle()
     write(site.partition("t", 1), outcomes)
-    site.offload.let_go()
+    site.offload.release()
     assert "a fault of ours" in caplog.text
     assert outcomes == ["ok"]
-    site.offload.let_go()
+    site.offload.release()
     assert outcomes == ["ok", "ok"]
     write(first, outcomes)
     site.clock.settle()
-    site.offload.let_go()
+    site.offload.release()
     assert outcomes == ["ok", "ok", "ok"]
 
 
@@ -163,7 +163,7 @@ def test_nothing_is_acknowledged_that_a_stop_leaves_unflushed(
     write(site.partition(), outcomes)
     site.partitions.stop()
     assert outcomes == [ErrorCode.NOT_LEADER_OR_FOLLOWER.name] * 2
-    site.offload.let_go()
+    site.offload.release()
     site.clock.settle()
-    site.offload.let_go()
+    site.offload.release()
     assert len(outcomes) == 2

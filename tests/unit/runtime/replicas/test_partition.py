@@ -67,7 +67,7 @@ def test_under_ack_a_write_counts_after_its_flush(site: LogSite, outcomes: Outco
     write(partition, outcomes)
     site.clock.settle()
     assert (partition.high_watermark, outcomes, read(partition)) == (0, [], b"")
-    site.offload.let_go("flush")
+    site.offload.release("flush")
     assert (partition.high_watermark, outcomes) == (1, ["ok"])
     assert partition.log.recovery_point == 1
     assert read(partition)
@@ -93,9 +93,9 @@ def test_under_interval_every_nth_record_waits_for_a_flush(
     write(partition, outcomes, name="4 ")
     site.clock.settle()
     assert len(outcomes) == 2
-    site.offload.let_go()
+    site.offload.release()
     site.clock.settle()
-    site.offload.let_go()
+    site.offload.release()
     assert outcomes[2:] == ["3 ok", "4 ok"]
     write(partition, outcomes, name="5 ")
     assert outcomes[4:] == ["5 ok"]
@@ -134,10 +134,10 @@ def test_writes_that_come_while_the_disk_works_share_the_next_flush(
     write(partition, outcomes, name="2 ")
     write(partition, outcomes, name="3 ")
     site.clock.settle()
-    site.offload.let_go()
+    site.offload.release()
     assert outcomes == ["1 ok"]
     assert partition.high_watermark == 1
-    site.offload.let_go()
+    site.offload.release()
     assert outcomes == ["1 ok", "2 ok", "3 ok"]
 
 
@@ -153,7 +153,7 @@ def test_a_change_of_settings_holds_for_the_next_batch(site: LogSite, outcomes: 
     site.show(flush_policy="os")
     write(partition, outcomes)
     assert outcomes == ["ok", "ok"]
-    site.offload.let_go()
+    site.offload.release()
 
 
 def test_the_high_watermark_does_not_go_back(site: LogSite, outcomes: Outcomes) -> None:
@@ -164,7 +164,7 @@ def test_the_high_watermark_does_not_go_back(site: LogSite, outcomes: Outcomes) 
     site.show(flush_policy="os")
     write(partition, outcomes)
     assert partition.high_watermark == 2
-    site.offload.let_go()
+    site.offload.release()
     assert partition.high_watermark == 2
 
 
@@ -198,7 +198,7 @@ def test_a_coordinators_batch_is_answered_once_committed(site: LogSite) -> None:
     outcome = partition.append_internal(bytes(data))
     site.clock.settle()
     assert not outcome.done
-    site.offload.let_go()
+    site.offload.release()
     assert outcome.result() == 1
 
 
@@ -221,7 +221,7 @@ def test_a_duplicate_has_the_first_offsets_and_counts_when_they_do(
     partition.wait_for_commit(repeated.last_offset, outcomes.note())
     site.clock.settle()
     assert outcomes == []
-    site.offload.let_go()
+    site.offload.release()
     assert outcomes == ["ok"]
     assert partition.log.log_end_offset == 2
 
@@ -246,11 +246,11 @@ def test_a_reader_that_parks_between_two_flushes_is_woken_by_the_second(site: Lo
     append(partition, b"a")
     site.clock.settle()
     append(partition, b"b")
-    site.offload.let_go()
+    site.offload.release()
     assert partition.high_watermark == 1
     woken = park(site, partition)
     site.clock.settle()
-    site.offload.let_go()
+    site.offload.release()
     site.clock.settle()
     assert partition.high_watermark == 2
     assert woken == [True]
@@ -264,10 +264,10 @@ def test_bytes_count_for_a_reader_when_they_are_committed(site: LogSite) -> None
     append(partition, b"x")
     site.clock.settle()
     append(partition, b"x")
-    site.offload.let_go()
+    site.offload.release()
     site.clock.settle()
     assert woken == []
-    site.offload.let_go()
+    site.offload.release()
     site.clock.settle()
     assert woken == [True]
 
@@ -338,7 +338,7 @@ def test_batches_behind_one_that_is_prepared_follow_it(site: LogSite) -> None:
     second = later(partition, ready)
     plain.buffer[:] = bytes(len(plain.buffer))  # as the next receive does
     ready.buffer[:] = bytes(len(ready.buffer))
-    site.offload.let_go("prepare")
+    site.offload.release("prepare")
     assert (first.result().base_offset, second.result().base_offset) == (0, 1)
     at_once = produce(partition, batch(b"c", codec=Codec.GZIP))
     assert isinstance(at_once, AppendResult)
@@ -357,7 +357,7 @@ def test_a_batch_that_cannot_be_prepared_is_refused_and_the_next_goes_on(
     )  # with its CRC made anew
     site.offload.held = True
     outcome, behind = later(partition, damaged), later(partition, batch(b"b"))
-    site.offload.let_go("prepare")
+    site.offload.release("prepare")
     assert refusal(outcome.result) is ErrorCode.UNKNOWN_SERVER_ERROR
     assert behind.result().base_offset == 0
 
@@ -370,12 +370,12 @@ def test_strict_validation_opens_a_large_compressed_batch_off_the_loop(site: Log
     site.offload.held = True
     first, second = later(partition, sound), later(partition, batch(b"small"))
     assert not first.done
-    site.offload.let_go("prepare")
+    site.offload.release("prepare")
     assert (first.result().base_offset, second.result().base_offset) == (0, 1)
     assert isinstance(produce(partition, batch(b"small", codec=Codec.LZ4)), AppendResult)
     partition.set_config(TopicConfig({"cleanup.policy": "compact"}))
     outcome = later(partition, nameless)
-    site.offload.let_go("prepare")
+    site.offload.release("prepare")
     with pytest.raises(RecordsRefusedError) as caught:
         outcome.result()
     assert [error.batch_index for error in caught.value.record_errors] == [0, 1]
@@ -407,7 +407,7 @@ def test_a_batch_whose_topic_goes_while_it_is_prepared_is_refused_at_once(site: 
     outcome = later(partition, batch(b"a"))
     site.delete()
     assert refusal(outcome.result) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    site.offload.let_go("prepare")
+    site.offload.release("prepare")
     assert partition.log.log_end_offset == 0
 
 
@@ -420,7 +420,7 @@ def test_batches_that_wait_are_bounded_over_all_partitions(site: LogSite) -> Non
     waiting = later(site.partition("u"), batch(bytes(1_500)))
     refused = later(partition, batch(bytes(1_500)))
     assert refusal(refused.result) is ErrorCode.REQUEST_TIMED_OUT
-    site.offload.let_go("prepare")
+    site.offload.release("prepare")
     assert (waiting.result().base_offset, budget.used_bytes) == (0, 0)
     assert not later(partition, batch(bytes(1_500))).done
 
@@ -555,7 +555,7 @@ def test_a_look_up_ends_with_the_leadership(site: LogSite) -> None:
     found = partition.offset_for_timestamp(1)
     assert not found.done
     partition.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-    site.offload.let_go()
+    site.offload.release()
     assert refusal(found.result) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -582,7 +582,7 @@ def test_a_waiter_that_raises_keeps_no_other_from_its_answer(
     write(partition, outcomes)
     woken = park(site, partition)
     site.clock.settle()
-    site.offload.let_go()
+    site.offload.release()
     assert "a fault of ours" in caplog.text
     site.clock.settle()
     assert outcomes == ["ok", "ok"]

@@ -173,9 +173,9 @@ def test_a_disk_that_fails_takes_its_partitions_along_and_no_others() -> None:
     assert refusal(site, "t", lost.topic_partition.partition) is ErrorCode.KAFKA_STORAGE_ERROR
     assert site.failed_directories == ["/one"]
     assert len(names(site)) == 2
-    site.offload.let_go()
+    site.offload.release()
     site.clock.settle()
-    site.offload.let_go()
+    site.offload.release()
     assert outcomes[2:] == ["/two ok"] * 2
 
 

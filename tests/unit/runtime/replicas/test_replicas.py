@@ -137,7 +137,7 @@ def test_a_time_out_is_for_replicas_and_not_for_the_leaders_own_disk() -> None:
     site.advance(1_000)
     assert not produced.done
     site[1].offload.held = False
-    site[1].offload.let_go()
+    site[1].offload.release()
     site.settle()
     assert produced.error is ErrorCode.NONE
 
@@ -152,7 +152,7 @@ def test_who_leads_now_is_told_with_a_write_whose_leadership_ended() -> None:
         assert produced.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert produced.answer.current_leader.leader_id == leader + 1
         site[leader].offload.held = False
-        site[leader].offload.let_go()
+        site[leader].offload.release()
         site.settle()
 
 
@@ -162,7 +162,7 @@ def test_acks_one_under_the_policy_ack_waits_for_the_own_disk() -> None:
     produced = site[1].produce(b"one", acks=1)
     site.settle()
     assert not produced.done
-    site[1].offload.let_go("flush")
+    site[1].offload.release("flush")
     assert produced.error is ErrorCode.NONE
 
 
@@ -173,7 +173,7 @@ def test_under_the_policy_ack_a_follower_tells_what_it_has_flushed() -> None:
     site.settle()
     assert site[2].end == 1
     assert not produced.done
-    site[2].offload.let_go("flush")
+    site[2].offload.release("flush")
     site.settle()
     assert produced.error is ErrorCode.NONE
 
@@ -192,7 +192,7 @@ def test_a_flush_that_an_old_leader_began_flushes_nothing_of_the_next_one() -> N
     produced = [site[1].produce(b"kept %d" % each) for each in range(4)]
     site.advance(2_000)
     assert site[2].end == 0, "cut, and not written to"
-    site[2].offload.let_go("flush")
+    site[2].offload.release("flush")
     site.advance(2_000)
     assert site[2].partition.log.recovery_point == 0
     assert site[1].partition.leading is not None
@@ -200,7 +200,7 @@ def test_a_flush_that_an_old_leader_began_flushes_nothing_of_the_next_one() -> N
     assert known.log_end_offset <= 0, "nothing of it is on the disk of broker 2"
     for _ in range(4):
         for each in (1, 2):
-            site[each].offload.let_go("flush")
+            site[each].offload.release("flush")
         site.advance(2_000)
     assert known.log_end_offset == 4
     assert [each.error for each in produced] == [ErrorCode.NONE] * 4
@@ -658,7 +658,7 @@ def test_a_flush_of_a_leadership_gone_by_commits_nothing() -> None:
     site.settle()
     site.controller.elect(2, 2, 3)
     site[1].offload.held = False
-    site[1].offload.let_go("flush")
+    site[1].offload.release("flush")
     assert waiting.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert site[1].high_watermark == 0
 
@@ -867,7 +867,7 @@ def test_a_lease_may_end_while_a_batch_is_prepared() -> None:
     site[1].offload.held = True
     produced = site[1].produce(acks=1)
     site.advance(1_000)
-    site[1].offload.let_go("prepare")
+    site[1].offload.release("prepare")
     site.settle()
     assert (produced.error, site[1].end) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
 
@@ -1083,7 +1083,7 @@ def test_a_follower_is_cut_off_the_loop_and_fetches_when_its_disk_has_it() -> No
     assert site[2].values() != site[1].values()
     assert waited == [], "no disk is waited for on the loop"
     for _ in range(3):
-        site[2].offload.let_go()
+        site[2].offload.release()
         site.advance(2_000)
     assert waited
     assert site[2].values() == site[1].values()
