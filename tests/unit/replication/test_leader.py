@@ -433,3 +433,35 @@ def test_a_replica_that_was_reassigned_away_is_known_no_more() -> None:
     assert list(machine.progress) == [B]
     with pytest.raises(KafkaError):
         fetch(machine, C, 95)
+
+
+# Who could lead instead
+
+
+def test_everybody_who_could_lead_instead_has_followed_since() -> None:
+    machine = leader()
+    fetch(machine, B, 90, now_ms=10)
+    assert not machine.was_followed_since(10, unclean=False), "C has not fetched"
+    fetch(machine, C, 90, now_ms=12)
+    assert machine.was_followed_since(10, unclean=False)
+    assert not machine.was_followed_since(11, unclean=False)
+
+
+def test_who_is_not_in_sync_could_lead_by_an_unclean_election_alone() -> None:
+    machine = leader(ME)
+    assert machine.was_followed_since(10, unclean=False)
+    assert not machine.was_followed_since(10, unclean=True)
+
+
+def test_an_eligible_leader_replica_could_lead() -> None:
+    machine = leader(ME, min_isr=2)
+    machine.on_state(replace(state(ME, partition_epoch=8), elr=(B,)), 5)
+    assert not machine.was_followed_since(10, unclean=False)
+
+
+def test_a_fetch_in_a_leadership_gone_by_says_nothing_of_this_one() -> None:
+    machine = leader()
+    for follower in (B, C):
+        fetch(machine, follower, 100, now_ms=10)
+    machine.on_state(state(ME, B, C, leader_epoch=6, partition_epoch=8), 11)
+    assert not machine.was_followed_since(10, unclean=False)
