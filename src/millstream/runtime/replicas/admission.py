@@ -142,7 +142,10 @@ class AdmissionQueue:
         for entry in entries:
             if entry.ready.done:
                 self._budget.give_back(entry.size)
-            entry.outcome.fail(error)
+            try:
+                entry.outcome.fail(error)
+            except Exception:  # of whoever was told: those behind are told all the same
+                log.exception("a write could not be answered")
 
     def _on_ready(self, entry: _Entry) -> None:
         if entry.outcome.done:  # refused while it waited

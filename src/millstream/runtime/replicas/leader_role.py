@@ -34,7 +34,7 @@ from millstream.runtime.metadata.metadata_cache import MetadataCache
 from millstream.runtime.replicas.isr_updates import IsrProposal, IsrProposer, StateReader
 from millstream.runtime.replicas.readable_bytes import ReadableBytes
 from millstream.runtime.replicas.replication_throttle import ReplicationThrottle
-from millstream.runtime.replicas.waiters import CommitCallback, CommitWaiters
+from millstream.runtime.replicas.waiters import CommitCallback, CommitWaiters, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -228,7 +228,7 @@ class LeaderRole:
         self._durable_waiters.fail(error)
         deletions, self._deletions = self._deletions, []
         for _, callback in deletions:
-            callback(error)
+            tell(callback, error)
 
     # What writers ask
 
@@ -315,7 +315,7 @@ class LeaderRole:
         waiting, self._deletions = self._deletions, []
         for offset, callback in waiting:
             if offset <= low_watermark:
-                callback(None)
+                tell(callback, None)
             else:
                 self._deletions.append((offset, callback))
 

@@ -50,16 +50,17 @@ class CommitWaiters:
         """
         queue = self._queue
         while queue and queue[0][0] < high_watermark:
-            _tell(queue.popleft()[1], None)
+            tell(queue.popleft()[1], None)
 
     def fail(self, error: KafkaError) -> None:
         """Answer every write with ``error``: the leadership, the disk or the topic is gone."""
         queue, self._queue = self._queue, deque()
         for _, callback in queue:
-            _tell(callback, error)
+            tell(callback, error)
 
 
-def _tell(callback: CommitCallback, error: KafkaError | None) -> None:
+def tell(callback: CommitCallback, error: KafkaError | None) -> None:
+    """Call back; an exception is logged, for the caller's other work does not depend on it."""
     try:
         callback(error)
     except (

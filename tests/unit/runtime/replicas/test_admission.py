@@ -142,6 +142,21 @@ def test_what_does_not_fit_into_memory_is_refused_unread() -> None:
     assert site.log == [b"a", b"b", b"d"]
 
 
+def test_the_end_of_a_role_is_told_to_all_though_one_answer_raises(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    site = Site()
+
+    def fault(_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    site.admit(Deferred()).on_done(fault)
+    behind = site.admit(Deferred())
+    site.queue.refuse_all(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    assert error_of(behind) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert "a fault of ours" in caplog.text
+
+
 def test_a_wait_that_cannot_begin_leaves_nothing_counted() -> None:
     site = Site()
 
