@@ -141,7 +141,7 @@ class BrokerConfig(
 
     def inter_broker_listener(self) -> str:
         """Return the name of the listener that brokers use among themselves; ConfigError when there
-        is none that other brokers are told of.
+        is no such listener in `advertised.listeners`.
         """
         name = self._inter_broker_name()
         told = self.advertised_listeners
@@ -178,8 +178,8 @@ class BrokerConfig(
 
 
 def _of_this_machine(listener: Listener) -> Listener:
-    """Return what is told of a listener that `advertised.listeners` leaves out: "every address" is
-    none to connect to, so it becomes the machine's name.
+    """Return how to advertise a listener that `advertised.listeners` leaves out: nobody can connect
+    to "every address", so the machine's name takes its place.
     """
     return replace(listener, host="") if listener.host == "0.0.0.0" else listener
 
@@ -215,7 +215,7 @@ def _check_times(defaults: TopicConfig) -> None:
 
 
 def _check_connections(config: BrokerConfig) -> None:
-    """Refuse limits that nobody could live with (Kafka: ``KafkaConfig.validateValues``)."""
+    """Refuse limits that keep every client out (Kafka: ``KafkaConfig.validateValues``)."""
     if config.max_connections_per_ip == 0 and not config.max_connections_per_ip_overrides:
         raise ConfigError(
             "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides "
@@ -303,7 +303,7 @@ def value_of(config: BrokerConfig, key: ConfigKey) -> Value:
 
 
 def _check_without_effect(name: str, text: str) -> None:
-    """Refuse a name that nobody knows, and a text that Kafka would refuse."""
+    """Refuse an unknown name, and a text that Kafka would refuse."""
     key = accepted_keys().get(name)
     if key is not None:
         key.parse(text)
@@ -312,7 +312,7 @@ def _check_without_effect(name: str, text: str) -> None:
 
 
 def unknown_setting(name: str) -> str:
-    """Return a sentence that says so, with the nearest name that is known."""
+    """Return the error message for an unknown setting, with the nearest name that is known."""
     from difflib import get_close_matches
 
     near = get_close_matches(name, all_known_names(), n=1, cutoff=0.6)

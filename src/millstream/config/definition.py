@@ -51,7 +51,7 @@ class ConfigKey:
 
     ``effective`` is False for a Kafka setting that is accepted and reported and changes nothing
     here; ``kafka`` is False for a setting that only Millstream has. ``internal`` settings are
-    described only where somebody has set them.
+    described only where they are set.
     """
 
     name: str
@@ -72,11 +72,11 @@ class ConfigKey:
 
     @property
     def is_sensitive(self) -> bool:
-        """True for values that are never shown: passwords, and what nobody knows the meaning of."""
+        """True for values that are never shown: passwords, and settings of unknown meaning."""
         return self.type in (ConfigType.PASSWORD, ConfigType.UNKNOWN)
 
     def parse(self, text: str) -> Value:
-        """Return the value that a text stands for; ConfigError names the setting and the reason."""
+        """Return the value of a text; ConfigError names the setting and the reason."""
         value = parse_value(self.type, self.name, text)
         if self.validator is not None:
             self.validator(self.name, value)

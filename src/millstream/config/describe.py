@@ -1,4 +1,4 @@
-"""Settings as DescribeConfigs tells them: value, where it comes from, and what stands behind it.
+"""Settings as DescribeConfigs answers them: the value, its source, and its synonyms.
 
 Kafka: ``ConfigHelper.createTopicConfigEntry`` and ``createBrokerConfigEntry``.
 """
@@ -82,8 +82,8 @@ def describe_all_brokers(dynamic: DynamicConfig) -> Iterator[ConfigEntry]:
 
 
 def _key(name: str) -> ConfigKey:
-    """Return what is known of a setting that somebody has given a broker: one of a listener is like
-    the setting that it stands for, and what a plug-in defines may be a secret (Kafka:
+    """Return the declaration of a setting that was given to a broker. A setting of a listener is
+    declared like the setting without the prefix; one of a plug-in may be a secret (Kafka:
     ``KafkaConfig.configType`` and ``maybeSensitive``).
     """
     keys = all_broker_keys()

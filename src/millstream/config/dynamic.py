@@ -1,6 +1,6 @@
 """The settings of a running broker: those it started with, and those changed since.
 
-A dynamic setting stands for one broker or for all of them. Of several values of one setting the
+A dynamic setting holds for one broker or for all of them. Of several values of one setting the
 nearest counts: this broker's, then the one for all brokers, then the file's, then the default.
 """
 
@@ -84,7 +84,7 @@ _THREAD_POOLS: Final = (
 _CLEANER_THREADS: Final = "log.cleaner.threads"
 
 _NOT_ZERO: Final = frozenset({"max.connections", "max.connection.creation.rate"})
-"""Limits that keep everybody out at 0, who could raise them again too, and are refused then (Kafka:
+"""Limits that at 0 would keep out everybody, administrators included, and are refused (Kafka:
 ``ListenerConnectionQuota``)."""
 
 
@@ -122,7 +122,7 @@ class DynamicConfig:
 
     def check(self, texts: Mapping[str, str], *, for_all_brokers: bool) -> None:
         """Raise ConfigError unless ``texts`` may be the dynamic settings of this broker, or of all
-        (Kafka: ``DynamicBrokerConfig.validate``). Names that nobody knows are let through.
+        (Kafka: ``DynamicBrokerConfig.validate``). Unknown names pass.
         """
         self.check_each(texts, for_all_brokers=for_all_brokers)
         if for_all_brokers:
@@ -160,7 +160,7 @@ class DynamicConfig:
     def update(
         self, *, of_all_brokers: Mapping[str, str], of_this_broker: Mapping[str, str]
     ) -> None:
-        """Put in all dynamic settings anew and tell the listeners."""
+        """Replace all dynamic settings and call the listeners."""
         before = self.current
         self.current = self.combined(of_all_brokers=of_all_brokers, of_this_broker=of_this_broker)
         self.of_all_brokers = dict(of_all_brokers)
@@ -176,7 +176,7 @@ class DynamicConfig:
         on_refused: Callable[[ConfigError], None],
     ) -> None:
         """Put in what is stored, as :meth:`update` does, without what contradicts the file of this
-        broker or the rules of this version: ``on_refused`` is told, and the rest counts.
+        broker or the rules of this version: ``on_refused`` is called for each, and the rest counts.
         """
         try:
             self.update(of_all_brokers=of_all_brokers, of_this_broker=of_this_broker)
@@ -222,7 +222,7 @@ def _check_thread_pools(before: BrokerConfig, after: BrokerConfig) -> None:
     """Refuse sizes of thread pools that are more than doubled or less than halved in one step
     (Kafka: ``DynamicThreadPool.validateReconfiguration`` and ``LogCleaner``'s).
 
-    Millstream has no such pools; who automates a cluster meets the same steps as with Kafka.
+    Millstream has no such pools; automation that works with Kafka finds the same steps here.
     """
     for name in _THREAD_POOLS:
         current, wanted = _sizes(name, before, after)

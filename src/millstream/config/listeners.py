@@ -18,8 +18,8 @@ _LISTENER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One place to listen at or to advertise. An empty host means every address; port 0 means that
-    the system chooses.
+    """One address to listen on or to advertise. An empty host is every address; with port 0 the
+    system chooses one.
     """
 
     name: str
@@ -47,7 +47,7 @@ def parse_listeners(
     """Read a list of ``NAME://host:port``; ConfigError names the item that is wrong.
 
     ``setting`` is the name under which the list was given. Names are compared in capitals and may
-    not stand twice.
+    not repeat.
     """
     listeners: list[Listener] = []
     for item in items:

@@ -31,7 +31,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
     As ``java.util.Properties.load``: comments begin with ``#`` or ``!``, a backslash at the end
     continues a line, ``=``, ``:`` or white space ends the name, ``\uXXXX`` and the usual escapes
-    are read. A byte order mark at the beginning, which some editors put there, is no part of a
+    are read. A byte order mark at the beginning, which some editors put there, is not part of a
     name.
     """
     settings: dict[str, str] = {}

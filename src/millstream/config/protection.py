@@ -35,7 +35,7 @@ PROTECTING_NAMES: Final = frozenset(
         "zookeeper.set.acl",
     )
 )
-"""Who may do what and how much of it, who decides about it, and what keeps secrets secret."""
+"""Authorization, quotas, policies, and the protection of stored secrets."""
 
 PROTECTING_PREFIXES: Final = (
     "confluent.authorizer.",

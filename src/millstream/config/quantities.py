@@ -26,7 +26,7 @@ def parse_size(text: str) -> int:
     """Return a size in bytes, at least 1; ConfigError otherwise."""
     size = _bytes(text)
     if not size:
-        raise ConfigError(f"{text!r} is no size like 128MB or 1G")
+        raise ConfigError(f"{text!r} is not a size, such as 128MB or 1G")
     return size
 
 
@@ -34,7 +34,7 @@ def parse_rate(text: str) -> int:
     """Return a rate in bytes per second, at least 1; ConfigError otherwise."""
     rate = _bytes(text.strip().removesuffix("/s"))
     if not rate:
-        raise ConfigError(f"{text!r} is no rate like 50MB/s")
+        raise ConfigError(f"{text!r} is not a rate, such as 50MB/s")
     return rate
 
 
@@ -42,7 +42,7 @@ def parse_duration_ms(text: str) -> int:
     """Return a duration in milliseconds; ConfigError otherwise."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
-        raise ConfigError(f"{text!r} is no duration like 500ms, 90s, 15m, 2h or 7d")
+        raise ConfigError(f"{text!r} is not a duration, such as 500ms, 90s, 15m, 2h or 7d")
     return int(match[1]) * _MILLISECONDS[match[2]]
 
 

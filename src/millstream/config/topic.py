@@ -321,7 +321,7 @@ class TopicConfig(Config, final=True):
 
     @classmethod
     def from_values(cls, values: Mapping[str, Value]) -> TopicConfig:
-        """Return settings that nobody set for a topic: ``values`` by attribute, all of them."""
+        """Return the settings of a topic that sets none: ``values`` by attribute, all of them."""
         made = cls.__new__(cls)
         fill(made, values, {})
         return made
@@ -369,7 +369,7 @@ def stored_topic_config(
     overrides: Mapping[str, str], defaults: TopicConfig, on_refused: Callable[[ConfigError], None]
 ) -> TopicConfig:
     """Return the settings of a topic that is there, whoever wrote them: another version may have
-    had other names and limits. What cannot be is told to ``on_refused`` and left out, and takes
+    had other names and limits. What is invalid is passed to ``on_refused`` and left out, and takes
     nothing else with it: without its `cleanup.policy` a compacted topic would lose its records.
     """
     try:

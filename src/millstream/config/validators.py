@@ -18,7 +18,7 @@ class Validator:
     __slots__ = ()
 
     def __call__(self, name: str, value: Value) -> None:
-        """Raise ConfigError when ``value`` may not stand under ``name``."""
+        """Raise ConfigError when ``value`` is not valid for ``name``."""
 
     def __str__(self) -> str:
         return ""

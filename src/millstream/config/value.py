@@ -68,7 +68,7 @@ def invalid(name: str, value: Value, reason: str) -> ConfigError:
 
 
 def parse_value(config_type: ConfigType, name: str, text: str) -> Value:
-    """Return the value that a text stands for; ConfigError names the setting and the reason."""
+    """Return the value of a text; ConfigError names the setting and the reason."""
     return _PARSERS[config_type](name, text.strip())
 
 

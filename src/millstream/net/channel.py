@@ -27,7 +27,7 @@ _REFUSED: Final = os.strerror(errno.ECONNREFUSED).lower()
 
 
 class ChannelOwner(Protocol):
-    """Who is told what becomes of a channel. A call to ``close`` tells it nothing."""
+    """The owner of a channel, called when the channel opens or ends. ``close`` does not call it."""
 
     def connected(self) -> None:
         """The other side has taken the connection."""
@@ -41,8 +41,8 @@ class ChannelOwner(Protocol):
 
 class Channel:
     """A non-blocking socket on the loop; it connects as soon as it is made, to one address of the
-    host after the other. It says that the connection was refused where all of them refuse it:
-    whoever listens at one of several is not gone.
+    host after the other. The connection counts as refused only when all of them refuse it: a
+    process that listens on one of several is not gone.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Channel:
             self._resolving = loop.create_task(self._resolve(host, port))
         else:
             self._addresses.append(numeric)
-            # Later: nobody is told of the outcome before the maker has the channel.
+            # Later: the owner must have the channel before it is called with the outcome.
             loop.call_soon(self._try_next)
 
     def send(self, outgoing: Outgoing) -> None:
@@ -75,7 +75,7 @@ class Channel:
         try:
             done = self._writer.send(outgoing.pieces)
         except OSError as error:
-            # Told later: the sender is not ready to hear of it inside its own call.
+            # Later: the sender must not be called back inside its own call.
             self._loop.call_soon(self._fail, _reason(error))
             return
         if not done and not self._writing:
@@ -117,7 +117,7 @@ class Channel:
             return
         except ValueError:  # no part of a name may be empty, or longer than 63 letters
             self._resolving = None
-            self._fail(f"{host!r} is no name of a host")
+            self._fail(f"{host!r} is not a host name")
             return
         self._resolving = None
         # The same address may be found twice, as by two lines of /etc/hosts.
@@ -125,7 +125,7 @@ class Channel:
         self._try_next()
 
     def _try_next(self) -> None:
-        """Connect to the next address; after the last one, say why there is no connection."""
+        """Connect to the next address; after the last one, fail with the reason."""
         while not self._closed:
             self._drop_socket()
             if not self._addresses:
@@ -216,12 +216,12 @@ class LoopNetwork:
         self._loop = loop
 
     def open(self, host: str, port: int, owner: ChannelOwner) -> Channel:
-        """Begin to connect; the owner hears of the outcome later, never within this call."""
+        """Begin to connect; the owner is called with the outcome later, never within this call."""
         return Channel(self._loop, host=host, port=port, owner=owner)
 
 
 def _numeric_address(host: str, port: int) -> tuple[int, _Address] | None:
-    """Return family and address of a host that is no name; None when it has to be looked up."""
+    """Return family and address of a numeric host; None when the name has to be looked up."""
     try:
         found = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV

@@ -2,12 +2,12 @@
 
 Requests are handled one after the other, as Kafka does by muting a channel, with one exception: a
 request of a *pipelined* API (Produce) may be handled while earlier ones of such APIs still wait for
-their commit, so a connection keeps appending while acks=all is on its way. Everything else waits in
-the buffer, and the kernel's window holds the peer back; so does an answer the peer is slow to read.
+their commit, so a connection keeps appending while acks=all waits for replicas. Everything else
+waits in the buffer, and TCP flow control slows the peer down; so does an unread answer.
 
-While an answer is owed that nothing may overtake, the connection reads ahead a little, for two
-reasons: the next request is there when its turn comes, and a peer that goes away is noticed, so
-that nothing waits on its behalf. What such a peer had sent is handled all the same.
+While a request waits for its answer and no later one may be handled, the connection reads ahead a
+little, for two reasons: the next request is there at once, and a closed peer is noticed, so
+that nothing waits for it any more. Requests that it had sent before are still handled.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class ConnectionPolicy:
 
     pipelined_keys: frozenset[int]
     max_unsent_bytes: int = 256 * 1024 * 1024
-    """Answers in memory that the peer leaves unread; more of them and it is hung up on."""
+    """Bytes of answers in memory that the peer leaves unread; beyond, the connection is closed."""
     max_owed_answers: int = 1024
     """Requests that wait for their commit; with so many, nothing more is handled until one has."""
     max_owed_request_bytes: int = 16 * 1024 * 1024
     """The same, in bytes of the requests: what has to be recompressed is kept until then."""
     questions: frozenset[int] = frozenset()
-    """APIs that change nothing and may wait long: nobody asks for a peer that has gone."""
+    """APIs that change nothing and may wait long: not handled for a peer that has closed."""
 
 
 _SEND_AT_BYTES: Final = 1 << 20
@@ -53,7 +53,7 @@ _READ_AHEAD_BYTES: Final = 16 * 1024
 
 
 class _Slot:
-    """The place of one answer in the order of requests."""
+    """One answer in the order of the requests."""
 
     __slots__ = ("outgoing", "pipelined", "ready", "request_bytes")
 
@@ -67,8 +67,8 @@ class _Slot:
 class Connection:
     """A non-blocking socket on the loop; ``serve`` turns a frame into an answer.
 
-    ``serve`` raises ProtocolError for a frame that is no request and ConnectionClosedError to
-    hang up.
+    ``serve`` raises ProtocolError for a frame that is not a request and ConnectionClosedError to
+    close the connection.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Connection:
         """True while bytes have come that wait for an answer before them."""
         self._serving = False
         self._releasing = False
-        """True while answers that are ready leave at the end of this turn of the loop."""
+        """True while answers that are ready are sent at the end of this iteration of the loop."""
         self._reading = False
         self._writing = False
         self.closed = False
@@ -147,8 +147,9 @@ class Connection:
 
     @property
     def _held_bytes(self) -> int:
-        """What the budget counts: not what waits for an answer before it, or for the peer to read
-        one. That is little, and who holds it must not have the turn of those who read.
+        """Bytes that count in the budget: those of an unfinished frame. Frames that wait for an
+        answer, or for the peer to read one, are small and do not count: such a connection must not
+        hold back the connections that read.
         """
         return 0 if self._stalled or self._writing else self._frames.frame_pending
 
@@ -159,7 +160,7 @@ class Connection:
 
     @property
     def busy(self) -> bool:
-        """True while an answer is owed."""
+        """True while a request has no answer yet."""
         return bool(self._answers) or self._held is not None
 
     @property
@@ -202,14 +203,14 @@ class Connection:
             self._has_memory()
 
     def _space(self) -> memoryview:
-        """Return where to receive, little of it ahead of an answer that is owed."""
+        """Return where to receive; a small buffer while a request waits for its answer."""
         space = self._frames.writable()
         if self._stalled:
             return space[: max(0, _READ_AHEAD_BYTES - self._frames.frame_pending)]
         return space
 
     def _has_memory(self) -> bool:
-        """Tell the budget what is held; pause where it says so, until ``resume``."""
+        """Report the bytes held to the budget; pause until ``resume`` where it refuses more."""
         has = self._budget.note(self, self._held_bytes, self.frames_served)
         if not has:
             self._pause_reading()
@@ -300,7 +301,7 @@ class Connection:
     def _queue(
         self, answer: Outgoing | Deferred[Outgoing | None], frame: memoryview, *, pipelined: bool
     ) -> None:
-        """Keep the place of an answer that cannot leave now."""
+        """Queue an answer that cannot be sent yet."""
         slot = _Slot(pipelined=pipelined, request_bytes=len(frame))
         self._answers.append(slot)
         self._owed_bytes += slot.request_bytes
@@ -328,7 +329,7 @@ class Connection:
         answer.on_done(fill)
 
     def _release_soon(self) -> None:
-        """Send an answer that others wait behind once this turn of the loop is over.
+        """Send an answer that others wait behind at the end of this iteration of the loop.
 
         What commits one write mostly commits the next ones too, and to wake the peer costs more
         than everything else about an answer.
@@ -394,7 +395,7 @@ class Connection:
             self._go_on()
 
     def _finish(self, out: list[Records]) -> None:
-        """Send what was answered before the fault, as far as the socket takes it, and hang up."""
+        """Send what was answered before the fault, as far as the socket takes it, and close."""
         if out:
             self._send(out)
         self.close()

@@ -1,11 +1,13 @@
-"""How many connections there may be: in all, from one address, and new ones in a second.
+"""Limits on connections: in all, from one address, and new ones in a second.
 
-The counts are those of the whole broker, whichever listener a peer came through (Kafka:
-``ConnectionQuotas``). Over the first and the third, peers wait in the backlog of the listening
-socket; over the second they are hung up on.
+The counts are those of the whole broker, whichever listener a peer connected to (Kafka:
+``ConnectionQuotas``). At the limit in all, and at the limit of new ones in a second, the broker
+stops accepting and peers wait in the backlog of the listening socket. A connection over the limit
+of its address is accepted and closed.
 
-A listener that brokers have for themselves knows the second alone: clients must not keep followers
-from their leader. What it takes counts, though, and clients go for it.
+A listener that is for brokers alone checks only the limit of an address, for clients must not keep
+followers from their leader. Its connections count in all: when they exceed the limit, connections
+of clients are closed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Listening sockets: accept, limit and sweep connections.
 
-Limits (SECURITY: slow clients, memory): how many connections there may be (``connection_quotas``);
-a frame that has begun must be whole within a deadline; a peer that neither sends nor is owed an
-answer for ``idle_ms`` is closed, and so is one that leaves an answer unread as long.
+The number of connections is limited (``connection_quotas``). A frame that has begun must be complete
+within a deadline. The broker closes a connection that neither sends nor waits for an answer for
+``idle_ms``, and one that leaves an answer unread for as long.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Listener:
         """Listen on every address of ``host`` that this machine has, and return the port (the
         system picks one for 0). Names and "every address" have IPv6 in containers that have not.
 
-        OSError when there is no such address, or somebody listens there.
+        OSError when there is no such address, or it is in use.
         """
         addresses = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -149,7 +149,7 @@ class Listener:
         return int(sock.getsockname()[1])
 
     def start(self, open_session: OpenSession) -> None:
-        """Begin to accept; ``open_session(peer)`` answers who serves that peer's frames."""
+        """Begin to accept; ``open_session(peer)`` returns the session that serves its frames."""
         self._open_session = open_session
         self._resume_accepting()
         self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
@@ -251,8 +251,8 @@ class Listener:
         self._resume_accepting()
 
     def _close_excess(self) -> None:
-        """Close whoever is over the limit since it was lowered or brokers came: those that have
-        been silent longest (Kafka: ``closeExcessConnections``).
+        """Close the connections that have been idle longest, when there are more than the limit:
+        after it was lowered, or when brokers connected (Kafka: ``closeExcessConnections``).
         """
         excess = self._quotas.excess
         if not excess or self._for_brokers:

@@ -1,6 +1,6 @@
 """How many bytes of unfinished requests the broker holds in all (``queued.max.request.bytes``).
 
-Over the limit, nobody reads on but the connection whose frame began first: it will finish or
+Over the limit, only the connection whose frame began first reads on: it will finish or
 meet its deadline, so the others never wait for each other. The broker thus holds the limit, one
 frame, and what one read brought that crossed the limit.
 """
@@ -38,7 +38,7 @@ class ReceiveBudget:
         """Say what a connection holds of its unfinished frame ``frame`` (0 bytes: there is none);
         True when it may read on.
 
-        One that may not is resumed when its turn comes.
+        A connection that may not is resumed later.
         """
         before_bytes, before = self._held.get(reader, (0, frame))
         self.used_bytes += held_bytes - before_bytes
@@ -64,7 +64,7 @@ class ReceiveBudget:
         return self.used_bytes <= self.limit_bytes or next(iter(self._held), None) is reader
 
     def _wake(self) -> None:
-        """Resume those whose turn has come."""
+        """Resume the connections that may read now."""
         if self.used_bytes <= self.limit_bytes:
             readers = list(self._paused)
         else:

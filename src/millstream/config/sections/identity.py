@@ -1,4 +1,4 @@
-"""Who this broker is and where its metadata lies."""
+"""The identity of the broker, and where its metadata is stored."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from millstream.config.validators import at_least, each_of
 
 
 class IdentitySettings(Config):
-    """Who the broker is."""
+    """Identity, roles and metadata of the broker."""
 
     node_id: int | None = int32(
         "node.id",
@@ -32,7 +32,7 @@ class IdentitySettings(Config):
         "broker.rack",
         None,
         None,
-        "Rack or zone of the broker, told to clients so that they can fetch nearby.",
+        "Rack or zone of the broker; clients use it to fetch nearby.",
     )
     controller_listener_names: tuple[str, ...] | None = texts(
         "controller.listener.names",
@@ -63,13 +63,13 @@ class IdentitySettings(Config):
         "num.partitions",
         1,
         at_least(1),
-        "Partitions of a topic whose creator does not say how many.",
+        "Partitions of a topic that is created without a number of partitions.",
     )
     default_replication_factor: int = int32(
         "default.replication.factor",
         1,
         None,
-        "Replicas of a topic whose creator does not say how many.",
+        "Replicas of a topic that is created without a replication factor.",
     )
     zookeeper_connect: str | None = string(
         "zookeeper.connect",

@@ -29,7 +29,7 @@ class NetworkSettings(Config):
         "advertised.listeners",
         None,
         not_empty,
-        "The addresses that clients are told to connect to; by default those of `listeners`.",
+        "The addresses at which clients connect; by default those of `listeners`.",
     )
     listener_security_protocol_map: str = string(
         "listener.security.protocol.map",
