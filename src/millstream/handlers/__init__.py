@@ -1,1 +1,1 @@
-"""One module per API key; `routes` says which."""
+"""One module per API key; `routes` lists them."""

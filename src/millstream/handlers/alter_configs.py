@@ -38,7 +38,7 @@ async def handle(
     services: Services, context: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
     """Replace the settings of resources, each for itself."""
-    wishes = [_wish(resource) for resource in request.resources]
+    requested = [_requested_change(resource) for resource in request.resources]
     if is_elsewhere(services):
 
         async def ask(indices: Sequence[int]) -> list[KafkaError | None]:
@@ -47,9 +47,9 @@ async def handle(
             response = await forward(services, context, asked, AlterConfigsResponse)
             return [outcome_of(each.error_code, each.error_message) for each in response.responses]
 
-        outcomes = await alter_through_controller(services, wishes, ask)
+        outcomes = await alter_through_controller(services, requested, ask)
     else:
-        outcomes = await alter(services, wishes, validate_only=request.validate_only)
+        outcomes = await alter(services, requested, validate_only=request.validate_only)
     return AlterConfigsResponse(
         responses=[
             _result(resource, outcome)
@@ -67,7 +67,7 @@ def failed(
     )
 
 
-def _wish(resource: AlterConfigsResource) -> ResourceChange:
+def _requested_change(resource: AlterConfigsResource) -> ResourceChange:
     texts = {config.name: config.value for config in resource.configs if config.value is not None}
     return ResourceChange(
         type_code=resource.resource_type,

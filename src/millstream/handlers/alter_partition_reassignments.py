@@ -4,11 +4,11 @@
 version  what it brings
 =======  ====================================================================================
 0        begin moves, or with null replicas cancel them
-1        the client says whether the number of replicas may change
+1        a field: whether the number of replicas may change
 =======  ====================================================================================
 
-The answer leaves when the moves have begun; ListPartitionReassignments tells how they get on. What
-can be done without copying is done at once. Answered by the controller; any other broker says
+The answer leaves when the moves have begun; ListPartitionReassignments lists them. What
+can be done without copying is done at once. Answered by the controller; any other broker answers
 NOT_CONTROLLER. Nothing is waited for, but a time-out that leaves no time is REQUEST_TIMED_OUT.
 """
 

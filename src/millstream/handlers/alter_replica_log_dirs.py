@@ -7,7 +7,7 @@ version  what it brings
 2        flexible
 =======  ====================================================================================
 
-Moves replicas of this broker to other log directories of it. The answer says that a move has
+Moves replicas of this broker to other log directories of it. The answer means that a move has
 begun; DescribeLogDirs shows how far it is. A move in progress is given up for one to another
 directory. Leaders and followers move alike. For a partition that this broker does not keep yet the
 directory is remembered until the broker stops, and the log is made there; the answer is an error

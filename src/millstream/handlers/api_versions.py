@@ -8,7 +8,7 @@ version  what it brings
 4        features whose lowest version is 0
 =======  ====================================================================================
 
-A version that nobody knows is answered too, in the layout of version 0 with UNSUPPORTED_VERSION, so
+An unknown version is answered too, in the layout of version 0 with UNSUPPORTED_VERSION, so
 that a client from the future can come down; dispatch calls :func:`unsupported_version` for it. The
 response header is version 0 in every version.
 """

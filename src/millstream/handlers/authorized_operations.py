@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 NOT_ASKED: Final = -(2**31)
-"""What stands in the field when the request did not ask for it."""
+"""The value of the field when the request did not ask for it."""
 
 _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = (1 << code for code in range(3, 9))
 _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = (

@@ -2,7 +2,7 @@
 
 Kafka: ``ConfigAdminManager.preprocess``. Resources that fail here are answered in their place; the
 others go to the controller together. A broker judges a change of its own settings itself, for the
-controller does not know what stands in its file.
+controller does not know the settings in its file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from millstream.runtime.services import Services
 
 @dataclass(frozen=True, slots=True)
 class ResourceChange:
-    """A wish: what to do to which resource. ``null_names`` are settings given without a text that
+    """A requested change of one resource. ``null_names`` are settings given without a text that
     need one. ``check`` raises what only this kind of request can be refused for; ``change`` maps
     the texts that are there to new ones, knowing the resource's settings.
     """
@@ -39,32 +39,32 @@ class ResourceChange:
 
     @property
     def type(self) -> ResourceType:
-        """The kind of resource, UNKNOWN for a code that nobody knows."""
+        """The kind of resource, UNKNOWN for an unknown code."""
         return ResourceType.of(self.type_code)
 
     @property
     def key(self) -> tuple[int, str]:
-        """What tells the resource from others: a broker may be named as 1 and as 01."""
+        """The identity of the resource: 1 and 01 name the same broker."""
         number = parse_integer(self.name, 32) if self.type is ResourceType.BROKER else None
         return self.type_code, self.name if number is None else str(number)
 
 
 Ask = Callable[[Sequence[int]], Awaitable[Sequence[KafkaError | None]]]
-"""Hands on the wishes with these indices; answers their outcomes in the same order."""
+"""Forwards the changes with these indices; returns their outcomes in the same order."""
 
 
 async def alter(
-    services: Services, wishes: Sequence[ResourceChange], *, validate_only: bool
+    services: Services, requested: Sequence[ResourceChange], *, validate_only: bool
 ) -> list[KafkaError | None]:
-    """Carry out what can be; the outcomes are in the order of the wishes."""
-    counts = Counter(wish.key for wish in wishes)
-    outcomes: list[KafkaError | None] = [None] * len(wishes)
+    """Make the changes that are valid; the outcomes are in the order of the requested changes."""
+    counts = Counter(change.key for change in requested)
+    outcomes: list[KafkaError | None] = [None] * len(requested)
     changes: dict[int, ConfigChange] = {}
-    for index, wish in enumerate(wishes):
+    for index, change in enumerate(requested):
         try:
-            if counts[wish.key] > 1:
+            if counts[change.key] > 1:
                 raise _refused("Each resource must appear at most once.")
-            changes[index] = _checked(wish, _own_id(services))
+            changes[index] = _checked(change, _own_id(services))
         except KafkaError as error:
             outcomes[index] = error
     results = await services.controller.topics.alter_configs(
@@ -76,12 +76,12 @@ async def alter(
 
 
 async def alter_through_controller(
-    services: Services, wishes: Sequence[ResourceChange], ask: Ask
+    services: Services, requested: Sequence[ResourceChange], ask: Ask
 ) -> list[KafkaError | None]:
     """Have the controller carry out what this broker does not refuse itself: ``ask`` is given the
-    indices of the wishes to hand on.
+    indices of the changes to forward.
     """
-    outcomes = _refusals_of_own(services, wishes)
+    outcomes = _refusals_of_own(services, requested)
     left = [index for index, refusal in enumerate(outcomes) if refusal is None]
     if left:
         for index, outcome in zip(left, await ask(left), strict=True):
@@ -90,18 +90,18 @@ async def alter_through_controller(
 
 
 def _refusals_of_own(
-    services: Services, wishes: Sequence[ResourceChange]
+    services: Services, requested: Sequence[ResourceChange]
 ) -> list[KafkaError | None]:
-    """Return what this broker says to changes of its own settings, None for all others."""
-    counts = Counter(wish.key for wish in wishes)
+    """Return this broker's refusals of changes of its own settings, None for all others."""
+    counts = Counter(change.key for change in requested)
     outcomes: list[KafkaError | None] = []
-    for wish in wishes:
+    for change in requested:
         refusal = None
-        if wish.type is ResourceType.BROKER and wish.name and counts[wish.key] < 2:
+        if change.type is ResourceType.BROKER and change.name and counts[change.key] < 2:
             try:
-                change = _checked(wish, None)
-                if change.name == str(services.node.broker_id):
-                    check_own_change(change, services.config)
+                checked = _checked(change, None)
+                if checked.name == str(services.node.broker_id):
+                    check_own_change(checked, services.config)
             except KafkaError as error:
                 refusal = error
         outcomes.append(refusal)
@@ -115,24 +115,24 @@ def _own_id(services: Services) -> BrokerId | None:
     return services.node.broker_id if services.cluster is None else None
 
 
-def _checked(wish: ResourceChange, broker_id: BrokerId | None) -> ConfigChange:
-    if len(set(wish.setting_names)) < len(wish.setting_names):
+def _checked(change: ResourceChange, broker_id: BrokerId | None) -> ConfigChange:
+    if len(set(change.setting_names)) < len(change.setting_names):
         raise _refused("Error due to duplicate config keys")
-    if wish.null_names:
-        raise _refused(f"Null value not supported for : {', '.join(wish.null_names)}")
-    if wish.type is ResourceType.TOPIC:
-        keys, name = TopicConfig.keys, wish.name
-    elif wish.type is ResourceType.BROKER:
-        keys, name = all_broker_keys(), _broker_name(wish.name, broker_id)
+    if change.null_names:
+        raise _refused(f"Null value not supported for : {', '.join(change.null_names)}")
+    if change.type is ResourceType.TOPIC:
+        keys, name = TopicConfig.keys, change.name
+    elif change.type is ResourceType.BROKER:
+        keys, name = all_broker_keys(), _broker_name(change.name, broker_id)
     else:
-        raise _refused(f"Unknown resource type {wish.type_code}")
-    wish.check(wish.type)
+        raise _refused(f"Unknown resource type {change.type_code}")
+    change.check(change.type)
     return ConfigChange(
-        wish.type,
+        change.type,
         name,
-        lambda texts: wish.change(texts, keys),
-        named=frozenset(wish.setting_names),
-        replaces_all=wish.replaces_all,
+        lambda texts: change.change(texts, keys),
+        named=frozenset(change.setting_names),
+        replaces_all=change.replaces_all,
     )
 
 
@@ -146,7 +146,7 @@ def _broker_name(name: str, broker_id: BrokerId | None) -> str:
 
 
 def parse_broker_id(name: str, what: str) -> int:
-    """Return a broker's id from the name of its resource; INVALID_REQUEST when it is no number."""
+    """Return the broker id in a resource's name; INVALID_REQUEST when it is not a number."""
     broker_id = parse_integer(name, 32)
     if broker_id is None:
         raise _refused(f"{what} must be an integer, but it is: {name}")
@@ -154,7 +154,7 @@ def parse_broker_id(name: str, what: str) -> int:
 
 
 def outcome_of(error_code: int, message: str | None) -> KafkaError | None:
-    """Return what an answer of the controller says of one resource."""
+    """Return the outcome of one resource from an answer of the controller."""
     return KafkaError(ErrorCode.of(error_code), message) if error_code else None
 
 

@@ -8,7 +8,7 @@ version  what it brings
 3        throttling by quota (KIP-599); this broker has no such quota
 =======  ====================================================================================
 
-Every topic stands for itself, but a request for more than 10,000 new partitions is refused as a
+Each topic has its own outcome, but a request for more than 10,000 new partitions is refused as a
 whole (POLICY_VIOLATION). A time-out of 0 or less times out at once.
 """
 
@@ -31,7 +31,7 @@ from millstream.runtime.services import Services
 async def handle(
     services: Services, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    """Give topics more partitions, or say what would become of them."""
+    """Add partitions to topics, or check whether that is possible."""
     if request.timeout_ms <= 0:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     counts = Counter(topic.name for topic in request.topics)

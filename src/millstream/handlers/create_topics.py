@@ -4,12 +4,12 @@
 version  what it brings
 =======  ====================================================================================
 4        −1 partitions or replicas: the broker's default (KIP-464); older versions may ask it too
-5        flexible; the answer tells sizes and settings (KIP-525)
+5        flexible; sizes and settings in the answer (KIP-525)
 6        throttling by quota (KIP-599); this broker has no such quota
 7        topic ids (KIP-516)
 =======  ====================================================================================
 
-The answer leaves when the topics are stored and open. Every topic stands for itself, but a request
+The answer leaves when the topics are stored and open. Each topic has its own outcome, but a request
 for more than 10,000 partitions is refused as a whole. A time-out of 0 or less times out at once.
 """
 
@@ -38,7 +38,7 @@ _CLUSTER_METADATA: Final = "__cluster_metadata"
 async def handle(
     services: Services, context: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
-    """Create topics, or say what would become of them."""
+    """Create topics, or check whether they could be created."""
     if request.timeout_ms <= 0:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     counts = Counter(topic.name for topic in request.topics)

@@ -1,6 +1,6 @@
-"""Who leads a partition, told with the refusal that makes a client ask (KIP-951).
+"""The leader of a partition, sent with the refusal that makes a client look for it (KIP-951).
 
-A client that is told goes to the new leader at once, without a Metadata request in between.
+A client that learns it goes to the new leader at once, without a Metadata request.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from millstream.runtime.services import Services
 
 
 def current_leader(services: Services, topic: str, index: int) -> tuple[BrokerId, LeaderEpoch]:
-    """Return a partition's leader and its epoch, both -1 where nobody knows.
+    """Return a partition's leader and its epoch, both -1 where they are not known.
 
-    A broker that refuses does not name itself, whatever it was told: its lease may be over, and a
-    client that is told who leads asks nobody else.
+    A broker that refuses does not name itself, whatever its metadata: its lease may be over, and a
+    client asks no other broker once it knows a leader.
     """
     image = services.metadata.topic(topic)
     if image is None or not 0 <= index < len(image.partitions):

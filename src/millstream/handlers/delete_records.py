@@ -7,11 +7,11 @@ version  what it brings
 2        flexible
 =======  ====================================================================================
 
-Moves a partition's log start up to an offset, −1 meaning the high watermark, and tells the new low
-watermark. Refused for topics that are compacted only (POLICY_VIOLATION), whose consumers count on
-the last value of each key, and for internal topics. A partition named twice is served once, with
+Moves a partition's log start up to an offset, −1 meaning the high watermark, and returns the new
+low watermark. Refused for topics that are compacted only (POLICY_VIOLATION), whose consumers count
+on the last value of each key, and for internal topics. A partition named twice is served once, with
 the offset named last. Where there are other replicas the answer waits, for at most ``timeout_ms``,
-until all that live have followed: then nobody serves what was deleted.
+until all live replicas have followed: then no broker serves what was deleted.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ _CONTROLLERS: Final = 2
 def handle(
     services: Services, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    """Tell who is in the cluster."""
+    """List the brokers of the cluster."""
     _check_endpoint_type(request.endpoint_type)
     metadata = services.metadata
     brokers = []

@@ -11,7 +11,7 @@ version  what it brings
 
 Topics, this broker, all brokers (an empty name: what was set for them while they run), and the
 levels of this broker's loggers. Groups and client metrics have no settings here: INVALID_REQUEST.
-Sensitive values are never told. A resource type that nobody knows refuses the whole request.
+Sensitive values are never sent. An unknown resource type refuses the whole request.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _MALFORMED: Final = (
 _OfTopics = dict[
     tuple[frozenset[tuple[str, str]], frozenset[str]], list[DescribeConfigsResourceResult]
 ]
-"""What was told already in this answer of topics with the same settings of their own and the same
-keys asked for: tools ask for all topics at once, and everybody else waits for the answer."""
+"""Rows of this answer by a topic's own settings and the keys asked for: tools ask for all topics at
+once, and other requests wait meanwhile."""
 
 
 def handle(

@@ -10,9 +10,9 @@ version  what it brings
 5        whether a directory is cordoned (KIP-1066)
 =======  ====================================================================================
 
-A directory that has failed is told with KAFKA_STORAGE_ERROR and nothing in it. Partitions that are
-not here are left out. A replica that moves between directories stands in both: in the one that it
-moves to as a future key, whose offset lag is what is still to be copied.
+A directory that has failed is listed with KAFKA_STORAGE_ERROR and no replicas. Partitions without a
+replica here are left out. A replica that moves between directories is listed in both: in the one
+that it moves to as a future key, whose offset lag is what is still to be copied.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from millstream.storage.log import Log
 def handle(
     services: Services, context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    """Tell what lies in each log directory."""
+    """List the replicas in each log directory."""
     topics_of = _topics_by_directory(services, _wanted(request))
     results = []
     for directory in services.log_manager.directories:

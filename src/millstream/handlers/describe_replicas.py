@@ -1,7 +1,7 @@
 """DescribeReplicas (key 10004), version 0: how far replicas on this broker reach.
 
-The controller asks it where nobody is known to have everything. One that another controller has
-followed is answered STALE_CONTROLLER_EPOCH.
+The controller asks it where no replica is known to have all committed records. A controller that
+another one has replaced is answered STALE_CONTROLLER_EPOCH.
 """
 
 from __future__ import annotations

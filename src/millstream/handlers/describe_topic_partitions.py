@@ -79,7 +79,7 @@ def _chosen(metadata: MetadataCache, request: DescribeTopicPartitionsRequest) ->
     else:
         asked = {topic.name for topic in request.topics}
         if cursor is None and "" in asked:
-            # Apache Kafka takes the empty name for that of the cursor and stumbles.
+            # Apache Kafka takes the empty name for that of the cursor and fails.
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a topic has no name")
         if cursor is not None and cursor.topic_name not in asked:
             raise KafkaError(
@@ -107,7 +107,7 @@ class _Page:
     def topic(
         self, name: str, start: int
     ) -> tuple[DescribeTopicPartitionsResponseTopic, int | None]:
-        """Describe a topic from partition ``start`` on, and say where to go on within it."""
+        """Describe a topic from partition ``start`` on, and return where to go on within it."""
         image = self.metadata.topic(name)
         if image is None:
             return _no_topic(name), None

@@ -11,7 +11,7 @@ version  what it brings
 A null list of partitions means all of them: every topic is in the answer, and of its partitions
 those that needed an election. An
 unclean election takes the longest log of the replicas that answer, and only where there is no
-leader. Answered by the controller; any other broker says NOT_CONTROLLER.
+leader. Answered by the controller; any other broker answers NOT_CONTROLLER.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _of_all_topics(
 def failed(
     context: RequestContext, request: ElectLeadersRequest, error: KafkaError
 ) -> ElectLeadersResponse:
-    """Refuse every partition, and the request as a whole where there is room to say so."""
+    """Refuse every partition, and the request as a whole in versions that have a field for it."""
     return ElectLeadersResponse(
         error_code=error.error.code if context.version >= 1 else 0,
         replica_election_results=[

@@ -15,7 +15,7 @@ from millstream.runtime.services import Services
 async def handle(
     services: Services, context: RequestContext, request: EnsureTopicRequest
 ) -> EnsureTopicResponse:
-    """Create the topic if it is not there, and tell what it is."""
+    """Create the topic if it does not exist, and return its state."""
     cluster_of(services)
     controller = services.controller
     controller.check_active()

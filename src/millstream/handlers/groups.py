@@ -7,5 +7,5 @@ from millstream.handlers.request import RequestContext
 
 
 def caller(context: RequestContext) -> Caller:
-    """Return who asks, as groups remember it (Kafka: ``InetAddress.toString``)."""
+    """Return the address of the client, as groups store it (Kafka: ``InetAddress.toString``)."""
     return Caller(context.client_id or "", f"/{context.connection.peer_host}", context.version)

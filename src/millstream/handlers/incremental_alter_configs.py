@@ -69,9 +69,9 @@ async def _alter_settings(
     validate_only: bool,
 ) -> list[KafkaError | None]:
     """Change settings here, or have the controller do it; loggers are each broker's own."""
-    wishes = [_wish(resource) for resource in settings]
+    requested = [_requested_change(resource) for resource in settings]
     if not is_elsewhere(services):
-        return await alter(services, wishes, validate_only=validate_only)
+        return await alter(services, requested, validate_only=validate_only)
 
     async def ask(indices: Sequence[int]) -> list[KafkaError | None]:
         some = [settings[index] for index in indices]
@@ -79,7 +79,7 @@ async def _alter_settings(
         response = await forward(services, context, asked, IncrementalAlterConfigsResponse)
         return [outcome_of(each.error_code, each.error_message) for each in response.responses]
 
-    return await alter_through_controller(services, wishes, ask)
+    return await alter_through_controller(services, requested, ask)
 
 
 def failed(
@@ -95,7 +95,7 @@ def _is_logger(resource: AlterConfigsResource) -> bool:
     return resource.resource_type == ResourceType.BROKER_LOGGER.value
 
 
-def _wish(resource: AlterConfigsResource) -> ResourceChange:
+def _requested_change(resource: AlterConfigsResource) -> ResourceChange:
     operations = [_operation(config) for config in resource.configs]
     known = [operation for operation in operations if operation is not None]
     return ResourceChange(
@@ -118,7 +118,7 @@ def _lacks_text(config: AlterableConfig) -> bool:
 
 
 def _check_operations(kind: ResourceType, configs: list[AlterableConfig]) -> None:
-    """Refuse operations that nobody knows; Apache Kafka's controller stumbles over one for a topic
+    """Refuse unknown operations; Apache Kafka's controller fails on one for a topic
     and answers UNKNOWN_SERVER_ERROR.
     """
     for config in configs:

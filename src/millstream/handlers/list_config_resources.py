@@ -7,7 +7,7 @@ version  what it brings
 1        topics 2, brokers 4, broker loggers 8, client metrics 16, groups 32; no type means all
 =======  ====================================================================================
 
-A type that nobody knows refuses the whole request with UNSUPPORTED_VERSION. Groups and client
+An unknown type refuses the whole request with UNSUPPORTED_VERSION. Groups and client
 metrics have no settings here.
 """
 

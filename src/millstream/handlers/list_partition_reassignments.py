@@ -1,7 +1,7 @@
 """ListPartitionReassignments (key 46), version 0 (KIP-455).
 
 A null list of topics means all moves that are under way. Answered by the controller; any other
-broker says NOT_CONTROLLER.
+broker answers NOT_CONTROLLER.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millstream.runtime.services import Services
 def handle(
     services: Services, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """Tell which partitions move, and from where to where."""
+    """List the partitions that move, with their old and new replicas."""
     controller = services.controller
     controller.check_active()
     topics = controller.context.topics

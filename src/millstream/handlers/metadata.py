@@ -6,7 +6,7 @@ version  what it brings
 0        an empty list of topics means all of them
 1        null means all, an empty list none; racks, the controller, internal topics
 2        cluster id
-4        the client says whether unknown topics are created
+4        a field: whether unknown topics are created
 5        offline replicas
 6        LISTENER_NOT_FOUND for a leader that does not listen where the client asks
 7        leader epochs
@@ -108,7 +108,7 @@ def _check_ids(context: RequestContext, request: MetadataRequest) -> None:
 
 def _name(name: str | None) -> str:
     if name is None:
-        # Neither an id nor a name: Apache Kafka stumbles and answers the same.
+        # Neither an id nor a name: Apache Kafka fails and answers the same.
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a topic has neither a name nor an id")
     return name
 

@@ -1,6 +1,6 @@
 """ProposeIsr (key 10001), version 0: a leader asks the controller for other ISRs.
 
-Each partition stands for itself; STALE_BROKER_EPOCH and NOT_CONTROLLER refuse the whole request.
+Each partition has its own outcome; STALE_BROKER_EPOCH and NOT_CONTROLLER refuse the whole request.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PushMetadata (key 10000), version 0: the controller tells this broker what it decided.
+"""PushMetadata (key 10000), version 0: the controller sends its decisions to this broker.
 
 Served on the inter-broker listener of a broker in a cluster. The answer says that everything was
 taken over, or STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH, or UNKNOWN_TOPIC_OR_PARTITION for parts

@@ -1,7 +1,7 @@
 """PushTelemetry (key 72), version 0 (KIP-714).
 
 ==============================  ================================================================
-INVALID_REQUEST                 the id of the client is one of those that stand for none
+INVALID_REQUEST                 the id of the client is a reserved one
 UNKNOWN_SUBSCRIPTION_ID         the subscription is not the one of GetTelemetrySubscriptions
 UNSUPPORTED_COMPRESSION_TYPE    a compression that was not offered
 TELEMETRY_TOO_LARGE             more bytes than GetTelemetrySubscriptions allows

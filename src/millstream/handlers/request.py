@@ -8,7 +8,7 @@ A handler module defines two functions:
     Deferreds (``model.deferred.spawn`` drives them).
 
 ``failed(context, request, error) -> Response``
-    The same request refused as a whole: the KafkaError's code stands wherever Kafka's
+    The same request refused as a whole: the KafkaError's code is put wherever Kafka's
     ``getErrorResponse`` puts it. Dispatch calls it for a KafkaError that left ``handle`` and for
     UNKNOWN_SERVER_ERROR.
 

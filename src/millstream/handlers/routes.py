@@ -1,6 +1,6 @@
 """Which handler serves which API, and in which versions. Read this first.
 
-What stands here is implemented, and nothing else is advertised (ApiVersions answers from this
+The APIs listed here are implemented, and no others are advertised (ApiVersions answers from this
 table). A
 handler module is loaded when its first request comes, so that a broker starts at once.
 """
@@ -21,7 +21,7 @@ from millstream.runtime.services import Services
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One API: the module under ``millstream.handlers``, and the versions told to clients.
+    """One API: the module under ``millstream.handlers``, and the versions advertised to clients.
 
     ``advertised_from`` is below the first served version for Produce alone (see its handler). An
     API with ``is_advertised`` false is answered, and ApiVersions leaves it out.
@@ -124,9 +124,9 @@ INTER_BROKER_ROUTES: Final[dict[int, Route]] = {
     for key in ApiKey
     if key >= FIRST_INTERNAL_KEY
 }
-"""What brokers ask each other, on their own listener alone; no client is told of it."""
+"""APIs between brokers, on the inter-broker listener alone; they are never advertised."""
 
 
 def route_of(key: int) -> Route | None:
-    """Return who serves an API, between brokers or for everybody."""
+    """Return the route of an API, between brokers or for clients; None where it is not served."""
     return ROUTES.get(key) or INTER_BROKER_ROUTES.get(key)

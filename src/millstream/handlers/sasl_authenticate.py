@@ -26,7 +26,7 @@ from millstream.runtime.services import Services
 def handle(
     services: Services, context: RequestContext, request: SaslAuthenticateRequest
 ) -> SaslAuthenticateResponse:
-    """Refuse: nobody has to say who they are."""
+    """Refuse: the connection is authenticated already."""
     raise KafkaError(
         ErrorCode.ILLEGAL_SASL_STATE,
         "SaslAuthenticate request received after successful authentication",

@@ -22,7 +22,7 @@ from millstream.runtime.services import Services
 def handle(
     services: Services, context: RequestContext, request: SaslHandshakeRequest
 ) -> SaslHandshakeResponse:
-    """Refuse: there is nothing to agree upon."""
+    """Refuse: the connection is authenticated already."""
     raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE)
 
 

@@ -1,6 +1,6 @@
 """StopLeading (key 10002), version 0: a broker that is about to stop gives its leaderships away.
 
-The answer names the partitions that nobody else can lead.
+The answer names the partitions that no other broker can lead.
 """
 
 from __future__ import annotations

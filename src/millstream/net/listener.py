@@ -1,8 +1,8 @@
 """Listening sockets: accept, limit and sweep connections.
 
-The number of connections is limited (``connection_quotas``). A frame that has begun must be complete
-within a deadline. The broker closes a connection that neither sends nor waits for an answer for
-``idle_ms``, and one that leaves an answer unread for as long.
+The number of connections is limited (``connection_quotas``). A frame that has begun must be
+complete within a deadline. The broker closes a connection that neither sends nor waits for an
+answer for ``idle_ms``, and one that leaves an answer unread for as long.
 """
 
 from __future__ import annotations
