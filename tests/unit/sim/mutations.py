@@ -533,6 +533,11 @@ def truncates_without_a_checkpoint(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Durability, "settle", settle)
 
 
+def leaves_closed_segments_unflushed(patch: pytest.MonkeyPatch) -> None:
+    """A closed segment is flushed, whatever the flush policy: recovery need not read it again."""
+    patch.setattr(Partition, "begin_closed_flush", lambda self: None)
+
+
 # --- service -------------------------------------------------------------------------------------
 
 
@@ -838,6 +843,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         truncates_without_a_checkpoint,
         script=scripts.a_follower_truncates_and_loses_its_power,
         first_seed=5,
+    ),
+    Mutation(
+        "closed segments are flushed",
+        leaves_closed_segments_unflushed,
+        script=service_scripts.segments_are_closed_all_the_time,
     ),
     Mutation(
         "acks=1 is answered when the role has ended",

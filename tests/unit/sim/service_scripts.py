@@ -282,6 +282,29 @@ def a_write_fails_beside_a_sound_one(cluster: SimCluster) -> list[str]:
     return [f"of two writes the second has failed, and they are answered {errors}"]
 
 
+def segments_are_closed_all_the_time(cluster: SimCluster) -> list[str]:
+    """Nothing is flushed but closed segments. What was closed six seconds before a kill need not be
+    recovered after it.
+    """
+    leader = state(cluster).leader
+    log, files = replica(cluster, leader).log, cluster.machines[leader].files
+    bases = []
+    for _ in range(12):
+        bases.append(log.segment_base_offsets[-1])
+        cluster.go_on(1_000)
+    if bases[-7] == bases[0]:
+        return ["no segment is closed"]
+    cluster.kill(leader, "kill the leader")
+    path = f"{log.log_directory}/recovery-point-offset-checkpoint"
+    text = bytes(files.contents(path).data).decode()
+    points = dict(line.rsplit(" ", 1) for line in text.splitlines()[2:])
+    point = int(points.get(f"{TOPIC} 0", 0))
+    cluster.start_broker(leader)
+    if point >= bases[-7]:
+        return []
+    return [f"recovery begins at {point}; everything below {bases[-7]} lay in closed segments"]
+
+
 SCRIPTS: dict[Script, Shape] = {
     a_disk_fails_between_two_writes: Shape(
         partitions=4, directories=2, flush_policy="ack", rebalances=False
@@ -291,6 +314,7 @@ SCRIPTS: dict[Script, Shape] = {
     the_controller_is_asked_by_one_who_fails: Shape(),
     a_follower_fails_at_one_partition: Shape(),
     an_isr_changes: Shape(rebalances=False),
+    segments_are_closed_all_the_time: Shape(segment_bytes=1_000, flush_policy="os"),
     a_write_fails_beside_a_sound_one: Shape(partitions=4, directories=2, rebalances=False),
 }
 """Every script, and the cluster that it needs."""
