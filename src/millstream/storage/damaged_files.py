@@ -21,6 +21,7 @@ kept is cut off all the same, and said so.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 from collections.abc import Iterable
@@ -77,14 +78,19 @@ class DamagedFiles:
 
     def make_room(self, new_bytes: int) -> None:
         """Remove the oldest files of earlier recoveries, as far as the bound asks for it before
-        ``new_bytes`` are kept. Raises OSError.
+        ``new_bytes`` are kept.
         """
         earlier_bytes = sum(entry.size for entry in self._earlier)
         while self._earlier and earlier_bytes + new_bytes > max(new_bytes, MAX_KEPT_BYTES):
             oldest = self._earlier.pop(0)
             earlier_bytes -= oldest.size
-            self._file_system.remove(self._directory.file(oldest.name))
-            _log.warning("%s is removed to keep newer ones", self._directory.file(oldest.name))
+            path = self._directory.file(oldest.name)
+            try:
+                self._file_system.remove(path)
+            except OSError as error:
+                _log.warning("%s could not be removed: %s", path, error)
+            else:
+                _log.warning("%s is removed to keep newer ones", path)
 
     def keep_tail(self, segment: Segment, position: int) -> None:
         """Copy what a segment's ``.log`` holds from ``position`` on, before it is cut there."""
@@ -93,7 +99,8 @@ class DamagedFiles:
         try:
             self._copy(segment, position, path)
         except OSError as error:
-            self._file_system.remove(path)
+            with contextlib.suppress(OSError):
+                self._file_system.remove(path)
             _log.warning(
                 "%s: %d bytes from position %d on could not be kept aside, with the valid records "
                 "in them: %s",

@@ -180,10 +180,12 @@ class SegmentIndexes:
         self.close()
 
     def close(self) -> None:
-        """Close the files and forget the entries."""
+        """Close the files and forget the entries; a detached object closes its log as well."""
         self.offset_index.close()
         self.time_index.close()
         self.to_append = False
+        if self._is_detached:
+            self.records.close()
 
     def truncate_to(self, offset: Offset) -> None:
         """Drop the entries from ``offset`` on; the log has been cut already."""
