@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
 NOW = 1_700_000_000_000
 
-needs_kernel = pytest.mark.skipif(kernel.library() is None, reason=kernel.describe())
+needs_kernel = pytest.mark.skipif(produce_library() is None, reason=why_not())
 
 
 def test_it_comes_with_the_kernel() -> None:

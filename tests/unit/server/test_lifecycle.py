@@ -34,6 +34,7 @@ from millstream.protocol.messages.produce import (
 )
 from millstream.records import kernel
 from millstream.records.builder import BatchBuilder, BatchOptions
+from millstream.records.produce_kernel import why_not
 from millstream.server.lifecycle import run
 
 
@@ -156,8 +157,8 @@ def test_a_broker_without_the_kernel_says_what_it_does_not_check(
 ) -> None:
     if not has_kernel:
         monkeypatch.setattr(kernel, "_loaded", None)
-    elif kernel.library() is None:
-        pytest.skip(kernel.describe())
+    elif why_not():
+        pytest.skip(why_not())
     assert run(settings(tmp_path), stop_soon) == 0
     told = "record.validation=relaxed checks the records of batches of up to 8 records only"
     assert (told in caplog.text) is not has_kernel
