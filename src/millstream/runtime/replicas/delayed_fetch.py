@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from millstream.runtime.replicas.fetch_sessions import PartitionFetch
     from millstream.runtime.replicas.partition import Partition
     from millstream.runtime.replicas.partitions import Partitions
+    from millstream.runtime.replicas.replication_throttle import ThrottledSide
 
 SLICE: Final = 500
 """Partitions read before the loop may serve others; one takes some ten microseconds."""
@@ -104,13 +105,10 @@ class DelayedFetch:
         self._partitions = partitions
         self._skips_quiet = skips_quiet
         self._reader = FetchReader(partitions, params)
-        replicas = partitions.replicas
-        self._throttle = (
-            None
-            if replicas is None or not self._reader.of_replica
-            else replicas.context.throttle.leader
-        )
+        self._throttle: ThrottledSide | None = None
         """The rate limit of a follower's fetch."""
+        if self._reader.of_replica and partitions.replicas is not None:
+            self._throttle = partitions.replicas.context.throttle.leader
         self._looks_left = _MOST_LOOKS
         self._waiter: FetchWaiter | None = None
         self._end_ms = 0.0

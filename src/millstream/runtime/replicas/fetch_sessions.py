@@ -186,11 +186,7 @@ class FetchSessions:
         """
         epoch = request.session_epoch
         if epoch in (_INITIAL_EPOCH, _FINAL_EPOCH):
-            if request.session_id != NO_SESSION:
-                self._drop(self._sessions.get(request.session_id))
-            if self._names_too_many(request):
-                return FetchContext((), ErrorCode.INVALID_REQUEST)
-            return FetchContext(_requested(request), opens_session=epoch == _INITIAL_EPOCH)
+            return self._open_full(request, opens_session=epoch == _INITIAL_EPOCH)
         session = self._sessions.get(request.session_id)
         if session is None:
             return FetchContext((), ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -214,14 +210,25 @@ class FetchSessions:
         session.epoch = 1 if epoch == _MAX_EPOCH else epoch + 1
         return FetchContext(list(session.partitions.values()), session=session)
 
-    def _names_too_many(self, request: FetchRequest) -> bool:
-        """Tell whether a consumer's request names more partitions than it may."""
+    def _open_full(self, request: FetchRequest, *, opens_session: bool) -> FetchContext:
+        if request.session_id != NO_SESSION:
+            self._drop(self._sessions.get(request.session_id))
         topics = request.topics
         if len(topics) == 1 and len(topics[0].partitions) == 1:
-            return False
+            topic = topics[0]
+            only = PartitionFetch(topic.topic, topic.topic_id, topic.partitions[0])
+            return FetchContext([only], opens_session=opens_session)
+        if self._names_too_many(request):
+            return FetchContext((), ErrorCode.INVALID_REQUEST)
+        return FetchContext(_requested(request), opens_session=opens_session)
+
+    def _names_too_many(self, request: FetchRequest) -> bool:
+        """Tell whether a consumer's request names more partitions than it may."""
         if max(request.replica_id, request.replica_state.replica_id) >= 0:
             return False
-        return sum(len(topic.partitions) for topic in topics) > self._max_consumer_partitions
+        return (
+            sum(len(topic.partitions) for topic in request.topics) > self._max_consumer_partitions
+        )
 
     def _grow(self, session: FetchSession, request: FetchRequest) -> bool:
         """Take over what changed in a session; False where a consumer names too many partitions."""
@@ -313,10 +320,6 @@ def _key(fetch: PartitionFetch) -> _Key:
 
 def _requested(request: FetchRequest) -> list[PartitionFetch]:
     """What the request lists; of a partition named twice the last mention counts."""
-    topics = request.topics
-    if len(topics) == 1 and len(topics[0].partitions) == 1:
-        topic = topics[0]
-        return [PartitionFetch(topic.topic, topic.topic_id, topic.partitions[0])]
     found: dict[_Key, PartitionFetch] = {}
     _merge(found, request)
     return list(found.values())
