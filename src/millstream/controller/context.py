@@ -78,9 +78,9 @@ class ControllerContext:
 
     def electorate_of(self, topic_id: TopicId, index: int) -> Electorate:
         """Return who may be elected for one partition now."""
-        place = (topic_id, index)
+        replica = (topic_id, index)
         return self.electorate().without(
-            [broker_id for broker_id, places in self.offline.items() if place in places]
+            [broker_id for broker_id, offline in self.offline.items() if replica in offline]
         )
 
     def put_broker(self, broker: LiveBroker) -> None:

@@ -190,12 +190,12 @@ def _own_name(host: str) -> str:
     return host if host not in ("", "0.0.0.0") else socket.getfqdn()
 
 
-def _bind(listener: Listener, place: config_listeners.Listener) -> int:
+def _bind(listener: Listener, wanted: config_listeners.Listener) -> int:
     """Listen there and return the port; the OSError says where it cannot be."""
-    host = f"[{place.host}]" if ":" in place.host else place.host
-    where = f"{place.name}://{host}:{place.port}"
+    host = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
+    where = f"{wanted.name}://{host}:{wanted.port}"
     try:
-        return listener.bind(place.host, place.port)
+        return listener.bind(wanted.host, wanted.port)
     except OSError as error:
         raise OSError(error.errno, error.strerror, where) from error
     except ValueError as error:  # no part of a name may be empty, or longer than 63 letters

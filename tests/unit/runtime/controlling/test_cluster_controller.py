@@ -524,11 +524,11 @@ def test_replicas_whose_disk_has_failed_are_led_by_others_until_their_broker_com
     site.create("t", (3, 1, 2))
     site.create("u", (3,))
     topics = {name: site.controller.local.cache.topic(name) for name in ("t", "u")}
-    places = [(image.topic_id, 0) for image in topics.values() if image is not None]
+    replicas = [(image.topic_id, 0) for image in topics.values() if image is not None]
     control, reports = site.controller.decisions.replicas, site.controller.decisions.reports
     for _ in range(2):
         epoch = site.members[3].local.broker_epoch or 0
-        site.wait(reports.offline_replicas(BrokerId(3), epoch, places))
+        site.wait(reports.offline_replicas(BrokerId(3), epoch, replicas))
     site.settle()
     state = site.members[2].state("t")
     assert (state.leader, state.isr, state.leader_epoch) == (1, (1, 2), 1)
