@@ -39,7 +39,7 @@ ConfigOf: TypeAlias = Callable[[TopicPartition, TopicId | None], TopicConfig]
 class LogToOpen:
     """One log that was found."""
 
-    place: PartitionDirectory
+    directory: PartitionDirectory
     kind: DirectoryKind
     topic_id: TopicId | None
     config: TopicConfig
@@ -74,44 +74,46 @@ class DirectoryLoad:
         on_stray: Callable[[PartitionDirectory], None],
     ) -> None:
         """Look through the directory. Raises StorageError."""
-        for place, kind in self.directory.partitions():
+        for partition_directory, kind in self.directory.partitions():
             if kind is DirectoryKind.DELETE:
-                on_deleted(place)
+                on_deleted(partition_directory)
             elif kind is DirectoryKind.STRAY:
-                on_stray(place)
+                on_stray(partition_directory)
             else:
-                topic_id = self._read_topic_id(place)
-                config = config_of(place.topic_partition, topic_id)
-                self.waiting.append(LogToOpen(place, kind, topic_id, config))
-                self._count(place)
+                topic_id = self._read_topic_id(partition_directory)
+                config = config_of(partition_directory.topic_partition, topic_id)
+                self.waiting.append(LogToOpen(partition_directory, kind, topic_id, config))
+                self._count(partition_directory)
         self.waiting.reverse()
 
-    def _count(self, place: PartitionDirectory) -> None:
+    def _count(self, partition_directory: PartitionDirectory) -> None:
         self.total.logs += 1
         if self.directory.had_clean_shutdown:
             return
         try:
-            entries = self._environment.file_system.scan(place.path)
+            entries = self._environment.file_system.scan(partition_directory.path)
         except OSError as error:
-            raise StorageError(place.parent, str(error)) from error
+            raise StorageError(partition_directory.parent, str(error)) from error
         sizes = {
             parsed[0]: entry.size
             for entry in entries
             if (parsed := parse_file_name(entry.name)) is not None and parsed[1] == LOG
         }
-        recovery_point = self.directory.recovery_points.get(place.topic_partition, 0)
+        recovery_point = self.directory.recovery_points.get(partition_directory.topic_partition, 0)
         first = max((base for base in sizes if base <= recovery_point), default=0)
         to_read = [size for base, size in sizes.items() if base >= first]
         self.total.segments += len(to_read)
         self.total.scanned_bytes += sum(to_read)
 
-    def _read_topic_id(self, place: PartitionDirectory) -> TopicId | None:
+    def _read_topic_id(self, partition_directory: PartitionDirectory) -> TopicId | None:
         try:
-            data = read_file(self._environment.file_system, place.file(PARTITION_METADATA))
+            data = read_file(
+                self._environment.file_system, partition_directory.file(PARTITION_METADATA)
+            )
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise StorageError(place.parent, str(error)) from error
+            raise StorageError(partition_directory.parent, str(error)) from error
         return parse_partition_metadata(data.decode("utf-8", "replace"))
 
     def run(self, counter: RecoveryCounter) -> None:
@@ -129,14 +131,14 @@ class DirectoryLoad:
                 if isinstance(error, StorageError):
                     self.failure = error
                     return
-                _log.error("%s is left alone: %s", found.place.path, error)
-                self.unreadable.append(found.place)
+                _log.error("%s is left alone: %s", found.directory.path, error)
+                self.unreadable.append(found.directory)
             except Exception as error:  # raised again on the owner's thread
                 self.failure = error
             counter.logs += 1
 
     def _open(self, found: LogToOpen, counter: RecoveryCounter) -> Log:
-        directory, topic_partition = self.directory, found.place.topic_partition
+        directory, topic_partition = self.directory, found.directory.topic_partition
         options = LoadOptions(
             now_ms=self._now_ms,
             had_clean_shutdown=directory.had_clean_shutdown,
@@ -147,4 +149,4 @@ class DirectoryLoad:
             topic_id=found.topic_id,
             counter=counter,
         )
-        return Log.open(self._environment, found.place, found.config, options)
+        return Log.open(self._environment, found.directory, found.config, options)

@@ -77,7 +77,7 @@ class Lock(Protocol):
     """A lock on a file, held until released."""
 
     def release(self) -> None:
-        """Let go."""
+        """Release the lock."""
 
 
 class DirectoryEntry(NamedTuple):
@@ -272,7 +272,7 @@ class LocalLock:
         self._held.add(self._path)
 
     def release(self) -> None:
-        """Let go."""
+        """Release the lock."""
         self._held.discard(self._path)
         os.close(self._descriptor)
 

@@ -99,9 +99,9 @@ class FutureLogs:
         """
         topic_partition = log.topic_partition
         name = directory_name(topic_partition, DirectoryKind.CURRENT)
-        place = PartitionDirectory(log.log_directory, name, topic_partition)
+        partition_directory = PartitionDirectory(log.log_directory, name, topic_partition)
         try:
-            self._environment.file_system.rename(log.directory, place.path)
+            self._environment.file_system.rename(log.directory, partition_directory.path)
         except OSError as error:
             raise StorageError(log.log_directory, str(error)) from error
         log.renamed(name)

@@ -1,7 +1,7 @@
-"""The segments of one partition on disk: roll, read, truncate, delete, flush.
+"""The segments of one partition on disk: roll, read, truncate, delete.
 
-Knows bytes and files; offsets, epochs and producers are the business of ``log.Log``. OSError is
-passed on. Kafka: ``LocalLog``.
+A local log knows bytes and files; offsets, epochs and producers are parts of ``log.Log``. What has
+to be flushed is noted in the log's ``Durability``. OSError is passed on. Kafka: ``LocalLog``.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ class LocalLog:
             self._durability.note(*self.active.names())
 
     def abandon(self) -> None:
-        """Let go of all files as they are."""
+        """Close all files as they are."""
         for segment in self.segments:
             segment.close()
 

@@ -172,7 +172,7 @@ class LogDirectory:
         self.release()
 
     def fail(self, *, lost_writes: bool) -> None:
-        """Let go of a directory whose disk has failed.
+        """Release a directory whose disk has failed.
 
         With ``lost_writes`` something that was written may never reach the disk, and the next start
         is not to believe otherwise. A disk that is full keeps what it took.

@@ -56,7 +56,7 @@ class LogManager:
         self.topic_id_of: Callable[[str], TopicId | None] = lambda _: None
         """Tells the id of a topic that there is; to be set before logs are loaded."""
         self.on_gone: Callable[[], None] = lambda: None
-        """Called when a log is gone whose place in the checkpoints a later one could inherit: what
+        """Called when a log is gone whose lines in the checkpoints a later one could inherit: what
         it says of the log start would have records dropped that were written since.
         """
         self._unreadable: dict[str, list[str]] = {}
@@ -115,17 +115,19 @@ class LogManager:
             for log, _ in load.opened:
                 log.abandon()
             raise load.failure
-        for place in load.unreadable:
-            self._unreadable.setdefault(place.name, []).append(place.path)
-            load.directory.left_alone.add(place.topic_partition)
+        for partition_directory in load.unreadable:
+            self._unreadable.setdefault(partition_directory.name, []).append(
+                partition_directory.path
+            )
+            load.directory.left_alone.add(partition_directory.topic_partition)
         for log, kind in load.opened:
             self._add(log, kind)
         if not load.directory.had_clean_shutdown:
             self._flush_recovered(load.directory)
 
-    def _found_stray(self, place: PartitionDirectory) -> None:
-        _log.warning("%s belongs to no topic and is left alone", place.path)
-        self._stray.append(place)
+    def _found_stray(self, partition_directory: PartitionDirectory) -> None:
+        _log.warning("%s belongs to no topic and is left alone", partition_directory.path)
+        self._stray.append(partition_directory)
 
     def _attempt(self, directory: LogDirectory, step: Callable[[], None]) -> None:
         try:
@@ -285,12 +287,16 @@ class LogManager:
             # Made anew elsewhere, it would stand beside this one once that is repaired.
             left_alone = ", ".join(self._unreadable[name])
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{left_alone} cannot be read")
-        place = PartitionDirectory(self._place_for(topic_partition), name, topic_partition)
-        log = Log.create(self._environment, place, config, topic_id=topic_id, now_ms=now_ms)
+        partition_directory = PartitionDirectory(
+            self._directory_for(topic_partition), name, topic_partition
+        )
+        log = Log.create(
+            self._environment, partition_directory, config, topic_id=topic_id, now_ms=now_ms
+        )
         self._logs[topic_partition] = log
         return log
 
-    def _place_for(self, topic_partition: TopicPartition) -> str:
+    def _directory_for(self, topic_partition: TopicPartition) -> str:
         """Return the directory of a new log: the one asked for, else the one with fewest logs."""
         preferred = self._preferred.pop(topic_partition, None)
         if preferred in self._directories:
@@ -350,8 +356,8 @@ class LogManager:
         if log is None:
             return False
         delay_ms = log.config.file_delete_delay_ms
-        place = self._rename(log, DirectoryKind.DELETE)
-        self.remove_later(place, now_ms + delay_ms)
+        partition_directory = self._rename(log, DirectoryKind.DELETE)
+        self.remove_later(partition_directory, now_ms + delay_ms)
         self.on_gone()
         return True
 
@@ -368,22 +374,22 @@ class LogManager:
 
     def _rename(self, log: Log, kind: DirectoryKind) -> PartitionDirectory:
         name = directory_name(log.topic_partition, kind, self._environment.new_id().hex())
-        place = PartitionDirectory(log.log_directory, name, log.topic_partition)
+        partition_directory = PartitionDirectory(log.log_directory, name, log.topic_partition)
         try:
-            self._environment.file_system.rename(log.directory, place.path)
+            self._environment.file_system.rename(log.directory, partition_directory.path)
         except OSError as error:
             raise StorageError(log.log_directory, str(error)) from error
         log.moved(log.log_directory, name)
         log.abandon()
-        return place
+        return partition_directory
 
-    def remove_later(self, place: PartitionDirectory, due_ms: int) -> None:
+    def remove_later(self, partition_directory: PartitionDirectory, due_ms: int) -> None:
         """Remove at ``due_ms`` a directory that is renamed to ``-delete``."""
 
         def remove() -> None:
-            self._environment.file_system.remove_tree(place.path)
+            self._environment.file_system.remove_tree(partition_directory.path)
 
-        self._environment.removals.add(due_ms, place.parent, remove)
+        self._environment.removals.add(due_ms, partition_directory.parent, remove)
 
     @property
     def removals(self) -> PendingRemovals:
@@ -484,7 +490,7 @@ class LogManager:
             directory.write_clean_marker()
 
     def give_back(self) -> None:
-        """Let go of everything as it was found: the start has failed. What was closed cleanly stays
+        """Close everything as it was found: the start has failed. What was closed cleanly stays
         so, and what has to be recovered is recovered at the next start.
         """
         for log in (*self._logs.values(), *self.future_logs):

@@ -366,7 +366,7 @@ class Segment:
             self._environment.file_system.remove(path)
 
     def close(self) -> None:
-        """Let go of the files; :meth:`become_inactive` first if they were appended to."""
+        """Close the files; :meth:`become_inactive` first if they were appended to."""
         self.records.close()
         self.indexes.close()
 
