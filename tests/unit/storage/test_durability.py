@@ -88,6 +88,18 @@ def test_the_checkpoint_is_lowered_before_anything_follows_a_cut(storage: Storag
     assert log.recovery_point == 17
 
 
+def test_segments_that_were_cut_off_do_not_come_back_behind_what_follows(storage: Storage) -> None:
+    """Where offsets happen to meet, two histories would be one log."""
+    log = filled(storage)
+    log.truncate_to(17, now_ms=NOW_MS)
+    bases = log.segment_base_offsets
+    append(log, b"after")
+    left = storage.files.crashed(_Nothing()).scan("/data/orders-0")
+    assert sorted(e.name for e in left if e.name.endswith(".log")) == [
+        f"{base:020d}.log" for base in bases
+    ]
+
+
 def test_a_cut_above_the_checkpoint_leaves_it(storage: Storage) -> None:
     log = filled(storage, records=10)
     storage.manager.checkpoint()

@@ -20,6 +20,7 @@ from tests.unit.storage.support import (
     values_batch,
 )
 
+from millstream.config.topic import TopicConfig
 from millstream.records.legacy import UnsupportedFormatError
 from millstream.storage.log import Log
 
@@ -382,3 +383,35 @@ def test_messages_of_older_formats_are_not_thrown_away(tmp_path: Path) -> None:
 
 def test_settings_of_these_tests() -> None:
     assert SMALL.roll_bytes == 1000
+
+
+@pytest.mark.parametrize("text", ["0\n2\n1 0\n6 3\n", "0\n2\n2 0\n6 3\n"])
+def test_recovery_believes_the_batches_and_not_a_file_of_another_history(
+    tmp_path: Path, text: str
+) -> None:
+    """The file may be from before the log was cut, or from after batches that were lost."""
+    log = create_log(tmp_path)
+    for n in range(6):
+        append(log, b"%d" % n, epoch=2)
+    close(log)
+    path = tmp_path / "orders-0" / "leader-epoch-checkpoint"
+    path.write_text(text)
+    log = reopen(tmp_path, clean=False)
+    assert [log.epoch_for_offset(n) for n in range(6)] == [2] * 6
+    assert path.read_text() == "0\n1\n2 0\n"
+
+
+def test_recovery_believes_the_file_where_an_epochs_first_batches_were_compacted(
+    tmp_path: Path,
+) -> None:
+    """Its end in the epoch before would move up, and followers would keep what is not there."""
+    config = TopicConfig({"cleanup.policy": "compact"})
+    log = create_log(tmp_path, config)
+    append(log, b"a", epoch=1)
+    log.skip_to(5, now_ms=NOW_MS)
+    append(log, b"b", epoch=2)
+    close(log)
+    path = tmp_path / "orders-0" / "leader-epoch-checkpoint"
+    path.write_text("0\n2\n1 0\n2 3\n")
+    log = reopen(tmp_path, config, clean=False)
+    assert log.end_offset_for_epoch(1).end_offset == 3
