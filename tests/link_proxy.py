@@ -35,6 +35,9 @@ class Links:
 
     def __init__(self) -> None:
         self._frozen: set[Link] = set()
+        self._unreachable: dict[Link, bool] = {}
+        """Connections by (who opened them, to whom) that carry nothing; True where they are reset.
+        """
         self._delay_s: dict[Link, float] = {}
         self._changed = threading.Condition()
         self._pairs: dict[tuple[socket.socket, socket.socket], Link] = {}
@@ -67,6 +70,19 @@ class Links:
         for other in others:
             self.freeze((number, other), (other, number))
 
+    def make_unreachable(self, target: int, *openers: int, resets: bool) -> None:
+        """Swallow or reset what some open to one; what that one opens to them goes on."""
+        with self._changed:
+            self._unreachable.update({(each, target): resets for each in openers})
+        if resets:
+            for pair, link in tuple(self._pairs.items()):
+                if link in self._unreachable:
+                    self._break(pair)
+
+    def resets(self, opened: Link) -> bool:
+        """Tell whether such a connection is reset as soon as it is opened."""
+        return self._unreachable.get(opened, False)
+
     def delay(self, link: Link, seconds: float) -> None:
         """Make everything in one direction later."""
         with self._changed:
@@ -76,25 +92,31 @@ class Links:
         """Pass on again, in every direction, what was held back."""
         with self._changed:
             self._frozen.clear()
+            self._unreachable.clear()
             self._delay_s.clear()
             self._changed.notify_all()
 
     def reset(self, one: int, other: int) -> None:
         """Break the connections between two."""
-        for (client, server), (source, target) in tuple(self._pairs.items()):
+        for pair, (source, target) in tuple(self._pairs.items()):
             if {source, target} == {one, other}:
-                for each in (client, server):
-                    with contextlib.suppress(OSError):
-                        each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-                        each.shutdown(socket.SHUT_RDWR)
+                self._break(pair)
 
-    def pass_on(self, link: Link) -> None:
-        """Wait until something may go in this direction."""
+    def _break(self, pair: tuple[socket.socket, socket.socket]) -> None:
+        for each in pair:
+            with contextlib.suppress(OSError):
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+                each.shutdown(socket.SHUT_RDWR)
+
+    def pass_on(self, link: Link, opened: Link) -> None:
+        """Wait until something may go in this direction of a connection."""
         delay_s = self._delay_s.get(link, 0.0)
         if delay_s:
             time.sleep(delay_s)
         with self._changed:
-            self._changed.wait_for(lambda: link not in self._frozen or self.closed)
+            self._changed.wait_for(
+                lambda: self.closed or not (link in self._frozen or opened in self._unreachable)
+            )
 
     def joined(self, client: socket.socket, server: socket.socket, link: Link) -> None:
         """Remember a connection."""
@@ -149,7 +171,10 @@ class LinkProxy:
         source = self._links.number_of(port) if self._source is None else self._source
         link = (source, self._target)
         with client:
-            self._links.pass_on(link)
+            if self._links.resets(link):
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+                return
+            self._links.pass_on(link, link)
             try:
                 server = socket.create_connection(self.upstream, 10)
             except OSError:
@@ -164,17 +189,17 @@ class LinkProxy:
                 self._links.joined(client, server, link)
                 back = (self._target, source)
                 answers = threading.Thread(
-                    target=self._pump, args=(server, client, back), daemon=True
+                    target=self._pump, args=(server, client, back, link), daemon=True
                 )
                 answers.start()
-                self._pump(client, server, link)
+                self._pump(client, server, link, link)
                 answers.join()
                 self._links.parted(client, server)
 
-    def _pump(self, source: socket.socket, target: socket.socket, link: Link) -> None:
+    def _pump(self, source: socket.socket, target: socket.socket, link: Link, opened: Link) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(CHUNK_BYTES):
-                self._links.pass_on(link)
+                self._links.pass_on(link, opened)
                 target.sendall(data)
         for each in (source, target):
             with contextlib.suppress(OSError):

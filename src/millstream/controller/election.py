@@ -27,6 +27,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from millstream.controller.reachability import ReachabilityReports
 from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
 from millstream.model.leadership import (
     NO_LEADER,
@@ -317,6 +318,38 @@ def preferred(
     if not place_counts(state, first, electorate):
         return None
     return _written(replace(state, leader=first), controller_epoch, raise_leader_epoch=True)
+
+
+def after_unreachable(
+    state: PartitionState,
+    reports: ReachabilityReports,
+    electorate: Electorate,
+    *,
+    suspected: Collection[BrokerId] = (),
+    controller_epoch: int,
+) -> PartitionState:
+    """Return the state led by another in-sync replica where none can reach the leader.
+
+    Every live follower in the ISR has to say that it cannot fetch from the leader: while one can,
+    the others are ill, and leave the ISR after ``replica.lag.time.max.ms``. The first of them in
+    assignment order leads that may be elected, is not ``suspected``, and that no member of the
+    ISR, the present leader included, says to be out of reach. The ISR stays as it is: the old
+    leader holds all that is committed, and follows if it can. The same object when nothing changes.
+    """
+    followers = [each for each in state.isr if each != state.leader and each in electorate.live]
+    if not followers or not all(reports.cannot_reach(each, state.leader) for each in followers):
+        return state
+    able = [
+        each
+        for each in followers
+        if each not in suspected
+        and place_counts(state, each, electorate)
+        and not any(reports.cannot_reach(other, each) for other in state.isr)
+    ]
+    leader = elect_leader(state.replicas, able, electorate.live)
+    if leader == NO_LEADER:
+        return state
+    return _written(replace(state, leader=leader), controller_epoch, raise_leader_epoch=True)
 
 
 def before_shutdown(

@@ -92,6 +92,8 @@ def handle(
             return failed(
                 context, request, KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error)
             )
+        if services.partitions.replicas is not None:
+            services.partitions.replicas.heard_from(params.replica_id)
     now_ms = services.clock.monotonic_ms()
     fetch_context = services.fetch_sessions.open(request, context.version, now_ms)
     if fetch_context.error is not ErrorCode.NONE:

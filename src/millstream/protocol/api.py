@@ -92,6 +92,8 @@ class ApiKey(IntEnum):
     ENSURE_TOPIC = 10003
     DESCRIBE_REPLICAS = 10004
     REPORT_OFFLINE = 10005
+    REPORT_SILENT_FOLLOWERS = 10006
+    DESCRIBE_FETCHERS = 10007
 
 
 FIRST_INTERNAL_KEY: Final = 10_000
@@ -183,6 +185,8 @@ APIS: Final[dict[int, Api]] = {
     ApiKey.ENSURE_TOPIC: Api("EnsureTopic", 0, 0, 0),
     ApiKey.DESCRIBE_REPLICAS: Api("DescribeReplicas", 0, 0, 0),
     ApiKey.REPORT_OFFLINE: Api("ReportOffline", 0, 0, 0),
+    ApiKey.REPORT_SILENT_FOLLOWERS: Api("ReportSilentFollowers", 0, 0, 0),
+    ApiKey.DESCRIBE_FETCHERS: Api("DescribeFetchers", 0, 0, 0),
 }
 
 

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 CONTROLLER_LANE: Final = "controller"
 """The lane of messages between the controller and the brokers."""
 
+FETCH_STATES_LANE: Final = "fetch-states"
+
 
 class TransportOwner(Protocol):
     """Called with what becomes of a transport; see ``net.channel.ChannelOwner``."""
@@ -281,6 +283,14 @@ class BrokerChannels:
         their own.
         """
         return self.send(broker_id, request, timeout_ms, version=0, lane=CONTROLLER_LANE)
+
+    def send_about_fetches(
+        self, broker_id: BrokerId, request: Request, timeout_ms: float
+    ) -> Deferred[Response]:
+        """Send a message about who fetches from whom, on a lane of its own: its answer waits for
+        brokers that may be ill, and nothing else is to wait behind it.
+        """
+        return self.send(broker_id, request, timeout_ms, version=0, lane=FETCH_STATES_LANE)
 
     def close(self) -> None:
         """Close every connection."""

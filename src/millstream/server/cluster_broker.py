@@ -7,10 +7,11 @@ at the end ``member.move_leaderships_away``, the core stops, ``member.stop``.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 from millstream.controller.election import LogEnd
 from millstream.controller.payloads import Registration
-from millstream.model.broker import BrokerNode
+from millstream.model.broker import BrokerId, BrokerNode
 from millstream.model.errors import StorageError
 from millstream.model.metadata_store import MetadataStore
 from millstream.model.offsets import NO_LEADER_EPOCH
@@ -52,6 +53,9 @@ class ClusterBroker:
             broker=LocalBroker(
                 log_end=self._log_end,
                 offline_replicas=lambda: core.partitions.offline,
+                silent_followers=self._silent_followers,
+                read_states_of=self._read_states_of,
+                unreachable_leaders=self._unreachable_leaders,
                 listener=core,
                 on_registered=self._registered,
                 on_store_failed=core.partitions.storage_failed,
@@ -68,7 +72,8 @@ class ClusterBroker:
             lease_ms=lambda: store.lease_ms,
         )
         store.watch_session(context.session_changed)
-        core.partitions.replicas = ReplicaManager(context, self.member.channels)
+        self._replica_manager = ReplicaManager(context, self.member.channels)
+        core.partitions.replicas = self._replica_manager
 
     async def prepare(self) -> None:
         """Read what the cluster has decided, once the store is connected."""
@@ -98,6 +103,15 @@ class ClusterBroker:
             write_trust(core.environment.file_system, core.log_manager, continuity)
         except StorageError as error:
             core.partitions.storage_failed(error)
+
+    def _silent_followers(self) -> Collection[BrokerId]:
+        return self._replica_manager.check_contact()
+
+    def _read_states_of(self, followers: Collection[BrokerId]) -> None:
+        self._replica_manager.read_states_of(followers)
+
+    def _unreachable_leaders(self) -> Collection[BrokerId]:
+        return self._replica_manager.unreachable_leaders()
 
     def _log_end(self, topic_partition: TopicPartition) -> LogEnd | None:
         kept = self._core.log_manager.get(topic_partition)

@@ -117,6 +117,9 @@ class SimCluster:
             self.swarm = self.swarm.with_lost_coordinators(asking)
         if self.swarm.loses_coordinators:
             self.work.ask_everybody()
+        ill = Random(f"listeners of seed {seed}")
+        if swarm is None and ill.random() < 0.25:
+            self.swarm = self.swarm.with_ill_listeners(ill)
         self.settings["log.dirs"] = ",".join(self.directories)
         self.machines = {each: self._machine(each) for each in self.numbers}
         self.lives: dict[int, BrokerLife] = {}

@@ -179,6 +179,14 @@ def _cut(cluster: SimCluster, links: list[tuple[int, int]]) -> Undo:
     return heal
 
 
+def _ill_listener(cluster: SimCluster) -> Undo | None:
+    """Other brokers do not reach a leader, which reaches everybody and is reached by clients."""
+    number = cluster.some_leader()
+    others = [each for each in cluster.numbers if each != number]
+    cluster.network.make_unreachable(others, number, resets=cluster.loop.chance.random() < 0.5)
+    return lambda: cluster.network.make_reachable(others, number)
+
+
 def _reset(cluster: SimCluster) -> Undo | None:
     one, other = cluster.loop.chance.sample([*cluster.numbers, *cluster.work.numbers], 2)
     cluster.network.reset(one, other)
@@ -325,7 +333,10 @@ LOST_COORDINATORS: Final = (
 )
 """What happens in seeds whose clients ask every broker what groups have committed."""
 
-_ALL: Final = (*FAULTS, *CHANGES, *LOG_MOVES, *LOST_COORDINATORS)
+ILL_LISTENERS: Final = (Fault("ill listener", _EPOCHS, _ill_listener, (1_000, 20_000)),)
+"""What happens in seeds in which listeners between brokers fall ill."""
+
+_ALL: Final = (*FAULTS, *CHANGES, *LOG_MOVES, *LOST_COORDINATORS, *ILL_LISTENERS)
 
 LOSING: Final = frozenset(
     {"power loss", "failed flush", "failed directory", "new disk", "bit flip"}
@@ -370,6 +381,11 @@ class Swarm:
         """Return the same swarm with coordinators that are cut from the metadata store alone."""
         weights = [chance.choice((1.0, 3.0, 10.0)) for _ in LOST_COORDINATORS]
         return Swarm((*self.kinds, *LOST_COORDINATORS), (*self.weights, *weights), self.every_ms)
+
+    def with_ill_listeners(self, chance: Random) -> Swarm:
+        """Return the same swarm with listeners between brokers that swallow or reset."""
+        weights = [chance.choice((1.0, 3.0, 10.0)) for _ in ILL_LISTENERS]
+        return Swarm((*self.kinds, *ILL_LISTENERS), (*self.weights, *weights), self.every_ms)
 
     def with_log_moves(self, chance: Random) -> Swarm:
         """Return the same swarm with moves between log directories, and in half of all seeds log

@@ -7,6 +7,8 @@ new one brought.
 
 ==========  ====================================================================================
 cut         nothing goes from one process to another; connects hang and time out
+unreachable  what one process opens to another is swallowed or reset; the other one's connections
+            to the first go on: a listener that is ill, of a process that is well
 reset       the connections between two processes break, what is under way on them is lost
 slow        a class of messages (one API between two processes) takes much longer
 ==========  ====================================================================================
@@ -15,7 +17,7 @@ slow        a class of messages (one API between two processes) takes much longe
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final, Protocol
@@ -70,6 +72,9 @@ class Network:
         self.weather = weather
         self.hosts: dict[int, Host] = {}
         self.cuts: set[tuple[int, int]] = set()
+        self.unreachable: dict[tuple[int, int], bool] = {}
+        """Connections by (who opens, who accepts) that carry nothing: True where they are reset,
+        False where they swallow."""
         self.frames = 0
         self.requests: Counter[tuple[int, int, int]] = Counter()
         """How many were sent, by (source, target, API key)."""
@@ -92,9 +97,30 @@ class Network:
     def heal(self, source: int, target: int) -> None:
         """Let what was held up go on."""
         self.cuts.discard((source, target))
+        self._go_on()
+
+    def make_unreachable(self, openers: Iterable[int], target: int, *, resets: bool) -> None:
+        """Let nothing pass on connections that ``openers`` have to ``target``, or open to it."""
+        for each in openers:
+            self.unreachable[each, target] = resets
+            if resets:
+                self.reset(each, target, opened_by=each)
+
+    def make_reachable(self, openers: Iterable[int], target: int) -> None:
+        """Let what was swallowed go on."""
+        for each in openers:
+            self.unreachable.pop((each, target), None)
+        self._go_on()
+
+    def holds(self, flow: Flow) -> bool:
+        """Tell whether nothing passes on one direction of a connection."""
+        link = flow.source.number, flow.target.number
+        return link in self.cuts or flow.opened in self.unreachable
+
+    def _go_on(self) -> None:
         stalled, self._stalled = self._stalled, []
         for flow in stalled:
-            if (flow.source.number, flow.target.number) in self.cuts:
+            if self.holds(flow):
                 self._stalled.append(flow)
             else:  # the sender repeats itself after a while
                 self.loop.call_later(self._chance.random() * 400, flow.go_on)
@@ -103,11 +129,11 @@ class Network:
         """Remember a flow that is held up."""
         self._stalled.append(flow)
 
-    def reset(self, one: int, other: int) -> None:
-        """Break every connection between two hosts."""
+    def reset(self, one: int, other: int, opened_by: int | None = None) -> None:
+        """Break every connection between two hosts, or those that one of them has opened."""
         host = self.hosts.get(one)
         for connection in tuple(host.connections) if host else ():
-            if connection.joins(one, other):
+            if connection.joins(one, other) and opened_by in (None, connection.opener):
                 connection.reset()
 
     def opener(self, host: Host) -> Opener:
@@ -136,7 +162,11 @@ class Flow:
         source: Host,
         target: Host,
         receive: Callable[[bytes | None], None],
+        *,
+        opened: tuple[int, int],
     ) -> None:
+        self.opened = opened
+        """Who has opened the connection, and who has accepted it."""
         self.source = source
         self.target = target
         self._network = network
@@ -157,7 +187,7 @@ class Flow:
     def _arrive(self, frame: bytes | None) -> None:
         if self._is_held:
             self._held.append(frame)
-        elif (self.source.number, self.target.number) in self._network.cuts:
+        elif self._network.holds(self):
             self._is_held = True
             self._held.append(frame)
             self._network.stall(self)
@@ -166,7 +196,7 @@ class Flow:
 
     def go_on(self) -> None:
         """Deliver what was held up, unless the link is cut again."""
-        if (self.source.number, self.target.number) in self._network.cuts:
+        if self._network.holds(self):
             self._network.stall(self)
             return
         self._is_held = False
@@ -198,6 +228,11 @@ class Connection:
         delay_ms = network.delay_ms(source.number, target, -1)
         network.loop.call_later(delay_ms, self._connect)
 
+    @property
+    def opener(self) -> int:
+        """The number of the host that has opened it."""
+        return self._source.number
+
     def joins(self, one: int, other: int) -> bool:
         """Tell whether it is between these two."""
         return {self._source.number, self._target} == {one, other}
@@ -207,13 +242,18 @@ class Connection:
         here, there = self._source.number, self._target
         target = network.hosts.get(there)
         cut = (here, there) in network.cuts or (there, here) in network.cuts
-        if target is None or target.is_off or cut:
+        resets = network.unreachable.get((here, there))
+        if target is None or target.is_off or cut or resets is False:
             network.loop.call_later(CONNECT_TIMEOUT_MS, lambda: self._lost("timed out"))
         elif target.clock.is_dead or target.accept is None:
             self._lost("connection refused")
+        elif resets:
+            self._lost("connection reset by peer")
         elif self._owner is not None:
-            self._to = Flow(network, self._source, target, self._frame_at_server)
-            back = Flow(network, target, self._source, self._frame_at_client)
+            self._to = Flow(
+                network, self._source, target, self._frame_at_server, opened=(here, there)
+            )
+            back = Flow(network, target, self._source, self._frame_at_client, opened=(here, there))
             self._serving = Serving(self, target, here, back)
             self._source.connections[self] = None
             target.connections[self] = None

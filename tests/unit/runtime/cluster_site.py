@@ -20,13 +20,17 @@ from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import PartitionState
 from millstream.model.topic import TopicPartition
 from millstream.protocol.message import Request, Response
+from millstream.protocol.messages.describe_fetchers import (
+    DescribeFetchersRequest,
+    DescribeFetchersResponse,
+)
 from millstream.protocol.messages.describe_replicas import (
     DescribedReplica,
     DescribeReplicasRequest,
     DescribeReplicasResponse,
 )
 from millstream.protocol.messages.push_metadata import PushMetadataRequest, PushMetadataResponse
-from millstream.runtime.controlling.cluster_controller import ClusterController
+from millstream.runtime.controlling.cluster_controller import ClusterController, LocalObservations
 from millstream.runtime.controlling.cluster_reading import prepare_store
 from millstream.runtime.controlling.controller_state import ControllerState
 from millstream.runtime.membership.broker_registration import BrokerRegistration
@@ -82,14 +86,19 @@ class Member:
             config, lambda size: next(counter).to_bytes(size, "big")
         )
         self.log_ends: dict[TopicPartition, LogEnd] = {}
+        self.unreachable_leaders: set[BrokerId] = set()
         self.cluster_controller = ClusterController(
             self.controller_state,
             self.store,
             site.clock,
             self.local,
             self._send,
-            local_log_end=self.log_ends.get,
-            is_gone=lambda node: site.members[node.broker_id].killed,
+            self._send,
+            local=LocalObservations(
+                self.log_ends.get,
+                lambda: self.unreachable_leaders,
+                is_gone=lambda node: site.members[node.broker_id].killed,
+            ),
             on_store_failed=lambda _: None,
         )
         self.election = self.cluster_controller.election
@@ -151,6 +160,8 @@ class Member:
             except KafkaError as error:
                 return PushMetadataResponse(error_code=error.error.code)
             return PushMetadataResponse(error_code=0)
+        if isinstance(request, DescribeFetchersRequest):
+            return DescribeFetchersResponse(unreachable_leaders=sorted(self.unreachable_leaders))
         assert isinstance(request, DescribeReplicasRequest)
         answers = []
         for each in request.replicas:

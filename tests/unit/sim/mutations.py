@@ -13,21 +13,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from tests.unit.sim import scripts, service_scripts
+from tests.unit.sim import reachability_scripts, scripts, service_scripts
 
 from millstream.controller import election, isr_changes, reassignment
+from millstream.controller.reachability import ReachabilityReports
 from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
 from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
-from millstream.model.leadership import IsrMember
+from millstream.model.leadership import IsrMember, PartitionState
 from millstream.model.metadata_store import ConnectionLossError
 from millstream.model.offsets import NO_LEADER_EPOCH
 from millstream.records.batch import iter_batches
 from millstream.replication import divergence, follower
+from millstream.replication.contact import FetchContact
 from millstream.replication.follower import Append, FollowerReplication
 from millstream.replication.isr import Committed, PendingExpand
 from millstream.replication.leader import LeaderReplication
 from millstream.runtime import event_queue
-from millstream.runtime.controlling import controller_events
+from millstream.runtime.controlling import broker_reports, controller_events
 from millstream.runtime.controlling.metadata_pushes import MetadataPushes
 from millstream.runtime.controlling.replica_control import ReplicaControl
 from millstream.runtime.coordinators.coordinator_writes import CoordinatorWrites
@@ -49,7 +51,7 @@ from millstream.storage.log import Log
 from millstream.storage.recovery_points import RecoveryPoints
 
 Patch = Callable[[pytest.MonkeyPatch], None]
-SCRIPTS = scripts.SCRIPTS | service_scripts.SCRIPTS
+SCRIPTS = scripts.SCRIPTS | service_scripts.SCRIPTS | reachability_scripts.SCRIPTS
 MOST_EVENTS = 150_000
 """More than a lively seed takes."""
 
@@ -620,6 +622,34 @@ def applies_settings_anew(patch: pytest.MonkeyPatch) -> None:
 # --- what to run ---------------------------------------------------------------------------------
 
 
+# --- reachability ------------------------------------------------------------------------------
+
+
+def never_moves_from_who_is_out_of_reach(patch: pytest.MonkeyPatch) -> None:
+    """A leader that no follower can reach leads on, and acks=all waits."""
+    patch.setattr(broker_reports, "after_unreachable", lambda state, *_, **__: state)
+
+
+def takes_one_followers_word(patch: pytest.MonkeyPatch) -> None:
+    """One follower that is ill itself is enough to move a leadership."""
+
+    def after(
+        state: PartitionState, reports: ReachabilityReports, *rest: Any, **rules: Any
+    ) -> PartitionState:
+        accused = any(reports.cannot_reach(each, state.leader) for each in state.isr)
+        everybody = ReachabilityReports(
+            {each: frozenset((state.leader,) if accused else ()) for each in state.isr}
+        )
+        return election.after_unreachable(state, everybody, *rest, **rules)
+
+    patch.setattr(broker_reports, "after_unreachable", after)
+
+
+def counts_what_it_slept_through(patch: pytest.MonkeyPatch) -> None:
+    """A leader that was paused takes its own silence for that of its followers."""
+    patch.setattr(FetchContact, "_is_stalled", lambda self, _: self._ticked_ms < 0)
+
+
 @dataclass(frozen=True)
 class Mutation:
     """A rule, what switches it off, and what shows that it is needed: a swarm, or a script."""
@@ -893,6 +923,21 @@ MUTATIONS: tuple[Mutation, ...] = (
         "groups: under min ISR the state is kept",
         writes_of_groups_under_min_isr,
         script=scripts.a_coordinator_is_left_alone,
+    ),
+    Mutation(
+        "another replica leads where no follower reaches the leader",
+        never_moves_from_who_is_out_of_reach,
+        script=reachability_scripts.a_listener_swallows,
+    ),
+    Mutation(
+        "every follower has to confirm that its leader is out of reach",
+        takes_one_followers_word,
+        script=reachability_scripts.a_follower_is_ill,
+    ),
+    Mutation(
+        "silence counts only while the leader itself runs",
+        counts_what_it_slept_through,
+        script=reachability_scripts.a_leader_is_paused,
     ),
 )
 

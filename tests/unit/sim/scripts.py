@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import permutations
 
 from millstream.controller import paths, payloads
 from millstream.controller.config_changes import ConfigChange, ResourceType
@@ -64,6 +65,8 @@ class Shape:
     """The topic's flush policy; None for any."""
     rebalances: bool = True
     """False where the controller is to give no leadership back by itself."""
+    leaves_unreachable: bool = False
+    """True where leaderships may move from brokers that their followers do not reach."""
 
     def fits(self, cluster: SimCluster) -> bool:
         """Tell whether a cluster is like that."""
@@ -90,6 +93,10 @@ def play(script: Script, shape: Shape, seed: int) -> Report:
         cluster.work.ask_everybody()
     if not shape.rebalances:
         cluster.settings["auto.leader.rebalance.enable"] = "false"
+    if not shape.leaves_unreachable:
+        asked = (ApiKey.REPORT_SILENT_FOLLOWERS, ApiKey.DESCRIBE_FETCHERS)
+        for link in permutations(cluster.numbers, 2):
+            cluster.network.weather.slow |= {(*link, int(each)): NEVER_MS for each in asked}
 
     def strike() -> list[str]:
         try:

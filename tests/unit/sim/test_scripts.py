@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.sim import scripts, service_scripts
+from tests.unit.sim import reachability_scripts, scripts, service_scripts
 
-SCRIPTS = scripts.SCRIPTS | service_scripts.SCRIPTS
+SCRIPTS = scripts.SCRIPTS | service_scripts.SCRIPTS | reachability_scripts.SCRIPTS
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)

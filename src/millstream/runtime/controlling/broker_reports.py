@@ -7,12 +7,14 @@ and broker epoch (STALE_BROKER_EPOCH refuses a life of a broker that has ended).
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeAlias
 
-from millstream.controller.election import after_leaving
+from millstream.controller.election import after_leaving, after_unreachable
 from millstream.controller.isr_changes import check_sender
+from millstream.controller.reachability import ReachabilityReports
 from millstream.model.broker import BrokerId
-from millstream.model.deferred import Deferred
+from millstream.model.deferred import Deferred, spawn
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.runtime.controlling.controller_events import ControllerEvents
 from millstream.runtime.controlling.partition_writes import Changes
@@ -20,14 +22,22 @@ from millstream.runtime.controlling.replica_control import ReplicaControl
 
 log = logging.getLogger(__name__)
 
+AskFetchers: TypeAlias = Callable[[Iterable[BrokerId]], Deferred[ReachabilityReports]]
+"""Asks brokers which leaders do not answer their fetches; who gives no answer is left out."""
+
 
 class BrokerReports:
-    """Takes the reports of brokers. ``replicas`` carries out the elections that they cause."""
+    """Takes the reports of brokers. ``replicas`` carries out the elections that they cause,
+    ``ask_fetchers`` reaches the followers that a leader does not hear.
+    """
 
-    def __init__(self, events: ControllerEvents, replicas: ReplicaControl) -> None:
+    def __init__(
+        self, events: ControllerEvents, replicas: ReplicaControl, ask_fetchers: AskFetchers
+    ) -> None:
         self._events = events
         self._state = events.state
         self._replicas = replicas
+        self._ask_fetchers = ask_fetchers
 
     def offline_replicas(
         self, sender: BrokerId, broker_epoch: int, replicas: Sequence[tuple[TopicId, int]]
@@ -67,3 +77,67 @@ class BrokerReports:
                 changes[TopicPartition(topic.name, index)] = after
         await self._replicas.apply(changes)
         self._replicas.seek_leaders()
+
+    def silent_followers(
+        self,
+        sender: BrokerId,
+        broker_epoch: int,
+        silent: Collection[BrokerId],
+        unreachable_leaders: Collection[BrokerId],
+    ) -> Deferred[None]:
+        """Move leaderships from a broker whose in-sync followers have stopped to fetch from it, if
+        they confirm that they cannot reach it (`controller.reachability`).
+
+        ``unreachable_leaders`` do not answer the sender itself. Fails with STALE_BROKER_EPOCH or
+        NOT_CONTROLLER.
+        """
+        return spawn(
+            self._silent_followers(sender, broker_epoch, silent, frozenset(unreachable_leaders))
+        )
+
+    async def _silent_followers(
+        self,
+        sender: BrokerId,
+        broker_epoch: int,
+        silent: Collection[BrokerId],
+        unreachable_leaders: frozenset[BrokerId],
+    ) -> None:
+        self._state.check_active()
+        context = self._state.context
+        check_sender(context, sender, broker_epoch)
+        # Asked outside the event queue, which must not wait for brokers that are ill.
+        answers = await self._ask_fetchers(each for each in silent if each in context.brokers)
+        reports = ReachabilityReports({**answers.unreachable, sender: unreachable_leaders})
+        if any(reports.cannot_reach(each, sender) for each in silent):
+            await self._events.submit(lambda: self._move_leaders(sender, broker_epoch, reports))
+
+    async def _move_leaders(
+        self, unreachable: BrokerId, broker_epoch: int, reports: ReachabilityReports
+    ) -> None:
+        context = self._state.context
+        check_sender(context, unreachable, broker_epoch)
+        suspected = self._replicas.suspected()
+        changes = self._replicas.partitions.each(
+            lambda _, state, electorate: (
+                after_unreachable(
+                    state,
+                    reports,
+                    electorate,
+                    suspected=suspected,
+                    controller_epoch=context.controller_epoch,
+                )
+                if state.leader == unreachable
+                else state
+            )
+        )
+        if not changes:
+            return
+        period_ms = self._replicas.suspect(unreachable, broker_epoch)
+        log.warning(
+            "broker %d is out of reach of its followers: %d leaderships move, "
+            "and none is given back to it for %.0f s",
+            unreachable,
+            len(changes),
+            period_ms / 1_000,
+        )
+        await self._replicas.apply(changes)

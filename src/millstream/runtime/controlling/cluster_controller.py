@@ -15,7 +15,8 @@ The path that a reader follows:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from millstream.controller.election import LogEnd
 from millstream.model.broker import BrokerId, BrokerNode
@@ -29,6 +30,7 @@ from millstream.runtime.controlling.controller_election import ControllerElectio
 from millstream.runtime.controlling.controller_events import ControllerEvents
 from millstream.runtime.controlling.controller_failover import ControllerFailover
 from millstream.runtime.controlling.controller_state import ControllerState
+from millstream.runtime.controlling.fetcher_states import FetcherStates
 from millstream.runtime.controlling.log_ends import LogEnds
 from millstream.runtime.controlling.metadata_pushes import MetadataPushes, Send
 from millstream.runtime.controlling.preferred_leaders import PreferredLeaders
@@ -38,12 +40,23 @@ from millstream.runtime.metadata.broker_metadata import BrokerMetadata
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class LocalObservations:
+    """What a controller asks of its own broker."""
+
+    log_end: Callable[[TopicPartition], LogEnd | None]
+    """How far a replica reaches; None for one that is not here."""
+    unreachable_leaders: Callable[[], Collection[BrokerId]]
+    """The leaders that do not answer this broker's fetches."""
+    is_gone: Callable[[BrokerNode], bool]
+    """True for a registered broker whose process is known to have ended."""
+
+
 class ClusterController:
     """Joins the election of a controller to what an elected controller does.
 
-    ``send(broker, request, timeout_ms)`` carries a request to another broker; ``local_log_end``
-    tells how far a replica on this broker reaches (None for one that is not here); ``is_gone`` is
-    True for a registered broker whose process is known to have ended.
+    ``send(broker, request, timeout_ms)`` carries a request to another broker, ``ask_fetchers`` one
+    that no other request waits behind; ``local`` says what this broker itself knows.
     """
 
     def __init__(
@@ -53,9 +66,9 @@ class ClusterController:
         clock: Clock,
         metadata: BrokerMetadata,
         send: Send,
+        ask_fetchers: Send,
         *,
-        local_log_end: Callable[[TopicPartition], LogEnd | None],
-        is_gone: Callable[[BrokerNode], bool],
+        local: LocalObservations,
         on_store_failed: Callable[[StorageError], None],
     ) -> None:
         broker_id = metadata.broker_id
@@ -84,10 +97,11 @@ class ClusterController:
             on_store_failed=on_store_failed,
             on_fenced=self.election.resign,
         )
-        log_ends = LogEnds(state, broker_id, send, local_log_end)
-        self.controller = Controller(self._events, log_ends.ask)
+        log_ends = LogEnds(state, broker_id, send, local.log_end)
+        fetchers = FetcherStates(state, broker_id, ask_fetchers, local.unreachable_leaders)
+        self.controller = Controller(self._events, log_ends.ask, fetchers.ask)
         """What may be asked of this broker as the controller."""
-        self._failover = ControllerFailover(self._events, is_gone)
+        self._failover = ControllerFailover(self._events, local.is_gone)
         self._brokers = RegisteredBrokers(self._events, self.controller.replicas)
         self._preferred_leaders = PreferredLeaders(clock, state, self.controller.replicas)
 

@@ -10,7 +10,7 @@ or :class:`BrokerReports`; that submits an event (`controller_events`), which pl
 from __future__ import annotations
 
 from millstream.controller.context import ControllerContext
-from millstream.runtime.controlling.broker_reports import BrokerReports
+from millstream.runtime.controlling.broker_reports import AskFetchers, BrokerReports
 from millstream.runtime.controlling.controller_events import ControllerEvents
 from millstream.runtime.controlling.last_resort_elections import AskLogs
 from millstream.runtime.controlling.replica_control import ReplicaControl
@@ -23,12 +23,16 @@ class Controller:
     On a broker that is not the controller every method that decides fails with NOT_CONTROLLER.
     """
 
-    def __init__(self, events: ControllerEvents, ask_logs: AskLogs) -> None:
-        """``ask_logs`` asks brokers how far their logs reach."""
+    def __init__(
+        self, events: ControllerEvents, ask_logs: AskLogs, ask_fetchers: AskFetchers
+    ) -> None:
+        """``ask_logs`` asks brokers how far their logs reach, ``ask_fetchers`` which leaders do not
+        answer them.
+        """
         self._state = events.state
         self.replicas = ReplicaControl(events, ask_logs)
         self.topics = TopicControl(events, self.replicas)
-        self.reports = BrokerReports(events, self.replicas)
+        self.reports = BrokerReports(events, self.replicas, ask_fetchers)
 
     @property
     def is_active(self) -> bool:

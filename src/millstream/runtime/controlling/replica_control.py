@@ -26,6 +26,7 @@ from millstream.controller.election import (
     preferred,
 )
 from millstream.controller.isr_changes import WantedIsr, check_sender, plan_isr
+from millstream.controller.reachability import Suspicions
 from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
@@ -64,8 +65,9 @@ class ReplicaControl:
     def __init__(self, events: ControllerEvents, ask_logs: AskLogs) -> None:
         self._events = events
         self._state = events.state
-        self._partitions = PartitionWrites(events)
-        self._last_resort = LastResortElections(events, self._partitions, ask_logs, self.apply)
+        self.partitions = PartitionWrites(events)
+        self._last_resort = LastResortElections(events, self.partitions, ask_logs, self.apply)
+        self._suspicions = Suspicions()
 
     @property
     def unclean_elections(self) -> int:
@@ -103,7 +105,8 @@ class ReplicaControl:
         What is decided is stored and known, and shown to nobody: no broker, this one least of all,
         may hear a state that was decided for lives which have ended.
         """
-        await self._partitions.store(self._after_claim())
+        self._suspicions.clear()
+        await self.partitions.store(self._after_claim())
 
     async def resume(self) -> None:
         """Go on with moves and elections that the controller before this one did not finish."""
@@ -119,8 +122,8 @@ class ReplicaControl:
         """Keep no eligible leader replicas where enough are in sync: ``min.insync.replicas`` may
         have become smaller; part of an event.
         """
-        await self._partitions.apply(
-            self._partitions.each(
+        await self.partitions.apply(
+            self.partitions.each(
                 lambda topic, state, _: after_smaller_min_isr(
                     state,
                     min_insync_replicas=self._state.min_insync_replicas(topic),
@@ -144,7 +147,7 @@ class ReplicaControl:
             self._last_resort.seek()
 
     def _after_leaving(self, gone: frozenset[BrokerId]) -> Changes:
-        return self._partitions.each(
+        return self.partitions.each(
             lambda topic, state, electorate: after_leaving(
                 state,
                 gone,
@@ -155,7 +158,7 @@ class ReplicaControl:
         )
 
     def _after_joining(self, joined: frozenset[BrokerId]) -> Changes:
-        return self._partitions.each(
+        return self.partitions.each(
             lambda topic, state, electorate: after_joining(
                 state,
                 joined,
@@ -168,7 +171,7 @@ class ReplicaControl:
     def _after_claim(self) -> Changes:
         context = self._context
         epochs = {each: live.node.epoch for each, live in context.brokers.items()}
-        return self._partitions.each(
+        return self.partitions.each(
             lambda topic, state, electorate: after_claim(
                 state,
                 epochs,
@@ -279,13 +282,13 @@ class ReplicaControl:
         self, election_type: ElectionType, partitions: Sequence[TopicPartition] | None
     ) -> ElectionResults:
         topic_partitions = (
-            self._partitions.all_topic_partitions() if partitions is None else partitions
+            self.partitions.all_topic_partitions() if partitions is None else partitions
         )
         results: ElectionResults = {}
         changes: Changes = {}
         unclean: dict[TopicPartition, Sequence[BrokerId]] = {}
         for topic_partition in topic_partitions:
-            state = self._partitions.find(topic_partition)
+            state = self.partitions.find(topic_partition)
             if state is None:
                 results[topic_partition] = self._unknown(
                     topic_partition,
@@ -301,7 +304,7 @@ class ReplicaControl:
                 results[topic_partition] = None
             except KafkaError as error:
                 results[topic_partition] = error
-        await self._partitions.apply(changes)
+        await self.partitions.apply(changes)
         if unclean:
             results |= await self._last_resort.elect(unclean, unclean=True)
         if partitions is None:
@@ -351,15 +354,34 @@ class ReplicaControl:
             )
         return found.candidates
 
+    def suspect(self, broker_id: BrokerId, broker_epoch: int) -> float:
+        """Give no leadership back to a broker that its followers cannot reach; return for how many
+        milliseconds. Part of an event.
+        """
+        now_ms = self._events.clock.monotonic_ms()
+        return self._suspicions.suspect(broker_id, broker_epoch, now_ms)
+
+    def suspected(self) -> frozenset[BrokerId]:
+        """Return the live brokers to which no leadership is given back for now."""
+        now_ms = self._events.clock.monotonic_ms()
+        return frozenset(
+            each
+            for each, broker in self._context.brokers.items()
+            if self._suspicions.is_suspected(each, broker.node.epoch, now_ms)
+        )
+
     def rebalance(self, imbalance_percentage: int) -> Deferred[None]:
-        """Give leaderships back to preferred replicas that too many of have moved away."""
+        """Give leaderships back to preferred replicas that too many of have moved away, but not to
+        brokers that are suspected to be out of reach.
+        """
         return self._events.submit(lambda: self._rebalance(imbalance_percentage))
 
     async def _rebalance(self, imbalance_percentage: int) -> None:
+        suspected = self.suspected()
         wanted: dict[BrokerId, list[TopicPartition]] = {}
         counts: dict[BrokerId, int] = {}
-        for topic_partition in self._partitions.all_topic_partitions():
-            state = self._partitions.find(topic_partition)
+        for topic_partition in self.partitions.all_topic_partitions():
+            state = self.partitions.find(topic_partition)
             assert state is not None
             first = state.replicas[0]
             counts[first] = counts.get(first, 0) + 1
@@ -369,6 +391,7 @@ class ReplicaControl:
             topic_partition
             for broker_id, topic_partitions in wanted.items()
             if len(topic_partitions) * 100 > imbalance_percentage * counts[broker_id]
+            and broker_id not in suspected
             for topic_partition in topic_partitions
         ]
         if chosen:
@@ -404,7 +427,7 @@ class ReplicaControl:
                     remaining.append(topic_partition)
                 elif after is not state:
                     changes[topic_partition] = after
-        await self._partitions.apply(changes)
+        await self.partitions.apply(changes)
         return remaining
 
     # --- moves ---------------------------------------------------------------------------------
@@ -418,7 +441,7 @@ class ReplicaControl:
         changes: Changes = {}
         for each in wanted:
             topic_partition = each.topic_partition
-            state = self._partitions.find(topic_partition)
+            state = self.partitions.find(topic_partition)
             if state is None:
                 results[topic_partition] = self._unknown(
                     topic_partition,
@@ -434,7 +457,7 @@ class ReplicaControl:
             results[topic_partition] = None
             if after is not state:
                 changes[topic_partition] = after
-        await self._partitions.apply(changes)
+        await self.partitions.apply(changes)
         return results
 
     def _plan_move(
@@ -462,7 +485,7 @@ class ReplicaControl:
         """Store and publish new states, and those that follow where a move can end now; part of an
         event.
         """
-        await self._partitions.apply(changes)
+        await self.partitions.apply(changes)
         await self._settle_moves(
             (topic_partition, state)
             for topic_partition, state in changes.items()
@@ -482,4 +505,4 @@ class ReplicaControl:
             if after is not None:
                 log.info("%s: moved to %s", topic_partition, after.replicas)
                 changes[topic_partition] = after
-        await self._partitions.apply(changes)
+        await self.partitions.apply(changes)

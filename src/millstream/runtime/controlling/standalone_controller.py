@@ -9,13 +9,14 @@ and publishes every topic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from millstream.controller import paths, registration
 from millstream.controller.adoption import Adoption, FoundLog, plan_adoption
 from millstream.controller.context import LiveBroker
 from millstream.controller.loading import deleted_topics, load_context, stored_cluster_id
-from millstream.model.broker import BrokerNode
+from millstream.controller.reachability import ReachabilityReports
+from millstream.model.broker import BrokerId, BrokerNode
 from millstream.model.clock import Clock
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError, StorageError
@@ -56,7 +57,7 @@ class StandaloneController:
             on_store_failed=on_store_failed,
             on_fenced=_stay,
         )
-        self.controller = Controller(self._events, _no_log_ends)
+        self.controller = Controller(self._events, _no_log_ends, _no_fetchers)
         self._nodes: Mapping[str, Node] = {}
         """What the store held at the start, until the broker is registered."""
 
@@ -167,3 +168,8 @@ def _stay() -> None:
 def _no_log_ends(wanted: Mapping[TopicPartition, Sequence[object]]) -> Deferred[LogEnds]:
     """A broker on its own leads all that it keeps: no logs are ever compared."""
     return Deferred.of({})
+
+
+def _no_fetchers(brokers: Iterable[BrokerId]) -> Deferred[ReachabilityReports]:
+    """A broker on its own has no followers."""
+    return Deferred.of(ReachabilityReports({}))

@@ -7,6 +7,7 @@
 `controller_channel`            requests to the controller: forwarded ones, topics, reports
 `isr_proposals`                 requests to the controller: ISRs
 `offline_replica_reports`       requests to the controller: replicas that cannot be served
+`silent_follower_reports`       requests to the controller: followers that do not fetch
 `stored_states`                 states of partitions in the store, where no controller answers
 `controlled_shutdown`           leaderships move away before a stop
 `cluster_controller`            this broker as the controller, when it is elected
@@ -29,14 +30,14 @@ from millstream.controller.election import LogEnd
 from millstream.controller.loading import load_brokers, load_context
 from millstream.controller.payloads import Registration
 from millstream.controller.topic_deletion import load_deletions
-from millstream.model.broker import BrokerNode, Endpoint
+from millstream.model.broker import BrokerId, BrokerNode, Endpoint
 from millstream.model.clock import Clock
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError, StorageError
 from millstream.model.metadata_store import MetadataStore
 from millstream.model.topic import TopicPartition, topic_id_to_text
 from millstream.runtime.broker_channels import BrokerChannels, Network
-from millstream.runtime.controlling.cluster_controller import ClusterController
+from millstream.runtime.controlling.cluster_controller import ClusterController, LocalObservations
 from millstream.runtime.controlling.cluster_reading import prepare_store, read_cluster
 from millstream.runtime.controlling.controller import Controller
 from millstream.runtime.controlling.controller_election import RegisteredController
@@ -48,6 +49,7 @@ from millstream.runtime.membership.controller_failure_detector import Controller
 from millstream.runtime.membership.failure_detector import FailureDetector
 from millstream.runtime.membership.isr_proposals import IsrProposals
 from millstream.runtime.membership.offline_replica_reports import OfflineReplicaReports
+from millstream.runtime.membership.silent_follower_reports import SilentFollowerReports
 from millstream.runtime.membership.stored_states import StoredStates
 from millstream.runtime.metadata.broker_metadata import (
     BrokerMetadata,
@@ -71,6 +73,12 @@ class LocalBroker:
     """How far a replica reaches; None for one that is not here."""
     offline_replicas: Callable[[], Collection[TopicPartition]]
     """The replicas that cannot be served."""
+    silent_followers: Callable[[], Collection[BrokerId]]
+    """The in-sync followers that have stopped to fetch (``ReplicaManager.check_contact``)."""
+    read_states_of: Callable[[Collection[BrokerId]], None]
+    """Reads the stored states of the partitions led here that some followers keep."""
+    unreachable_leaders: Callable[[], Collection[BrokerId]]
+    """The leaders that do not answer this broker's fetches."""
     listener: BrokerStateListener
     """Carries out what the controller decides."""
     on_registered: Callable[[int], None]
@@ -105,6 +113,7 @@ class ClusterMember:
         self.listener_name = listener_name
         """The listener on which brokers talk to each other."""
         self.local_log_end = broker.log_end
+        self.unreachable_leaders = broker.unreachable_leaders
         self.channels = BrokerChannels(
             network,
             clock,
@@ -133,8 +142,10 @@ class ClusterMember:
             clock,
             self.metadata,
             self.channels.send_between_brokers,
-            local_log_end=broker.log_end,
-            is_gone=self._failure_detector.is_gone,
+            self.channels.send_about_fetches,
+            local=LocalObservations(
+                broker.log_end, broker.unreachable_leaders, self._failure_detector.is_gone
+            ),
             on_store_failed=broker.on_store_failed,
         )
         self._election = self._cluster_controller.election
@@ -148,6 +159,13 @@ class ClusterMember:
         self.proposals = IsrProposals(self.channel, self.controller.replicas, self.metadata, clock)
         self._offline_reports = OfflineReplicaReports(
             clock, self.metadata, broker.offline_replicas, self.channel.report_offline
+        )
+        self._silent_follower_reports = SilentFollowerReports(
+            clock,
+            broker.silent_followers,
+            broker.unreachable_leaders,
+            self.channel.report_silent_followers,
+            broker.read_states_of,
         )
         self.stored_states = StoredStates(store, self.metadata)
         self._shutdown = ControlledShutdown(
@@ -214,6 +232,7 @@ class ClusterMember:
         self._controller_failure_detector.start()
         self._failure_detector.start()
         self._offline_reports.start()
+        self._silent_follower_reports.start()
 
     def until_known(self) -> Deferred[None]:
         """Return what is filled once the controller knows this broker, and no later than
@@ -284,6 +303,7 @@ class ClusterMember:
         self._controller_failure_detector.stop()
         self._failure_detector.stop()
         self._offline_reports.stop()
+        self._silent_follower_reports.stop()
         return spawn(self._stop())
 
     async def _stop(self) -> None:

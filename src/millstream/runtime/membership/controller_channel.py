@@ -5,7 +5,7 @@ Kafka: ``BrokerToControllerChannelManager``, ``ForwardingManager``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
@@ -19,6 +19,10 @@ from millstream.protocol.messages.report_offline import (
     OfflineReplica,
     ReportOfflineRequest,
     ReportOfflineResponse,
+)
+from millstream.protocol.messages.report_silent_followers import (
+    ReportSilentFollowersRequest,
+    ReportSilentFollowersResponse,
 )
 from millstream.protocol.messages.stop_leading import StopLeadingRequest, StopLeadingResponse
 from millstream.runtime.broker_channels import BrokerChannels
@@ -107,6 +111,35 @@ class ControllerChannel:
         )
         response = await self.send(request, REPORT_TIMEOUT_MS)
         assert isinstance(response, ReportOfflineResponse)
+        if response.error_code:
+            raise KafkaError(ErrorCode.of(response.error_code))
+
+    def report_silent_followers(
+        self, silent: Collection[BrokerId], unreachable_leaders: Collection[BrokerId]
+    ) -> Deferred[None]:
+        """Report the in-sync followers that have stopped to fetch from this broker, and the leaders
+        that do not answer it.
+        """
+        if self._is_here:
+            return self._controller.reports.silent_followers(
+                self._broker_id, self._broker_epoch, silent, unreachable_leaders
+            )
+        return spawn(self._report_silent_followers(silent, unreachable_leaders))
+
+    async def _report_silent_followers(
+        self, silent: Collection[BrokerId], unreachable_leaders: Collection[BrokerId]
+    ) -> None:
+        request = ReportSilentFollowersRequest(
+            broker_id=self._broker_id,
+            broker_epoch=self._broker_epoch,
+            silent=list(silent),
+            unreachable_leaders=list(unreachable_leaders),
+        )
+        controller_id = self._metadata.cache.controller_id
+        response = await self._channels.send_about_fetches(
+            controller_id, request, REPORT_TIMEOUT_MS
+        )
+        assert isinstance(response, ReportSilentFollowersResponse)
         if response.error_code:
             raise KafkaError(ErrorCode.of(response.error_code))
 

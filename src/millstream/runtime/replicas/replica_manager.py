@@ -7,10 +7,13 @@ Kafka: ``ReplicaManager``, ``ReplicaFetcherManager``.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
+from typing import Final
 
 from millstream.model.broker import BrokerId
 from millstream.model.clock import TimerHandle
 from millstream.model.leadership import NO_LEADER, PartitionState
+from millstream.replication.contact import FetchContact
 from millstream.runtime.broker_channels import BrokerChannels
 from millstream.runtime.replicas.follower_role import FollowerRole
 from millstream.runtime.replicas.leader_role import LeaderRole, ReplicationContext
@@ -21,6 +24,9 @@ log = logging.getLogger(__name__)
 
 FETCH_LANE = "replica-fetch"
 
+CONTACT_INTERVAL_MS: Final = 250
+"""How often :meth:`ReplicaManager.check_contact` has to be called."""
+
 
 class ReplicaManager:
     """Gives partitions their roles among other replicas."""
@@ -30,6 +36,7 @@ class ReplicaManager:
         self._channels = channels
         self._fetchers: dict[BrokerId, ReplicaFetcher] = {}
         self._leading: dict[Partition, None] = {}
+        self._contact = FetchContact(CONTACT_INTERVAL_MS)
         self._timer: TimerHandle | None = None
         self._stopped = False
 
@@ -75,6 +82,49 @@ class ReplicaManager:
                 fetcher.stop()
                 del self._fetchers[fetcher.leader]
         partition.following = None
+
+    def heard_from(self, follower: BrokerId) -> None:
+        """Take note that another broker has sent a fetch, whatever it asks for."""
+        self._contact.heard(follower, self.context.clock.monotonic_ms())
+
+    def check_contact(self) -> frozenset[BrokerId]:
+        """Return the live followers in sync with a partition led here that have stopped to fetch;
+        called every ``CONTACT_INTERVAL_MS`` (`replication.contact`).
+        """
+        context = self.context
+        now_ms = context.clock.monotonic_ms()
+        self._contact.tick(now_ms)
+        silent = self._contact.silent(
+            (each for each in context.metadata.brokers if each != context.broker_id),
+            now_ms,
+            max_wait_ms=context.config.current.replica_fetch_wait_max_ms,
+        )
+        if not silent:
+            return silent
+        in_sync: set[BrokerId] = set()
+        for partition in self._leading:
+            if partition.leading is not None:
+                in_sync.update(partition.leading.machine.state.isr)
+        return silent & in_sync
+
+    def read_states_of(self, followers: Collection[BrokerId]) -> None:
+        """Read the stored states of the partitions led here that some brokers follow in sync.
+
+        A leader that other brokers do not reach does not hear either that it leads no more.
+        """
+        for partition in tuple(self._leading):
+            leading = partition.leading
+            if leading is not None and not set(followers).isdisjoint(leading.machine.state.isr):
+                self.context.read_state(partition.topic_partition)
+
+    def unreachable_leaders(self) -> frozenset[BrokerId]:
+        """Return the leaders that this broker follows and that do not answer its fetches."""
+        context = self.context
+        return self._contact.unreachable(
+            self.unanswered_since_ms(),
+            context.clock.monotonic_ms(),
+            max_wait_ms=context.config.current.replica_fetch_wait_max_ms,
+        )
 
     def unanswered_since_ms(self) -> dict[BrokerId, float]:
         """Return the leaders that owe this broker an answer to a fetch, each with the moment (of
