@@ -764,8 +764,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a log start outlives a kill",
         begins_where_the_checkpoint_says,
-        ("kill", "kill leader", "kill all", "isolate"),
-        first_seed=30,
+        script=scripts.those_who_deleted_are_killed,
+        first_seed=3,
     ),
     Mutation(
         "a log may begin inside a batch",
@@ -775,8 +775,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "who cannot be compared begins anew",
         follows_where_epochs_are_forgotten,
-        ("min isr", "kill", "kill leader", "isolate"),
-        first_seed=30,
+        script=scripts.a_log_begins_where_a_tail_ends,
     ),
     Mutation("a follower shows what is committed", shows_what_its_leader_commits, CUTS),
     Mutation("no records where logs part", appends_what_parts, script=scripts.two_tails),

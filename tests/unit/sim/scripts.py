@@ -33,13 +33,21 @@ from millstream.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from millstream.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.runtime.controlling.replica_control import ElectionType, Move
 from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
 from millstream.runtime.replicas.partition import Partition
 from millstream.sim.checkers import Entry, entries
+from millstream.sim.clients import PRODUCE_VERSION
 from millstream.sim.cluster import Report, SimCluster
 from millstream.sim.faults import Swarm
-from millstream.sim.history import Step
+from millstream.sim.history import Send, Step
 from millstream.sim.workload import TOPIC
 
 Script = Callable[[SimCluster], list[str]]
@@ -662,6 +670,102 @@ def a_log_begins_inside_a_batch(cluster: SimCluster) -> list[str]:
     return [] if joined else ["a follower cannot begin where the leader's log does"]
 
 
+def write(cluster: SimCluster, leader: int, count: int, *, acks: int) -> None:
+    """Have a leader take one batch of several records, and wait for its answer."""
+    client, history = cluster.work.clients[0], cluster.work.history
+    builder = BatchBuilder(BatchOptions())
+    for _ in range(count):
+        value = f"script:{len(history.sends)}"
+        history.send(Send((TOPIC, 0), value, "script", durable=False, once=False))
+        builder.append(client.clock.now_ms(), None, value.encode())
+    data = PartitionProduceData(index=0, records=builder.build())
+    topic = TopicProduceData(name=TOPIC, partition_data=[data])
+    request = ProduceRequest(acks=acks, timeout_ms=2_000, topic_data=[topic])
+    asking = spawn(client.ask(BrokerId(leader), request, PRODUCE_VERSION, lane="script"))
+    assert cluster.until(lambda: asking.done, 5_000)
+    response = asking.result()
+    assert isinstance(response, ProduceResponse)
+    assert response.responses[0].partition_responses[0].error_code == 0
+
+
+def leave_with_a_tail(cluster: SimCluster, count: int) -> tuple[int, int]:
+    """Have a leader take a batch that nobody fetches, and kill it; nobody writes from now on.
+    Return it, and who leads after it.
+    """
+    cluster.go_on(2_000)
+    for producer in cluster.work.producers:
+        producer.held = True
+    cluster.go_on(4_000)
+    first, second, third = lead_with_second(cluster)
+    for each in (first, third):
+        cluster.network.weather.slow[second, each, int(ApiKey.FETCH)] = NEVER_MS
+    write(cluster, second, count, acks=1)
+    cluster.kill(second, "kill the leader")
+    heal_all(cluster)
+    elected = cluster.until(lambda: state(cluster).leader not in (second, NO_LEADER), 20_000)
+    assert elected, "nobody leads"
+    cluster.until(lambda: state(cluster).isr == (first, third), 20_000)
+    cluster.go_on(1_000)
+    return second, state(cluster).leader
+
+
+def delete_before(cluster: SimCluster, leader: int, offset: int) -> None:
+    """Delete records that everybody has read, and let the followers hear of it."""
+    reader = cluster.work.consumers[0]
+    assert cluster.until(lambda: reader.position >= offset, 10_000), "nobody reads"
+    cluster.work.history.deletions[TOPIC, 0] = offset
+    replica(cluster, leader).delete_records_before(offset)
+    followers = [each for each in state(cluster).isr if each != leader]
+    cluster.until(
+        lambda: all(replica(cluster, each).log.log_start_offset == offset for each in followers),
+        5_000,
+    )
+
+
+def write_again(cluster: SimCluster) -> None:
+    """Let producers go on."""
+    for producer in cluster.work.producers:
+        producer.held = False
+
+
+def a_log_begins_where_a_tail_ends(cluster: SimCluster) -> list[str]:
+    """A follower comes back that ends, in an epoch that its leader has forgotten, at the offset
+    where the leader's log begins; and that lies inside a batch.
+    """
+    left, leader = leave_with_a_tail(cluster, 3)
+    end = replica(cluster, leader).log.log_end_offset + 3
+    for count in (2, 3):
+        write(cluster, leader, count, acks=-1)
+    delete_before(cluster, leader, end)
+    cluster.start_broker(left)
+    joined = cluster.until(lambda: left in state(cluster).isr, 20_000)
+    write_again(cluster)
+    return [] if joined else ["a follower does not begin anew where nothing can be compared"]
+
+
+def those_who_deleted_are_killed(cluster: SimCluster) -> list[str]:
+    """Records are deleted, and their epochs are forgotten with them. Both replicas that did so are
+    killed before they checkpoint where their logs begin; then the one comes back that had other
+    records there.
+    """
+    left, leader = leave_with_a_tail(cluster, 3)
+    end = replica(cluster, leader).log.log_end_offset + 3
+    for count in (3, 1, 1, 1):
+        write(cluster, leader, count, acks=-1)
+    delete_before(cluster, leader, end + 2)
+    others = [each for each in cluster.numbers if each != left]
+    for each in others:
+        cluster.kill(each, "kill")
+    for each in others:
+        cluster.start_broker(each)
+    if not cluster.until(lambda: len(state(cluster).isr) == len(others), 30_000):
+        return [f"the ISR is {state(cluster).isr}"]
+    cluster.start_broker(left)
+    whole(cluster)
+    write_again(cluster)
+    return []
+
+
 def a_leader_gives_way(cluster: SimCluster) -> list[str]:
     """A leader's answers do not reach its followers, so writes wait; another is elected, which has
     other records at their offsets.
@@ -974,6 +1078,8 @@ SCRIPTS: dict[Script, Shape] = {
     an_answer_is_late: Shape(brokers=4, min_isr=1, rebalances=False),
     a_follower_comes_back_with_less: Shape(),
     a_log_begins_inside_a_batch: Shape(),
+    a_log_begins_where_a_tail_ends: Shape(rebalances=False),
+    those_who_deleted_are_killed: Shape(flush_policy="ack", rebalances=False),
     a_leader_gives_way: Shape(rebalances=False),
     a_write_is_lost: Shape(rebalances=False),
     a_high_watermark_lags: Shape(),
