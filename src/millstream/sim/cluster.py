@@ -111,7 +111,9 @@ class SimCluster:
         if self.swarm.moves_logs:
             self.directories = DIRECTORIES
             self.move_ms = moving.choice((0.0, 30.0, 200.0))
-            self.work.segment_bytes = moving.choice((None, 300, 1_500))
+        closing = Random(f"segments of seed {seed}")
+        if self.swarm.moves_logs or (swarm is None and closing.random() < 0.3):
+            self.work.segment_bytes = closing.choice((None, 300, 1_500))
         asking = Random(f"who is asked in seed {seed}")
         if swarm is None and asking.random() < 0.25:
             self.swarm = self.swarm.with_lost_coordinators(asking)
@@ -426,6 +428,7 @@ class SimCluster:
             ("deletions", self.work.deletes),
             ("retention", self.work.expires),
             ("moves between log directories", self.swarm.moves_logs),
+            ("small segments", self.work.segment_bytes is not None),
             ("every broker asked for offsets", self.work.asks_everybody),
         ):
             self.sometimes[f"seeds with {name}"] += is_so
