@@ -22,7 +22,7 @@ from millstream.runtime.replicas.leader_role import ReplicationContext
 from millstream.runtime.replicas.partitions import is_damaged
 from millstream.runtime.replicas.replica_manager import ReplicaManager
 from millstream.server.broker_core import BrokerCore
-from millstream.storage.continuity import continuity_found, damaged_logs, write_trust
+from millstream.storage.continuity import damaged_logs, read_continuity, write_trust
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class ClusterBroker:
             log.error("%s was damaged in the middle: what it lacks is fetched again", damaged)
         registration = Registration(
             directory_id=core.log_manager.directory_id(directory) or "",
-            continuity=continuity_found(core.environment.file_system, core.log_manager),
+            continuity=read_continuity(core.environment.file_system, core.log_manager),
         )
         if registration.continuity is None:
             log.info("this broker may lack what it had: its places in ISRs count no more")

@@ -35,7 +35,7 @@ def aborted_transactions(
     """Return the aborted transactions that touch what was read from ``fetch_offset`` up to a
     byte position in one segment. Some that lie beyond may be among them.
 
-    An index that is damaged is made anew from the log: not to ``wait_for_disk`` raises
+    A damaged index is rebuilt from the log. With ``wait_for_disk`` False, raises
     ColdReadError with that work for another thread. Raises CorruptLogError where the log is damaged
     as well; OSError.
     """

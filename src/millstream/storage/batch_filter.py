@@ -1,11 +1,11 @@
 """Decides what cleaning leaves of each batch.
 
 =====================================  =============================================================
-data of an aborted transaction         goes
-record with a later one of its key     goes
+data of an aborted transaction         removed
+record with a later one of its key     removed
 tombstone                              stays until the delete horizon of its batch, which is set to
                                        ``delete.retention.ms`` from the first cleaning that meets it
-record without a key                   goes (only a topic that was not compacted before has them)
+record without a key                   removed (only a topic that was not compacted before has them)
 marker                                 stays while anything of its transaction does, and then until
                                        a delete horizon like a tombstone's
 last batch of a producer, or of the    stays, if need be without records: it holds the producer's
@@ -44,7 +44,7 @@ class ProducerEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterRules:
-    """What a cleaning knows beforehand. ``end_offset`` is where the cleaned range ends."""
+    """The parameters of one cleaning. ``end_offset`` is where the cleaned range ends."""
 
     now_ms: int
     delete_retention_ms: int
@@ -63,7 +63,7 @@ class BatchFilter:
         self._transactions = transactions
 
     def filter(self, batch: Batch) -> bytes | memoryview | None:
-        """Return what is left of a batch, itself where nothing goes, None where all does.
+        """Return the filtered batch: the batch itself if nothing is removed, None if everything is.
 
         Raises CorruptLogError.
         """
@@ -110,7 +110,7 @@ class BatchFilter:
 
     @property
     def _next_horizon_ms(self) -> int:
-        # Whoever sets the longest retention means for ever.
+        # The sum may overflow: the longest retention means for ever.
         return min(self._rules.now_ms + self._rules.delete_retention_ms, MAX_LONG)
 
     def _must_stay(self, batch: Batch) -> bool:

@@ -9,10 +9,10 @@
 
 The four of a log directory have lines ``topic partition offset``:
 
-``recovery-point-offset-checkpoint``   what is on disk for certain
+``recovery-point-offset-checkpoint``   the offset below which everything is flushed
 ``log-start-offset-checkpoint``        log starts that lie inside a segment
 ``replication-offset-checkpoint``      high watermarks
-``cleaner-offset-checkpoint``          how far compaction has come
+``cleaner-offset-checkpoint``          the first dirty offset of compaction
 
 Each is written whole beside the old one, flushed and renamed. Kafka: ``CheckpointFile``,
 ``OffsetCheckpointFile``.
@@ -36,7 +36,7 @@ VERSION: Final = 0
 
 
 class CorruptCheckpointError(MillstreamError):
-    """The text is not a checkpoint's. What it held can be found otherwise."""
+    """The text is not that of a checkpoint. The caller recomputes what it held."""
 
 
 def format_lines(lines: Iterable[str]) -> str:
@@ -48,8 +48,8 @@ def format_lines(lines: Iterable[str]) -> str:
 def parse_lines(text: str) -> list[str]:
     """Return the lines after version and count. Raises CorruptCheckpointError.
 
-    The last line has its end too: of a file that a power loss cut short, ``33`` may be left as
-    ``3``, and only the missing end tells.
+    The last line must end with a newline as well: after a power loss a file may end early, with
+    ``33`` cut to ``3``, and only the missing newline shows it.
     """
     lines = text.split("\n")
     if lines.pop() != "":

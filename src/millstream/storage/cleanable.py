@@ -1,4 +1,5 @@
-"""What of a log is dirty, and what may be cleaned. Pure but for a look at segments' timestamps.
+"""Which part of a log is dirty, and which part may be cleaned. Pure except for reading segments'
+timestamps.
 
 ::
 
@@ -6,8 +7,8 @@
     |  clean segments  |  dirty, cleanable  |  dirty, not yet         |
 
 Not cleaned are the active segment, what lies beyond the last stable offset, and segments with a
-record younger than ``min.compaction.lag.ms``. A log is worth it when its dirty part is more than
-``min.cleanable.dirty.ratio`` of both, or holds records older than ``max.compaction.lag.ms``.
+record younger than ``min.compaction.lag.ms``. A log should be cleaned when its dirty part is more
+than ``min.cleanable.dirty.ratio`` of both, or holds records older than ``max.compaction.lag.ms``.
 Kafka: ``LogCleanerManager``.
 """
 

@@ -15,7 +15,7 @@ from millstream.storage.transaction_index import AbortedEntry, TransactionIndex
 
 
 class CleanedTransactions:
-    """The transactions that are open where the cleaning stands.
+    """The transactions that are open at the cleaning's present position.
 
     ``aborted`` are those that touch the range. Those of which data was met are written to
     ``index``, where one is set, with their marker.
@@ -40,7 +40,7 @@ class CleanedTransactions:
         return False
 
     def may_discard_marker(self, batch: Batch) -> bool:
-        """Tell whether a control batch is of no more use: nothing of its transaction was met, or
+        """Tell whether a control batch may be removed: no data of its transaction was met, or
         its marker has been taken out already. Raises CorruptLogError.
         """
         self._begin_up_to(batch)

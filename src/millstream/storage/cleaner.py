@@ -1,4 +1,4 @@
-"""Cleans one log: of every key only the last record stays.
+"""Cleans one log: keeps only the last record of every key.
 
 Two passes. The first reads the dirty part and notes the last offset of each key in a map; where the
 map is full, the rest is left to the next cleaning. The second copies the log's closed segments up
@@ -51,12 +51,14 @@ _OPEN_FILES: Final = 8
 
 
 class CleaningAbortedError(MillstreamError):
-    """The log was cut, moved or deleted meanwhile, or somebody asked for peace."""
+    """The log was truncated, moved or deleted during the cleaning, or the cleaning was
+    cancelled.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningPlan:
-    """What a cleaning has to know of its log; see ``log_compaction.plan_cleaning``."""
+    """The input of a cleaning; see ``log_compaction.plan_cleaning``."""
 
     topic_partition: TopicPartition
     log_directory: str
@@ -68,7 +70,7 @@ class CleaningPlan:
     later_aborted: Sequence[AbortedEntry]
     """Aborted transactions whose marker lies behind these segments."""
     unsynced: Sequence[Offset]
-    """Segments, the active one among them, that may not be on disk as far as they are committed."""
+    """Segments (including the active one) whose committed records may not be flushed yet."""
     rules: FilterRules
 
 
@@ -92,8 +94,8 @@ class CleanedSegment:
 
 
 class Cleaning:
-    """One cleaning of one log. ``on_bytes`` is told how many bytes are about to be read or written;
-    it may wait, and raise CleaningAbortedError.
+    """One cleaning of one log. ``on_bytes`` is called with the number of bytes about to be read or
+    written; it may block, and may raise CleaningAbortedError.
     """
 
     def __init__(
@@ -151,9 +153,10 @@ class Cleaning:
             )
 
     def clean_group(self, group: Sequence[SourceSegment]) -> CleanedSegment:
-        """Write what stays of a group to a new segment and flush it. Groups come in order.
+        """Write the retained records of a group to a new segment and flush it. Called for the
+        groups in order.
 
-        Raises as :meth:`build_map`; nothing is left behind that a start would not clear away.
+        Raises as :meth:`build_map`; leftover files are removed at the next start.
         """
         with self._failures():
             made = Segment(
@@ -176,7 +179,7 @@ class Cleaning:
             return CleanedSegment(made.base_offset, made.size, group[-1].modified_ms, sources)
 
     def sync_directory(self) -> None:
-        """Bring the new names to disk. Raises StorageError."""
+        """Flush the directory, so that the new names are durable. Raises StorageError."""
         with self._failures():
             self._files.sync_directory(self._directory.path)
 
@@ -225,8 +228,8 @@ class Cleaning:
         return True
 
     def _sync_sources(self) -> None:
-        """Bring to disk what cleaning relies on: were a record, or the marker that commits it, lost
-        with the power, the older record of its key would be missed.
+        """Flush what cleaning relies on. If a power loss took a record, or the marker that commits
+        it, after cleaning had removed the older record of its key, both would be lost.
         """
         for base_offset in self._plan.unsynced:
             path = SegmentLocation(self._directory, base_offset).path(LOG)

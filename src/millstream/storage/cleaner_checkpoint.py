@@ -1,4 +1,4 @@
-"""The file ``cleaner-offset-checkpoint`` of a log directory: how far each of its logs is clean.
+"""The file ``cleaner-offset-checkpoint`` of a log directory: the first dirty offset of each log.
 
 Its text is that of the other checkpoints (``checkpoint``). What it says is a hint: a log that does
 not stand in it, or where it cannot be right, is taken for dirty from its start. Kafka:

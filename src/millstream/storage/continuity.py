@@ -1,6 +1,7 @@
-"""Since when a broker has lost nothing: asked at its start, written down once it takes part.
+"""The broker epoch since which a broker has lost nothing: read at start, written after
+registration.
 
-What stands in the file, and when it is believed, is told in `trust`.
+`trust` describes the file and when it is believed.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from millstream.storage.log_manager import LogManager
 from millstream.storage.trust import TRUST, read_boot_id, read_trust
 
 
-def continuity_found(file_system: FileSystem, log_manager: LogManager) -> int | None:
+def read_continuity(file_system: FileSystem, log_manager: LogManager) -> int | None:
     """Return the broker epoch since which this broker has lost nothing, None when it may have just
     now. Asked once the logs are loaded. A directory that was full when they were loaded is offline
-    and keeps what it took: it says nothing here, and is asked at the next start.
+    and keeps what it took: it is skipped here and read at the next start.
     """
     if log_manager.has_lost_writes or damaged_logs(log_manager):
         return None

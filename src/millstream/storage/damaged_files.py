@@ -1,4 +1,4 @@
-"""What recovery cuts off a log although valid records follow the damage: it is kept aside.
+"""Keeps what recovery cuts off a log although valid records follow the damage.
 
 A log ends at its first bad batch. When the machine stopped in the middle of a write, nothing valid
 follows, and what is cut off is worth nothing. When valid batches follow, records are cut off that
@@ -15,8 +15,8 @@ topic is deleted, and when the replica moves to another log directory.
 They are bounded: what a recovery cuts off is kept whole, and of what earlier ones kept the oldest
 files go until all of them together have at most 1 GiB, or as much as this recovery cuts off, if
 that is more. A segment that goes whole is renamed and takes no room. What has to be copied is
-copied while the volume has 256 MiB beyond it. A recovery never fails for this: what cannot be
-kept is cut off all the same, and said so.
+copied only if the volume keeps 256 MiB free. A recovery never fails for this: what cannot be kept
+is cut off all the same, and a log line says so.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """Names in a log directory: the directory of a partition, the files of a segment.
 
-A partition's directory is ``<topic>-<partition>``, with a suffix while it is on its way out or in::
+A partition's directory is ``<topic>-<partition>``, with a suffix while it is being deleted, moved
+or set aside::
 
     <topic>-<partition>.<32 hex digits>-delete    to be removed after file.delete.delay.ms
     <topic>-<partition>.<32 hex digits>-future    a replica that moves here from another directory
     <topic>-<partition>.<32 hex digits>-stray     belongs to no topic that the cluster knows
 
-Files are named by the base offset of their segment, 20 digits; while a segment is on its way out
-or in, one more suffix follows: ``.deleted``, ``.cleaned`` (unfinished output of compaction) or
+Files are named by the base offset of their segment, 20 digits; while a segment is being deleted or
+replaced, one more suffix follows: ``.deleted``, ``.cleaned`` (unfinished output of compaction) or
 ``.swap`` (finished output). Kafka: ``LogFileUtils``, ``LocalLog``.
 """
 
@@ -36,7 +37,7 @@ LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
-"""The log of Apache Kafka's own controllers: never one of ours."""
+"""The log of Apache Kafka's own controllers: Millstream never opens it as a partition."""
 
 _MAX_NAME_BYTES: Final = 255
 _OFFSET_NAME = re.compile(
@@ -115,7 +116,7 @@ class PartitionDirectory:
         return f"{self.path}/{name}"
 
     def moved(self, parent: str, name: str) -> None:
-        """Take note of a rename."""
+        """Record a rename."""
         self.parent = parent
         self.path = os.path.join(parent, name)
 

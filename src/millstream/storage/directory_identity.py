@@ -1,4 +1,4 @@
-"""Whose log directories these are: the cluster, the node, the directory itself (KIP-858)."""
+"""The identity of the log directories: cluster id, node id, directory id (KIP-858)."""
 
 from __future__ import annotations
 

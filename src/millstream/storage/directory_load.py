@@ -58,13 +58,13 @@ class DirectoryLoad:
         """What is still to be opened; threads take from its end."""
         self.opened: list[tuple[Log, DirectoryKind]] = []
         self.unreadable: list[PartitionDirectory] = []
-        """Logs that are not ours to understand: they are left alone."""
+        """Logs in a format that is not supported: they are left unchanged."""
         self.failure: Exception | None = None
         """What stopped the load, if anything."""
         self.is_stopped = False
-        """Set from outside: no further log is opened."""
+        """Set by the caller: no further log is opened."""
         self.total = RecoveryCounter()
-        """All that recovery has to read; logs alone after a clean shutdown."""
+        """What recovery has to read in total; after a clean shutdown only the logs are counted."""
 
     def find(
         self,
@@ -117,8 +117,8 @@ class DirectoryLoad:
         return parse_partition_metadata(data.decode("utf-8", "replace"))
 
     def run(self, counter: RecoveryCounter) -> None:
-        """Open logs until none waits, one has failed, or somebody stops it. Any thread, several at
-        a time; raises nothing, see :attr:`failure`.
+        """Open logs until none is left, one has failed, or :attr:`is_stopped` is set. May run on
+        several threads at once; raises nothing, see :attr:`failure`.
         """
         while self.failure is None and not self.is_stopped:
             try:

@@ -1,4 +1,4 @@
-"""What of one log is on disk for certain, and what has to be before anything else may happen.
+"""Which part of one log is flushed, and which flushes have to come before the next append.
 
 A :class:`Durability` owns the recovery point of its log and everything that moves it:
 
@@ -9,10 +9,10 @@ A :class:`Durability` owns the recovery point of its log and everything that mov
 * A **cut** takes the recovery point back. The plans that were made before it do not count any more.
 
 A cut is the one thing that can make a checkpoint wrong. Recovery begins at the segment that holds
-the checkpointed recovery point; were the log cut below it, all that is written afterwards up to
-there would be skipped, whole or torn. A power loss may also bring back segments whose removal had
-not reached the disk, behind what was written in their stead. Hence the order of a cut at ``offset``
-(``Log.truncate_to``), which holds after a power loss at any moment::
+the checkpointed recovery point; if the log is cut below it, recovery would skip whatever is written
+afterwards up to that point, whole or torn. After a power loss, segments whose removal had not
+reached the disk may also reappear behind the records that were written in their place. Hence the
+order of a cut at ``offset`` (``Log.truncate_to``), which holds after a power loss at any moment::
 
     1  remove the segments beyond offset, newest first     a shorter log, unchanged below
     2  flush the directory; lower the checkpoint           begin_cut -> settle, or a flush plan
@@ -23,9 +23,9 @@ not reached the disk, behind what was written in their stead. Hence the order of
 Without step 4 the old end of the segment could come back below a segment that was begun after it.
 
 Steps 2 and 4 wait for a disk. ``Log.begin_truncation`` ends after step 1, so that a broker can do
-step 2 off its loop, for many logs at once, and cut then; step 4 is a flush like any other. Who does
-not care to has both done by the log itself, there and then: nothing is appended while
-:attr:`blocks_append` holds.
+step 2 off its loop, for many logs at once, and cut then; step 4 is a flush like any other. A caller
+that does not do this leaves both flushes to the log, which does them synchronously: nothing is
+appended while :attr:`blocks_append` holds.
 
 Kafka: ``LogManager.truncateTo``, ``UnifiedLog.roll``, ``LocalLog.markFlushed``.
 """
@@ -54,7 +54,7 @@ _PARENTS_NAMES: Final = ".."
 
 
 class Durability:
-    """The recovery point of one log, and its duties towards the disk."""
+    """The recovery point of one log, and what still has to be flushed."""
 
     __slots__ = (
         "_ceiling",
@@ -82,26 +82,28 @@ class Durability:
         self._directory = directory
         self._points = environment.recovery_points(directory.parent)
         self.recovery_point = recovery_point
-        """Everything below is on disk for certain."""
+        """Everything below is flushed."""
         self._ceiling: Offset | None = None
         """Where the log is about to be cut: no checkpoint goes beyond it."""
         self._cut_segment: Segment | None = None
-        """The segment whose end was cut off and may come back."""
+        """The segment whose end was cut off and may reappear after a power loss."""
         self._cuts = 0
         """How often the log was cut: a plan from before a cut flushed what may be gone."""
         self._notes: dict[str, int] = {}
         """Names of files and directories that are to be flushed, and when each was noted last."""
         self._number_of_notes = 0
         self.truncated_to: Offset = NEVER_TRUNCATED
-        """The lowest log end since the cleaner last looked: its own checkpoint follows."""
-        # A log that is made anew or that ends before its checkpoint begins like one that was cut.
+        """The lowest log end since the cleaner last read it: the cleaner lowers its own checkpoint
+        to it.
+        """
+        # A log that is new or that ends before its checkpoint is treated like one that was cut.
         self.blocks_append = self._points.lower(directory.topic_partition, log_end_offset)
         """True while :meth:`settle` or a flush has to come before the next append."""
 
     # What is to be flushed
 
     def note(self, *names: str) -> None:
-        """Take note of files, by their names in the log's directory, that have to be flushed."""
+        """Record files, by their names in the log's directory, that have to be flushed."""
         for name in names:
             self._number_of_notes += 1
             self._notes[name] = self._number_of_notes
@@ -112,15 +114,15 @@ class Durability:
             self._notes.pop(name, None)
 
     def note_replaced(self, name: str) -> None:
-        """Take note of a file that was put in the place of another one of its name."""
+        """Record a file that was put in the place of another one of its name."""
         self.note(name, _OWN_NAMES)
 
     def note_names(self) -> None:
-        """Take note that names in the log's directory have changed."""
+        """Record that names in the log's directory have changed."""
         self.note(_OWN_NAMES)
 
     def note_directory(self) -> None:
-        """Take note that the directory itself has a new name."""
+        """Record that the directory itself has a new name."""
         self.note(_OWN_NAMES, _PARENTS_NAMES)
 
     @property
@@ -131,7 +133,7 @@ class Durability:
     # Cuts
 
     def begin_cut(self, offset: Offset, log_end_offset: Offset, *, removed: bool) -> None:
-        """Take note that the log will be cut at ``offset``. It ends at ``log_end_offset`` now, and
+        """Record that the log will be cut at ``offset``. It ends at ``log_end_offset`` now, and
         segments beyond that were ``removed``, or not.
         """
         self._cuts += 1
@@ -144,7 +146,7 @@ class Durability:
             self.blocks_append = True
 
     def cut(self, log_end_offset: Offset, segment: Segment | None) -> None:
-        """Take note that the log ends at ``log_end_offset`` now, where the end of ``segment`` was
+        """Record that the log ends at ``log_end_offset`` now, where the end of ``segment`` was
         cut off; None for a log that begins anew.
         """
         self._cuts += 1
@@ -156,7 +158,9 @@ class Durability:
             self.blocks_append = True
 
     def settle(self) -> None:
-        """Do at once what has to come before the next append. Raises OSError."""
+        """Do the flushes that have to come before the next append, synchronously. Raises
+        OSError.
+        """
         if not self.blocks_append:
             return
         if self._cut_segment is not None:
@@ -186,8 +190,8 @@ class Durability:
     def plan(
         self, segments: Segments, log_end_offset: Offset, failure: OSError | None = None
     ) -> FlushPlan:
-        """Return what makes everything below ``log_end_offset`` durable. What has failed already
-        fails the plan.
+        """Return the plan that makes everything below ``log_end_offset`` durable. If an earlier
+        flush has failed, the plan fails too.
         """
         needed = [s for s in segments.starting_with(self.recovery_point) if s.size]
         if self._cut_segment is not None and self._cut_segment not in needed:
@@ -196,8 +200,8 @@ class Durability:
         return self._plan(needed, log_end_offset, failure, notes=dict(self._notes), points=points)
 
     def closed_plan(self, segments: Segments, failure: OSError | None = None) -> FlushPlan:
-        """Return what makes the next few closed segments durable, and touches nothing that is
-        appended to.
+        """Return the plan that makes the next few closed segments durable; it does not touch the
+        active segment.
         """
         closed = segments.starting_with(self.recovery_point)[: SEGMENTS_OF_A_PLAN + 1]
         end_offset = closed.pop().base_offset
@@ -248,7 +252,7 @@ class Durability:
         )
 
     def flushed(self, plan: FlushPlan) -> bool:
-        """Take note that ``plan`` has run: the recovery point moves up, unless (False) the log was
+        """Record that ``plan`` has run: the recovery point moves up, unless (False) the log was
         cut meanwhile.
         """
         if plan.cuts != self._cuts:
@@ -263,7 +267,7 @@ class Durability:
         return True
 
     def volume_flushed(self, log_end_offset: Offset) -> None:
-        """Take note that the volume was flushed as a whole, with all that is written here."""
+        """Record that the volume was flushed as a whole, with all that is written here."""
         self.recovery_point = log_end_offset
         self._notes.clear()
 

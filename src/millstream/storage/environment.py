@@ -1,4 +1,4 @@
-"""What all logs of a broker share: the file system, the limit on open files, chance, and the
+"""What all logs of a broker share: the file system, the limit on open files, randomness, and the
 broker's own settings.
 """
 
@@ -27,7 +27,7 @@ def random_jitter(limit_ms: int) -> int:
 
 
 def random_id() -> bytes:
-    """Return 16 bytes that name a directory as no other is named."""
+    """Return the 16 random bytes of a directory id."""
     return uuid.uuid4().bytes
 
 
@@ -49,7 +49,7 @@ class LogEnvironment:
     _recovery_points: dict[str, RecoveryPoints] = field(default_factory=dict)
 
     def recovery_points(self, log_directory: str) -> RecoveryPoints:
-        """Return what is known of the recovery points that a log directory has on disk."""
+        """Return the recovery points of a log directory."""
         points = self._recovery_points.get(log_directory)
         if points is None:
             points = RecoveryPoints(self.file_system, log_directory)
@@ -58,8 +58,8 @@ class LogEnvironment:
 
 
 def broker_environment(*, producer_id_expiration_ms: int) -> LogEnvironment:
-    """Return what a real broker uses: this process may open as many files as the system lets it,
-    and logs take half of that, or what connections leave them.
+    """Return what a real broker uses: the process's limit of open files is raised to the maximum,
+    and logs take half of it, or what connections leave.
     """
     open_files = OpenFiles(raise_open_file_limit() // 2)
     return LogEnvironment(

@@ -57,7 +57,7 @@ class FileRecords:
         self._file: File | None = None
         self.size = size
         self.cuts = 0
-        """How often the end was cut off: what was found before may not be there any more."""
+        """How often the end was cut off; a look-up result from before a cut may be stale."""
 
     @property
     def path(self) -> str:
@@ -65,7 +65,7 @@ class FileRecords:
         return self._location.path(LOG)
 
     def create(self, preallocate_bytes: int) -> None:
-        """Make the file anew."""
+        """Recreate the file."""
         self._file = self._environment.file_system.open(self.path, create=True)
         self._file.truncate(0)
         if preallocate_bytes:
@@ -83,8 +83,8 @@ class FileRecords:
         return file
 
     def cold_ranges(self, position: int, size: int) -> list[FileRange]:
-        """Return this range where a read of it would wait for a disk, nothing where it would not;
-        what lies beyond the end counts for nothing.
+        """Return this range if reading it would block on the disk, else nothing. Bytes beyond the
+        end are ignored.
         """
         size = min(size, self.size - position)
         file = self.file()
@@ -99,8 +99,8 @@ class FileRecords:
             raise ColdReadError(cold)
 
     def refuse_old_format(self) -> None:
-        """Raise UnsupportedFormatError where the file begins with a sound message of magic 0 or 1.
-        Nothing is written, and of a file that begins otherwise little is read.
+        """Raise UnsupportedFormatError if the file begins with a valid message of magic 0 or 1.
+        Writes nothing, and reads only the beginning of any other file.
         """
         head = self.file().read_at(0, MAGIC_POSITION + 1) if self.size > MAGIC_POSITION else b""
         if head and head[MAGIC_POSITION] < MAGIC:
@@ -168,7 +168,9 @@ class FileRecords:
         return None
 
     def batch_holding(self, offset: Offset, position: int) -> BatchPosition | None:
-        """Return the batch at ``position`` if it is one and holds ``offset``."""
+        """Return the batch at ``position`` if there is one and it contains ``offset``, else
+        None.
+        """
         header = self.file().read_at(position, HEADER_SIZE)
         if len(header) < HEADER_SIZE:
             return None

@@ -1,8 +1,8 @@
 """The operating system's files: the one module that opens, reads, writes and flushes them.
 
 Everything above takes a :class:`FileSystem` as a parameter, so that a test can pass a twin that
-fails, runs full, or loses what was not flushed. Failures are OSError here; whoever knows the log
-directory turns them into StorageError.
+fails, runs full, or loses what was not flushed. Failures are OSError here; the caller that knows
+the log directory turns them into StorageError.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 _PROBE_STEP_BYTES: Final = 256 * 1024
 """How far apart :meth:`LocalFile.is_cached` looks: what a disk read brings in or memory pressure
-drops comes in runs of about half of that."""
+drops comes in runs of about half of that.
+"""
 
 _NO_WAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 _FLOCK: Final = struct.Struct("@hhqqi4x")
@@ -54,11 +55,11 @@ class File(Protocol):
     def is_cached(self, position: int, size: int) -> bool:
         """Tell whether these bytes, one at least, can be read without waiting for a disk.
 
-        A guess, from a look at some of them; True where the system cannot tell.
+        An estimate from a sample of them; True where the system cannot tell.
         """
 
     def read_ahead(self, position: int, size: int) -> None:
-        """Bring bytes into memory, and wait for the disk if need be. Any thread."""
+        """Read bytes into the page cache, blocking on the disk if necessary. Any thread."""
 
     def write_at(self, position: int, data: bytes | bytearray | memoryview) -> None:
         """Write all of ``data``; on OSError a part of it may have been written."""
@@ -202,8 +203,8 @@ class LocalFile:
     def is_cached(self, position: int, size: int) -> bool:
         """Look at the first and the last byte, and at one every 256 KiB: half a microsecond each.
 
-        ``RWF_NOWAIT`` makes a read fail that would have to wait. Elsewhere than on Linux, and on
-        file systems that do not know it, everything passes for cached.
+        ``RWF_NOWAIT`` makes a read fail that would have to wait. On other systems than Linux, and
+        on file systems that do not support it, everything counts as cached.
         """
         if not _NO_WAIT:
             return True
@@ -215,11 +216,11 @@ class LocalFile:
         except BlockingIOError:
             return False
         except OSError:
-            return True  # what is wrong comes out when the bytes are read
+            return True  # the error appears when the bytes are read
         return True
 
     def read_ahead(self, position: int, size: int) -> None:
-        """Read in pieces, and forget what was read: the system keeps it."""
+        """Read in pieces and drop the data: the system keeps it in the page cache."""
         while size > 0:
             read = len(os.pread(self._descriptor, min(size, _PROBE_STEP_BYTES), position))
             if read == 0:
@@ -278,10 +279,10 @@ class LocalLock:
 
 
 def lock_holder(path: str) -> int | None:
-    """Return the id of the process that holds the lock on a file, None when nobody does.
+    """Return the id of the process that holds the lock on a file, None if it is not locked.
 
-    It only asks: nothing is made, written or locked, so whoever wants the lock at this moment gets
-    it. None as well where the system cannot tell.
+    This only queries: nothing is created, written or locked, so another process can take the lock
+    meanwhile. Also None where the system does not support the query.
     """
     if os.path.realpath(path) in LocalLock._held:
         return os.getpid()
@@ -428,8 +429,8 @@ _of_thread = threading.local()
 
 
 def _sync_threads() -> ThreadPoolExecutor:
-    """Return the threads of whoever calls: each disk has a flusher of its own, and one that hangs
-    must not hold up another.
+    """Return the calling thread's pool: each disk has its own flusher thread, and a disk that hangs
+    must not delay another.
     """
     threads: ThreadPoolExecutor | None = getattr(_of_thread, "sync_threads", None)
     if threads is None:

@@ -1,7 +1,7 @@
-"""What has to reach the disk, gathered on the owner's thread and carried out on any.
+"""What has to be flushed: collected on the owner's thread, flushed on any thread.
 
-A plan holds the open files, so it can run while the log goes on, rolls, or is deleted. It reads
-and changes nothing of the log; that is told afterwards (``Durability.flushed``).
+A plan holds the open files, so it can run while the log goes on, rolls, or is deleted. It reads and
+changes no state of the log; the owner calls ``Durability.flushed`` afterwards.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ class FlushPlan:
 
     file_system: FileSystem
     durability: Durability
-    """Whose plan this is, to be told when it has run."""
+    """The log's durability, to be notified once the plan has run."""
     log_directory: str
     recovery_point: Offset
     """All below is on disk once the plan has run."""
     cuts: int
     """How often the log had been cut when the plan was made."""
     notes: Mapping[str, int]
-    """What the plan flushes of what the log had noted."""
+    """The noted names that the plan flushes."""
     files: Sequence[File]
     paths: Sequence[str]
     directories: Sequence[str]
     points: RecoveryPoints | None = None
-    """Whose checkpoint may have to be lowered; None where the log was not cut."""
+    """The recovery points whose checkpoint may have to be lowered; None if the log was not cut."""
     failure: OSError | None = None
-    """What went wrong when the plan was made."""
+    """The error raised while the plan was made, if any."""
     may_flush_volume: bool = True
-    """False where the rest of the volume is not to be waited for."""
+    """False if the plan must not wait for the rest of the volume."""
 
     @property
     def settles(self) -> bool:
@@ -61,7 +61,7 @@ class FlushPlan:
     def _open_all(self) -> list[File]:
         files = list(self.files)
         for path in self.paths:
-            # A file that is gone by now was deleted, and needs no flush.
+            # A file that does not exist any more was deleted and needs no flush.
             with contextlib.suppress(FileNotFoundError):
                 files.append(self.file_system.open(path))
         return files
@@ -72,7 +72,8 @@ class FlushPlan:
         return len(self.files) + len(self.paths) + len(self.directories)
 
     def run_with(self, others: Sequence[FlushPlan]) -> None:
-        """Run this plan and those of other logs in the same log directory, in the cheaper way.
+        """Run this plan and those of other logs in the same log directory, by whichever kind of
+        flush is cheaper.
 
         Raises StorageError, which is final for the log directory.
         """
@@ -99,6 +100,8 @@ class FlushPlan:
 
 
 def run_together(plans: Sequence[FlushPlan]) -> None:
-    """Run plans of one log directory, in the cheaper way. Raises StorageError."""
+    """Run plans of one log directory, by whichever kind of flush is cheaper. Raises
+    StorageError.
+    """
     if plans:
         plans[0].run_with(plans[1:])

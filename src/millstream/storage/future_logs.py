@@ -1,7 +1,7 @@
-"""Logs on their way from one log directory to another (``-future`` directories).
+"""Logs being moved from one log directory to another (``-future`` directories).
 
-A future log is filled while the current one serves on. When it holds the same batches to the last
-it takes its place, in two renames on two volumes::
+A future log is filled while the current one serves on. Once it holds the same batches it replaces
+the current log, by two renames on two volumes::
 
     1. <directory a>/t-0                 ->  <directory a>/t-0.<id>-delete
     2. <directory b>/t-0.<id>-future     ->  <directory b>/t-0
@@ -14,7 +14,7 @@ A power loss may keep either, none or both, so at start (Kafka stops there and a
     no        yes       rename 1 alone is on disk  the future log is the log
     two of them         rename 2 alone is on disk  the longer one is the log, the other is a stray
 
-With a log directory offline nothing is concluded: the current log may lie there. Kafka:
+While a log directory is offline nothing is done: the current log may be there. Kafka:
 ``LogManager.replaceCurrentWithFutureLog``.
 """
 
@@ -52,9 +52,9 @@ class FutureLogs:
         return self._logs.get(topic_partition)
 
     def add(self, log: Log) -> None:
-        """Take note of a future log that was found at start. Of two the second is left out."""
+        """Record a future log that was found at start. Of two the second is left out."""
         if log.topic_partition in self._logs:
-            _log.warning("%s is one copy too many and is left alone", log.directory)
+            _log.warning("%s is a superfluous copy and is left unchanged", log.directory)
             log.abandon()
             return
         self._logs[log.topic_partition] = log
@@ -85,7 +85,7 @@ class FutureLogs:
         return self._logs.pop(topic_partition, None)
 
     def drop_directory(self, directory: str) -> list[TopicPartition]:
-        """Forget the future logs in a directory that has failed; return whose they were."""
+        """Forget the future logs in a directory that has failed; return their partitions."""
         gone = [log for log in self._logs.values() if log.log_directory == directory]
         for log in gone:
             del self._logs[log.topic_partition]
@@ -109,13 +109,13 @@ class FutureLogs:
 
 
 def which_counts(one: Log, other: Log, topic_id: TopicId | None) -> tuple[Log, Log] | None:
-    """Return two logs of one partition, the one that counts first; None where nothing tells.
+    """Return two logs of one partition, the valid one first; None if that cannot be determined.
 
-    Of one replica, a move had begun and the shorter one is a part of the longer. Of two lives of a
-    topic, the log of the life that there is counts (``topic_id``): the other lies in a directory
-    that was away when the topic was deleted and made anew, or whose new name a power loss has taken
-    back. A log that was just made may not have its id yet: with nothing in it it does not count,
-    and with something in it, it does beside one whose id is not that of the topic.
+    With equal topic ids a move was under way, and the shorter log is a prefix of the longer one.
+    With different topic ids the log with the current ``topic_id`` is valid: the other is in a
+    directory that was offline when the topic was deleted and created again, or whose rename a power
+    loss has undone. A log that was just created may not have its id yet: it is not valid while it
+    is empty; with records in it, it is valid if the other one's id is not that of the topic.
     """
     if one.topic_id != other.topic_id:
         for log, rest in ((one, other), (other, one)):

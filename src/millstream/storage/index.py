@@ -3,7 +3,7 @@ halves.
 
 A new index has no file before its first entry: most segments of a broker with many partitions stay
 small, and making a file costs more than anything else about them. A log that was closed has all
-of its files; one that was not is recovered, and its indexes are made anew.
+of its files; one that was not is recovered, and its indexes are rebuilt.
 
 The index of a closed segment is mapped and read where it lies. The index of the active segment is
 kept in memory, and each entry is written to the file at once; the file has its full size
@@ -11,7 +11,7 @@ kept in memory, and each entry is written to the file at once; the file has its 
 the segment closes. So a file that was left untrimmed ends in zeros. It is written and not mapped
 then, because a full disk is an error on a write and a signal on a mapping.
 
-Nothing here is trusted: an index that is out of order, cut inside an entry, or zero where it must
+Contents are checked: an index that is out of order, cut inside an entry, or zero where it must
 not be raises CorruptIndexError, and its segment rebuilds it from the log. Kafka: ``AbstractIndex``.
 """
 
@@ -97,8 +97,8 @@ class SegmentIndex(ABC):
         return self._is_unwritten
 
     def create(self) -> None:
-        """Make the index anew, empty; what an older file held is gone. Where there is none, it is
-        made with the first entry, or when the index is trimmed.
+        """Recreate the index, empty; an older file is truncated. Without an older file, the file is
+        created with the first entry, or when the index is trimmed.
         """
         self.close()
         self._data = bytearray()
@@ -111,8 +111,8 @@ class SegmentIndex(ABC):
             self._preallocate(file)
 
     def collect(self) -> None:
-        """Begin anew in memory alone: what is added goes to the file with :meth:`trim`, unless the
-        file holds just that already.
+        """Start empty, in memory only: :meth:`trim` writes the added entries to the file unless the
+        file already has the same content.
         """
         self.close()
         self._data = bytearray()
@@ -121,7 +121,8 @@ class SegmentIndex(ABC):
         self._is_unwritten = True
 
     def load(self, *, to_append: bool) -> None:
-        """Bring in the entries: mapped, or into memory when more are ``to_append``.
+        """Load the entries: mapped, or copied into memory if entries will be appended
+        (``to_append``).
 
         Raises CorruptIndexError and FileNotFoundError.
         """
@@ -158,7 +159,7 @@ class SegmentIndex(ABC):
             raise self._corrupt(f"{size} bytes are no whole number of entries")
         return file.read_at(size - entry_size, entry_size) if size else None
 
-    def take_over(self, other: Self) -> None:
+    def adopt(self, other: Self) -> None:
         """Use the entries of another object for the same file, which is closed."""
         self.close()
         self._data = other._data
@@ -169,7 +170,7 @@ class SegmentIndex(ABC):
             self._environment.open_files.opened(self)
 
     def cold_ranges(self) -> list[FileRange]:
-        """Return the file where bringing in its entries would wait for a disk."""
+        """Return the file's range if loading its entries would block on the disk."""
         if self._data is not None:
             return []
         try:
@@ -180,12 +181,13 @@ class SegmentIndex(ABC):
         return [] if size == 0 or file.is_cached(0, size) else [FileRange(file, 0, size)]
 
     def entries(self) -> Buffer:
-        """Return the entries' bytes, brought in again if they had to make room for other files.
+        """Return the entries' bytes, loaded again if the file was closed to stay within the
+        open-file limit.
 
         Raises CorruptIndexError and FileNotFoundError.
         """
         data = self._data
-        # Another thread may take it away again at any moment, as far as the limit goes.
+        # The open-file limit allows another thread to close it again at any moment.
         while data is None:
             self.load(to_append=False)
             data = self._data
@@ -193,7 +195,7 @@ class SegmentIndex(ABC):
 
     @abstractmethod
     def check(self, data: Buffer) -> None:
-        """Raise CorruptIndexError unless the entries can be an index's."""
+        """Raise CorruptIndexError unless the entries are valid for this kind of index."""
 
     def release(self) -> None:
         """Close the file or the mapping; entries in memory stay."""
@@ -243,7 +245,8 @@ class SegmentIndex(ABC):
         file = self._open_file()
         size = file.size()
         if size != len(data) or file.read_at(0, size) != data:
-            # Written over: to free the file's blocks first takes longer than all the rest.
+            # Overwritten, not truncated first: freeing the file's blocks would take longer than
+            # everything else.
             file.write_at(0, bytes(data))
             if size > len(data):
                 file.truncate(len(data))
@@ -281,8 +284,8 @@ class SegmentIndex(ABC):
 def grows(column: Sequence[int]) -> bool:
     """True when each number is larger than the one before it.
 
-    In pieces: each comparison of columns holds the interpreter's lock from its begin to its end,
-    and other threads are to get their share.
+    In pieces: each comparison of columns holds the GIL from beginning to end, and other threads
+    have to run in between.
     """
     for start in range(0, len(column), _COMPARED_AT_ONCE):
         piece = column[start : start + _COMPARED_AT_ONCE + 1]

@@ -137,8 +137,8 @@ def _unsigned_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 class KafkaTopics:
-    """The topics that Apache Kafka left word of in any of the log directories; read when first
-    asked for, which a directory of our own never is.
+    """The topics recorded in Apache Kafka's metadata log in any of the log directories. The log is
+    read on first use, which never happens for directories written only by Millstream.
     """
 
     def __init__(self, file_system: FileSystem, directories: Callable[[], Sequence[str]]) -> None:
@@ -212,7 +212,7 @@ class _Replay:
             configs[message.name] = message.value
 
     def topics(self) -> dict[str, KafkaTopic]:
-        """Return what there is in the end."""
+        """Return the topics that exist after the last record."""
         found = {}
         for topic_id, topic in self._topics.items():
             name = self._names[topic_id]

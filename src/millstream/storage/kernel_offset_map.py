@@ -1,6 +1,6 @@
 """The cleaner's map in the kernel: what ``offset_map`` does, many batches in a call.
 
-The interpreter's lock is let go meanwhile, so the loop goes on answering.
+The GIL is released meanwhile, so the loop goes on answering.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class KernelOffsetMap:
 
     @property
     def latest_offset(self) -> Offset:
-        """Up to here the map knows the log."""
+        """The map has the keys of the log up to this offset."""
         return int(self._state.latest_offset)
 
     @latest_offset.setter
@@ -68,7 +68,7 @@ class KernelOffsetMap:
         return self._library.put(self._address, key, offset)
 
     def get(self, key: bytes) -> Offset:
-        """Return the last offset of ``key``, -1 where the map does not know it."""
+        """Return the last offset of ``key``, -1 if it is not in the map."""
         return self._library.get(self._address, key)
 
     def put_records(
@@ -145,7 +145,7 @@ class KernelOffsetMap:
 
 
 def _is_plain(data: memoryview, position: int) -> bool:
-    """Tell whether a call is worth it: the next batch is one that the kernel takes."""
+    """Tell whether the kernel supports the next batch."""
     at = position + ATTRIBUTES_POSITION + 1
     return at < len(data) and not data[at] & _NOT_PLAIN
 

@@ -8,7 +8,7 @@ ascending::
     0 0
     3 1500
 
-An epoch in which nothing was written gives way to the next one. The file can be rebuilt from the
+An epoch in which nothing was written is replaced by the next one. The file can be rebuilt from the
 log. Kafka: ``LeaderEpochFileCache``; KIP-101, KIP-279.
 """
 
@@ -24,8 +24,8 @@ from millstream.storage.files import FileSystem, replace_file
 
 
 class LeaderEpochs:
-    """The epochs of one partition with their start offsets. Methods that change it return whether
-    they did, for then the file has to follow.
+    """The epochs of one partition with their start offsets. Methods that change it return True if
+    they did: the file then has to be written.
     """
 
     __slots__ = ("_epochs", "_start_offsets", "latest_epoch")
@@ -56,7 +56,9 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._start_offsets, strict=True))
 
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> bool:
-        """Let an epoch begin at ``start_offset``; entries that contradict it go."""
+        """Record that an epoch begins at ``start_offset``; entries that contradict it are
+        removed.
+        """
         assert epoch >= 0
         assert start_offset >= 0
         if epoch == self.latest_epoch and start_offset >= self._start_offsets[-1]:

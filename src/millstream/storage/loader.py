@@ -7,7 +7,7 @@ rebuilt, and at the first bad batch, or where a segment is missing its end, the 
 follows is cut off, later segments too, and kept aside where there are valid records in it
 (``damaged_files``).
 
-Files on their way out or in (Kafka: ``LogLoader``)::
+Files of interrupted deletions and replacements (Kafka: ``LogLoader``)::
 
     .deleted .cleaned .tmp   removed
     .swap                    output of compaction, complete unless a .cleaned file is left at or
@@ -65,7 +65,7 @@ _TEMPORARY = (DELETED, CLEANED, ".tmp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
-    """What is known of a log before it is opened, from the checkpoints of its log directory."""
+    """What the checkpoints of the log directory say about a log before it is opened."""
 
     now_ms: int
     had_clean_shutdown: bool = True
@@ -73,11 +73,11 @@ class LoadOptions:
     log_start_offset: Offset = 0
     high_watermark: Offset = 0
     cleaned_up_to: Offset = 0
-    """How far the log was compacted, even if its topic is not compacted any more."""
+    """The first dirty offset, even if the topic is not compacted any more."""
     topic_id: TopicId | None = None
     """Id in ``partition.metadata``."""
     counter: RecoveryCounter = field(default_factory=RecoveryCounter)
-    """Where the progress of a recovery is told."""
+    """Receives the progress of a recovery."""
 
 
 @dataclass(slots=True)
@@ -123,11 +123,11 @@ class Loader:
         self._producers = ProducerStateManager()
         self._epochs = LeaderEpochs()
         self._epochs_on_disk: list[tuple[LeaderEpoch, Offset]] = []
-        self._epochs_doubted: dict[LeaderEpoch, Offset] = {}
+        self._dropped_epochs: dict[LeaderEpoch, Offset] = {}
         self._report = RecoveryReport()
         self._has_transactions_in_active = False
         self._known_start = options.log_start_offset
-        """Before it nothing is kept, whatever lies in the first segment."""
+        """Nothing before it is kept, even if the first segment contains older batches."""
 
     def load(self) -> LogState:
         """Return the log's state. Raises OSError, and CorruptLogError where a log that was closed
@@ -250,8 +250,8 @@ class Loader:
                     self._add_epoch(batch.leader_epoch, batch.base_offset)
 
     def _refuse_old_beginning(self) -> None:
-        """Raise where the log begins in an old format: one that was upgraded since has no epochs
-        there. What lies in between would fail at the first fetch.
+        """Raise where the log begins in an old format: a log that was upgraded since has no epochs
+        there, and its first fetch would fail.
         """
         entries = self._epochs.entries()
         if len(self._segments):
@@ -262,8 +262,8 @@ class Loader:
     def _start_of_epochs(self) -> Offset:
         """Return where the first epoch begins if batches of epochs before it are there, else 0.
 
-        They are forgotten when the log start moves; its checkpoint follows later. Were the log to
-        begin again where that says, followers could not be told apart from it there.
+        They are forgotten when the log start moves; its checkpoint follows later. If the log began
+        there again, divergence from followers could not be detected in that range.
 
         Where nothing lies before the first epoch, the log start need not be there: a copy of a
         compacted log, or epochs rebuilt from one, begin with the first batch that is left.
@@ -276,7 +276,7 @@ class Loader:
         except CorruptLogError:
             return 0
         begins = entries[0][1]
-        # Batches without an epoch are from before brokers knew of any.
+        # Batches without an epoch were written before brokers had leader epochs.
         forgotten = first is not None and first.leader_epoch >= 0 and first.base_offset < begins
         return begins if forgotten else 0
 
@@ -290,7 +290,8 @@ class Loader:
         try:
             end = active.next_offset()
             if self._has_transactions_in_active:
-                # An append adds to it, so it has to be sound. Others are made anew when asked.
+                # Appends continue this one, so it has to be valid now. Others are rebuilt on first
+                # use.
                 active.transaction_index.check()
         except (CorruptLogError, CorruptIndexError) as error:
             _log.warning("%s was closed cleanly and is damaged: %s", active.records.path, error)
@@ -309,7 +310,7 @@ class Loader:
         return self._recover_from(segments) if segments else self._known_start
 
     def _refuse_old_format(self, segments: Iterable[Segment]) -> None:
-        """Raise before anything is written: what cannot be read stays as it is."""
+        """Raise before anything is written: a format that cannot be read is left unchanged."""
         for segment in segments:
             try:
                 segment.records.refuse_old_format()
@@ -319,8 +320,8 @@ class Loader:
 
     def _recover_from(self, segments: list[Segment]) -> Offset:
         first_offset = segments[0].base_offset
-        self._doubt_epochs(first_offset)
-        self._snapshots.doubt(above=first_offset)
+        self._drop_epochs_from(first_offset)
+        self._snapshots.mark_unverified(above=first_offset)
         start = restore_snapshot(
             self._producers,
             self._snapshots,
@@ -339,7 +340,7 @@ class Loader:
             if cut or self._follows_a_hole(rest, next_offset):
                 self._drop(rest)
                 break
-        self._snapshots.remove_doubted()
+        self._snapshots.remove_unverified()
         return next_offset
 
     def _follows_a_hole(self, rest: list[Segment], next_offset: Offset) -> bool:
@@ -408,8 +409,8 @@ class Loader:
         )
 
     def _distrust_unless_torn(self) -> None:
-        """Put on record that records are lost, before the log is cut: a start after this one, which
-        may end before the broker takes part, finds nothing wrong with it any more.
+        """Remove the trust marker before the log is cut, because records are lost: if this process
+        ends before the broker registers, the next start finds an undamaged log and could not know.
         """
         if not self._report.is_torn_tail:
             distrust(self._environment.file_system, self._directory.parent)
@@ -423,7 +424,7 @@ class Loader:
             segment.remove()
             self._snapshots.remove(segment.base_offset)
 
-    # What follows from the end
+    # State derived from the log end
 
     def _log_start_offset(self) -> Offset:
         first = self._segments.first.base_offset if len(self._segments) else 0
@@ -457,21 +458,21 @@ class Loader:
             self._segments.add(segment)
         return min(self._log_start_offset(), log_end_offset), log_end_offset
 
-    def _doubt_epochs(self, offset: Offset) -> None:
+    def _drop_epochs_from(self, offset: Offset) -> None:
         """Forget the epochs that begin at ``offset`` or beyond: batches say which there are. The
-        file may be from before the log was cut, or from after batches that a power loss has taken.
+        file may be older than a truncation, or newer than batches that a power loss has removed.
         """
-        self._epochs_doubted = {e: start for e, start in self._epochs.entries() if start >= offset}
+        self._dropped_epochs = {e: start for e, start in self._epochs.entries() if start >= offset}
         self._epochs.truncate_from_end(offset)
 
     def _add_epoch(self, epoch: LeaderEpoch, offset: Offset) -> None:
-        """Take note of a batch that lies in the log. Where compaction has taken the first batches
-        of an epoch, only the file knows where it began.
+        """Record a batch that lies in the log. Where compaction has removed the first batches of an
+        epoch, only the file has its start offset.
         """
         if epoch < 0 or self._epochs.epoch_for_offset(offset) == epoch:
             return
         entries = self._epochs.entries()
-        start = self._epochs_doubted.get(epoch, offset)
+        start = self._dropped_epochs.get(epoch, offset)
         follows = not entries or entries[-1][1] < start <= offset
         self._epochs.assign(epoch, start if self._config.compacts and follows else offset)
 

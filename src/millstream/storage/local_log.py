@@ -46,7 +46,7 @@ class LocalLog:
         self._durability = durability
 
     def update_config(self, config: TopicConfig) -> None:
-        """Put changed settings in force."""
+        """Apply changed settings."""
         self.config = config
         for segment in self.segments:
             segment.update_config(config)
@@ -86,13 +86,13 @@ class LocalLog:
         return [segment.base_offset for segment in removed]
 
     def restart_at(self, offset: Offset, *, now_ms: int) -> None:
-        """Drop all segments and begin anew at ``offset``."""
+        """Drop all segments and create an empty one at ``offset``."""
         for segment in reversed(list(self.segments)):
             self._delete(segment, now_ms)
         self.begin_segment(offset, now_ms=now_ms)
 
     def delete_first(self, count: int, *, now_ms: int) -> list[Offset]:
-        """Delete the ``count`` oldest segments; return their base offsets. One has to stay."""
+        """Delete the ``count`` oldest segments, never all of them; return their base offsets."""
         assert count < len(self.segments)
         removed = list(self.segments)[:count]
         for segment in removed:
@@ -120,7 +120,7 @@ class LocalLog:
     ) -> LogRead:
         """Refer to the bytes from the batch that holds ``fetch_offset`` on, see ``Log.read``.
 
-        Raises ColdReadError where a disk would have to be waited for.
+        Raises ColdReadError if the read would block on the disk.
         """
         segment = self.active
         if fetch_offset < segment.base_offset:
@@ -135,7 +135,8 @@ class LocalLog:
         first_size = 0
         start = segment.hinted_position(fetch_offset)
         if start is None:
-            # A reader without a hint is not at the end, whose bytes were written lately.
+            # A reader without a hint is not at the end of the log, whose bytes are in the page
+            # cache.
             found = segment.find(fetch_offset, None if wait_for_disk else max_bytes)
             if found is None:
                 return LogRead(fetch_offset, None, segment.base_offset)
@@ -216,7 +217,7 @@ class LocalLog:
 
 
 def _allowed(max_bytes: int, first_size: int, min_one_batch: bool) -> int:
-    """Return how much of more may be read: a first batch that would be cut is of no use (Kafka:
+    """Return how many bytes may be read: a first batch that would be cut is left out (Kafka:
     ``firstEntryIncomplete``).
     """
     if first_size <= max_bytes:

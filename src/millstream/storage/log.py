@@ -1,4 +1,4 @@
-"""The log of one partition: what it is, where it begins and ends, how records get in and out.
+"""The log of one partition: its offsets, appends, reads, truncation and retention.
 
 Everything here is synchronous and belongs to one thread, except ``FlushPlan.run``. Time is an
 argument. A disk that fails raises StorageError, and the log must not be used again.
@@ -118,7 +118,7 @@ class Log:
             recovery_point=state.recovery_point,
             log_end_offset=state.offsets.log_end_offset,
         )
-        """What of the log is on disk, and what has to be."""
+        """The recovery point and pending flushes."""
         self.local = LocalLog(environment, directory, config, state.segments, self.durability)
         """The segments."""
         self.offsets = state.offsets
@@ -177,7 +177,7 @@ class Log:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Whose log this is."""
+        """The partition of this log."""
         return self.local.directory.topic_partition
 
     @property
@@ -196,7 +196,7 @@ class Log:
         return self.local.config
 
     def update_config(self, config: TopicConfig) -> None:
-        """Put changed settings in force."""
+        """Apply changed settings."""
         self.local.update_config(config)
 
     def assign_topic_id(self, topic_id: TopicId) -> None:
@@ -220,7 +220,7 @@ class Log:
 
     @property
     def recovery_point(self) -> Offset:
-        """Everything below is on disk for certain."""
+        """Everything below is flushed."""
         return self.durability.recovery_point
 
     @property
@@ -547,7 +547,9 @@ class Log:
         return self.durability.blocks_append
 
     def _cut_to(self, offset: Offset, now_ms: int) -> None:
-        """Let epochs, offsets and producers follow the segments, which end at ``offset`` now."""
+        """Bring epochs, offsets and producers in line with the segments, which now end at
+        ``offset``.
+        """
         offsets = self.offsets
         self.epochs.truncate_from_end(offset)
         self._cut_offsets(min(offsets.log_start_offset, offset), offset)
@@ -602,7 +604,7 @@ class Log:
     def forget_oldest_producers(self, keep: int) -> None:
         """Forget all but the ``keep`` producers that wrote last, and those in a transaction.
 
-        One that is forgotten may go on with any sequence, as after ``producer.id.expiration.ms``.
+        A forgotten producer may continue with any sequence, as after ``producer.id.expiration.ms``.
         """
         self._producers.forget_oldest(keep)
 
@@ -624,10 +626,10 @@ class Log:
         At most ``max_bytes``, where the last batch may be cut; with ``min_one_batch`` the first is
         whole whatever its size. A read ends with its segment. Kafka: ``LocalLog.read``.
 
-        Not to ``wait_for_disk`` leaves what is not in memory to the caller to read ahead
-        (``LogRead.cold``) before it asks again: after the indexes come the batches. For a committed
-        reader, ``with_aborted`` adds the transactions that it has to leave out; a transaction index
-        that is damaged is made anew, which is left to the caller in the same way.
+        With ``wait_for_disk`` False, bytes that are not in memory are returned as work for another
+        thread (``LogRead.cold``), first the indexes, then the batches; the caller runs it and calls
+        again. For a committed reader, ``with_aborted`` adds the transactions that it has to leave
+        out; a damaged transaction index is rebuilt in the same way.
 
         Raises KafkaError: OFFSET_OUT_OF_RANGE outside [log start, LEO], CORRUPT_MESSAGE where the
         log is damaged; StorageError.
@@ -669,10 +671,10 @@ class Log:
         self, read: LogRead, *, wait_for_disk: bool = True
     ) -> list[AbortedTransaction]:
         """Return the aborted transactions that a committed reader of ``read`` must know. A
-        transaction index that is damaged is made anew from the log.
+        transaction index that is damaged is rebuilt from the log.
 
-        Raises KafkaError(CORRUPT_MESSAGE) where the log is damaged as well; StorageError; not to
-        ``wait_for_disk``, ColdReadError.
+        Raises KafkaError(CORRUPT_MESSAGE) if the log is damaged as well; StorageError;
+        ColdReadError if ``wait_for_disk`` is False.
         """
         if read.records is None:
             return []
@@ -697,8 +699,8 @@ class Log:
     ) -> TimestampOffset | ReadAhead | None:
         """Advance a look-up by time; return what it finds, None where no record is late enough.
 
-        Not to ``wait_for_disk`` returns what another thread has to do before this is called again
-        with the same ``lookup``. Raises StorageError; CorruptLogError.
+        With ``wait_for_disk`` False, may return work that another thread has to do before this is
+        called again with the same ``lookup``. Raises StorageError; CorruptLogError.
         """
         try:
             return lookup.advance(
@@ -729,7 +731,7 @@ class Log:
 
     def flush_plan(self) -> FlushPlan | None:
         """Return what has to be flushed to make everything up to the log end durable; None when
-        it is already. A plan has to be run, and told to :meth:`flushed`.
+        it is already. The caller runs the plan and then calls :meth:`flushed`.
         """
         end = self.offsets.log_end_offset
         failure = self._write_due_epochs() if self.durability.recovery_point < end else None
@@ -751,7 +753,7 @@ class Log:
         return self.durability.closed_plan(self.local.segments, self._write_due_epochs())
 
     def _write_due_epochs(self) -> OSError | None:
-        """Write the epochs that recovery would not look for in batches any more."""
+        """Write the epochs that recovery would no longer read from batches."""
         try:
             self.epochs.write_if_due()
         except OSError as error:
@@ -759,13 +761,13 @@ class Log:
         return None
 
     def flushed(self, plan: FlushPlan) -> bool:
-        """Take note that ``plan`` has run: the recovery point moves up, unless (False) the log was
+        """Record that ``plan`` has run: the recovery point moves up, unless (False) the log was
         cut back meanwhile.
         """
         return self.durability.flushed(plan)
 
     def volume_flushed(self) -> None:
-        """Take note that the volume has been flushed as a whole, with all that is written here."""
+        """Record that the volume has been flushed as a whole, with all that is written here."""
         self.durability.volume_flushed(self.offsets.log_end_offset)
 
     # The end, and other directories
@@ -789,9 +791,9 @@ class Log:
         """Close the files as they are: the disk has failed, or the log is deleted."""
         self.local.abandon()
 
-    def take_place_of(self, current: Log) -> None:
-        """Be what ``current`` was: this log, in another directory, holds the same batches to the
-        last. Producers and epochs are taken over, those included that stand in no batch any more.
+    def replace_current(self, current: Log) -> None:
+        """Replace ``current``: this log, in another directory, holds the same batches. Producers
+        and epochs are copied, including those that no batch has any more.
 
         Raises StorageError.
         """
@@ -808,11 +810,11 @@ class Log:
             raise self._failed(error) from error
 
     def moved(self, parent: str, name: str) -> None:
-        """Take note that the directory was renamed."""
+        """Record that the directory was renamed."""
         self.local.directory.moved(parent, name)
 
     def renamed(self, name: str) -> None:
-        """Take note that the directory has another name now; the next flush brings it to disk."""
+        """Record that the directory has another name now; the next flush brings it to disk."""
         self.local.directory.moved(self.local.directory.parent, name)
         self.durability.note_directory()
 

@@ -15,7 +15,7 @@ Offsets: TypeAlias = dict[TopicPartition, Offset]
 
 
 def checkpoints_of(logs: Sequence[Log]) -> tuple[Offsets, Offsets, Offsets]:
-    """Return the three; a log start is told where the files alone do not tell it."""
+    """Return the three; a log start is included only if the segment files do not imply it."""
     return (
         {log.topic_partition: log.durability.checkpoint_point for log in logs},
         {log.topic_partition: log.log_start_offset for log in logs if log.starts_inside_segment},

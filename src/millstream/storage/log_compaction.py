@@ -1,5 +1,5 @@
-"""What cleaning asks of a live log, on the thread of its owner: a plan, and two short steps for
-each new segment.
+"""The steps of cleaning that run on a live log's own thread: making the plan, and two short steps
+for each new segment.
 
 Between :func:`swap_in` and :func:`finish_swap` the log already reads from the new segment, under
 its ``.swap`` names, and the replaced ones are renamed by :meth:`Swap.retire` on any thread. Kafka:
@@ -26,7 +26,7 @@ from millstream.storage.segment import Segment
 
 
 def find_cleanable(log: Log, checkpoint: Offset | None, *, now_ms: int) -> CleanableRange:
-    """Return what of a log is dirty and may be cleaned. Raises StorageError; CorruptLogError."""
+    """Return the dirty part of a log that may be cleaned. Raises StorageError; CorruptLogError."""
     first_dirty_offset = valid_checkpoint(
         checkpoint, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset
     )
@@ -110,7 +110,7 @@ class Swap:
 def swap_in(log: Log, cleaned: CleanedSegment, now_ms: int) -> Swap:
     """Let the log read from the new segment. Readers of the old ones keep their open files.
 
-    Raises CleaningAbortedError when the log is not what it was: the caller then removes the
+    Raises CleaningAbortedError when the log has changed meanwhile: the caller then removes the
     ``.cleaned`` files (:func:`discard`). Raises StorageError.
     """
     local = log.local
@@ -130,7 +130,9 @@ def swap_in(log: Log, cleaned: CleanedSegment, now_ms: int) -> Swap:
 
 
 def finish_swap(swap: Swap, *, now_ms: int) -> None:
-    """Give the new segment its final names, and the old ones to deletion. Raises StorageError."""
+    """Give the new segment its final names and schedule the old ones for deletion. Raises
+    StorageError.
+    """
     log, local = swap.log, swap.log.local
     try:
         # A log that was cut or deleted meanwhile has renamed it for good.

@@ -53,19 +53,19 @@ class LogDirectory:
         self._lock: Lock | None = None
         self._written: dict[str, str] = {}
         self.had_clean_shutdown = False
-        """True when the last one who wrote here closed every log."""
+        """True if the last process that wrote here closed every log cleanly."""
         self.recovery_points: dict[TopicPartition, Offset] = {}
         self.log_start_offsets: dict[TopicPartition, Offset] = {}
         self.high_watermarks: dict[TopicPartition, Offset] = {}
         self.cleaned_up_to: dict[TopicPartition, Offset] = {}
         self.meta: MetaProperties | None = None
         self.left_alone: set[TopicPartition] = set()
-        """Logs here that cannot be read: the checkpoints keep what they said of them."""
+        """Logs here that cannot be read: their entries in the checkpoints are kept."""
 
     def open(self) -> None:
         """Make the directory if need be, lock it, read its checkpoints, take its marker away.
 
-        Done once; asked again, nothing happens. Raises ConfigError when ``meta.properties`` cannot
+        Further calls do nothing. Raises ConfigError when ``meta.properties`` cannot
         be read.
         """
         if self._lock is not None:
@@ -92,7 +92,7 @@ class LogDirectory:
         self.had_clean_shutdown = self._file_system.exists(marker)
         if self.had_clean_shutdown:
             self._file_system.remove(marker)
-            # Were it to come back after a power loss, damage would go unnoticed.
+            # If it reappeared after a power loss, damage would go unnoticed.
             self._file_system.sync_directory(self.path)
 
     def partitions(self) -> list[tuple[PartitionDirectory, DirectoryKind]]:
@@ -154,7 +154,7 @@ class LogDirectory:
         return {**kept, **recovery_points}
 
     def write_clean_marker(self) -> None:
-        """Say that every log here is closed and flushed."""
+        """Write the clean-shutdown marker: every log here is closed and flushed."""
         content = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))
         try:
             replace_file(
@@ -164,8 +164,8 @@ class LogDirectory:
             raise StorageError(self.path, str(error)) from error
 
     def give_back(self) -> None:
-        """Leave the directory as it was found, and let another process have it: nothing was written
-        here. Does nothing where the lock was not to be had.
+        """Restore the clean-shutdown marker if it was there, and release the lock: nothing was
+        written here. Does nothing if the lock is not held.
         """
         if self._lock is not None and self.had_clean_shutdown:
             self.write_clean_marker()
@@ -174,15 +174,15 @@ class LogDirectory:
     def fail(self, *, lost_writes: bool) -> None:
         """Release a directory whose disk has failed.
 
-        With ``lost_writes`` something that was written may never reach the disk, and the next start
-        is not to believe otherwise. A disk that is full keeps what it took.
+        With ``lost_writes`` something that was written may never reach the disk, so the trust
+        marker is removed. A full disk has kept everything it accepted.
         """
         if lost_writes:
             distrust(self._file_system, self.path)
         self.release()
 
     def release(self) -> None:
-        """Let another process have the directory."""
+        """Release the lock on the directory."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -198,7 +198,7 @@ class LogDirectory:
         try:
             return parse_offsets(text)
         except CorruptCheckpointError as error:
-            # Recovery then begins at the start of every log, which is slower and as safe.
+            # Recovery then begins at the start of every log, which is slower and equally safe.
             _log.warning("%s is not used: %s", self._file(name), error)
             return {}
 

@@ -1,8 +1,8 @@
-"""The leader epochs of one log, and when the file that holds them follows.
+"""The leader epochs of one log, and when the file that holds them is written.
 
-A broker that elects a thousand leaders makes no thousand files: an epoch goes into
-``leader-epoch-checkpoint`` when its first batch is appended, and the first file of a log is made
-with the first flush. Until then recovery reads the whole log, and takes the epochs from its
+A broker that becomes leader of a thousand partitions does not write a thousand files: an epoch goes
+into ``leader-epoch-checkpoint`` when its first batch is appended, and the first file of a log is
+made with the first flush. Until then recovery reads the whole log, and takes the epochs from its
 batches. The file is not flushed here: it is noted, and the log's next flush brings it to disk.
 """
 
@@ -41,8 +41,9 @@ class LogEpochs:
         self._is_unwritten = False
         """True while the file lacks an epoch that is known."""
         self.appended: LeaderEpoch = NOT_LOOKED
-        """The epoch of the last batch: another one has to be looked at before it is appended
-        (:meth:`begin`)."""
+        """The epoch of the last batch. Before a batch of another epoch is appended, :meth:`begin`
+        is called.
+        """
 
     @property
     def latest(self) -> LeaderEpoch:
@@ -63,9 +64,9 @@ class LogEpochs:
             self.appended = NOT_LOOKED
 
     def begin(self, leader_epoch: LeaderEpoch, start_offset: Offset) -> None:
-        """Take note that a batch of another epoch than the last one's is about to be appended.
+        """Record that a batch of another epoch than the last one's is about to be appended.
 
-        A file that is there follows at once; the first one is made with the next flush.
+        An existing file is rewritten at once; a new one is created with the next flush.
         """
         if leader_epoch >= 0 and self.known.assign(leader_epoch, start_offset):
             self._is_unwritten = True
@@ -82,7 +83,7 @@ class LogEpochs:
             self.appended = NOT_LOOKED
 
     def forget_all(self) -> None:
-        """Forget all of a log that holds nothing; the file follows later."""
+        """Forget all epochs of an empty log; the file is written later."""
         self._is_unwritten |= self.known.clear()
         self.appended = NOT_LOOKED
 
@@ -98,7 +99,7 @@ class LogEpochs:
             self.write()
 
     def clear(self) -> None:
-        """Drop all: the log begins anew."""
+        """Drop all epochs, when the log is truncated fully."""
         self.appended = NOT_LOOKED
         if self.known.clear():
             self.write()

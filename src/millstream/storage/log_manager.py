@@ -54,16 +54,16 @@ class LogManager:
         self.cordoned: frozenset[str] = frozenset()
         """Directories that take no new logs (KIP-1066), as absolute paths."""
         self.topic_id_of: Callable[[str], TopicId | None] = lambda _: None
-        """Tells the id of a topic that there is; to be set before logs are loaded."""
+        """Returns the id of an existing topic; set before logs are loaded."""
         self.on_gone: Callable[[], None] = lambda: None
         """Called when a log is gone whose lines in the checkpoints a later one could inherit: what
         it says of the log start would have records dropped that were written since.
         """
         self._unreadable: dict[str, list[str]] = {}
-        """Logs that are left alone: their directories' names, and where they lie."""
+        """Logs that are left unchanged, by the name and path of their directories."""
         self._logs: dict[TopicPartition, Log] = {}
         self.future_logs = FutureLogs(environment)
-        """Logs that move to another directory."""
+        """Logs that are being moved to another directory."""
         self._preferred: dict[TopicPartition, str] = {}
         self._stray: list[PartitionDirectory] = []
 
@@ -89,8 +89,8 @@ class LogManager:
         self.settle_moves()
 
     def begin_load(self, config_of: ConfigOf, *, now_ms: int) -> list[DirectoryLoad]:
-        """Look through the directories that are locked. Each load is to be run, by as many threads
-        as one likes, then handed to :meth:`finish_load`; :meth:`settle_moves` ends the start.
+        """Look through the directories that are locked. The caller runs each load, on any number of
+        threads, then passes it to :meth:`finish_load`; :meth:`settle_moves` ends the start.
         """
         loads = []
         for directory in list(self._directories.values()):
@@ -107,10 +107,10 @@ class LogManager:
         return loads
 
     def finish_load(self, load: DirectoryLoad) -> None:
-        """Take over the logs that were opened. Failures as in :meth:`lock`."""
-        self._attempt(load.directory, partial(self._take_over, load))
+        """Add the logs that were opened. Failures as in :meth:`lock`."""
+        self._attempt(load.directory, partial(self._add_loaded, load))
 
-    def _take_over(self, load: DirectoryLoad) -> None:
+    def _add_loaded(self, load: DirectoryLoad) -> None:
         if load.failure is not None:
             for log, _ in load.opened:
                 log.abandon()
@@ -141,11 +141,13 @@ class LogManager:
 
     @property
     def had_clean_shutdown(self) -> bool:
-        """True when every directory was closed cleanly by the one who wrote there last."""
+        """True if every directory was closed cleanly by the last process that wrote there."""
         return all(directory.had_clean_shutdown for directory in self._directories.values())
 
     def _flush_recovered(self, directory: LogDirectory) -> None:
-        """Bring to disk what a process that crashed had only written: from now on it counts."""
+        """Flush what a crashed process had written but not flushed: it counts as recovered from now
+        on.
+        """
         logs = self._logs_in(directory.path)
         if not logs:
             return
@@ -181,8 +183,9 @@ class LogManager:
         self._stray.append(self._rename(old, DirectoryKind.STRAY))
 
     def settle_moves(self) -> None:
-        """Finish the moves that had come so far when the process ended. Call once all is loaded;
-        what :attr:`future_logs` then holds is still to be copied. Raises StorageError.
+        """Finish the moves whose renames had begun when the process ended. Called once everything
+        is loaded; the logs that remain in :attr:`future_logs` are still to be copied. Raises
+        StorageError.
         """
         if self._offline:
             return
@@ -265,9 +268,9 @@ class LogManager:
     ) -> Log:
         """Return the log of a partition, made in the emptiest directory if there is none.
 
-        With ``is_new`` False the log should exist: while a directory is offline it is not made
-        anew, for it may lie there. Raises KafkaError(INCONSISTENT_TOPIC_ID) when the log belongs
-        to another topic id; StorageError.
+        With ``is_new`` False the log should exist: while a directory is offline the log is not
+        created, because it may be there. Raises KafkaError(INCONSISTENT_TOPIC_ID) when the log
+        belongs to another topic id; StorageError.
         """
         log = self._logs.get(topic_partition)
         if log is not None:
@@ -284,7 +287,7 @@ class LogManager:
             raise StorageError(self._offline[0], f"{topic_partition} may lie there")
         name = directory_name(topic_partition, DirectoryKind.CURRENT)
         if name in self._unreadable:
-            # Made anew elsewhere, it would stand beside this one once that is repaired.
+            # If it were created elsewhere, there would be two once this one is repaired.
             left_alone = ", ".join(self._unreadable[name])
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{left_alone} cannot be read")
         partition_directory = PartitionDirectory(
@@ -325,23 +328,26 @@ class LogManager:
         return self.future_logs.create(current, directory, now_ms=now_ms)
 
     def cancel_move(self, topic_partition: TopicPartition, *, now_ms: int) -> None:
-        """Give the future log of a partition to deletion, if there is one. Raises StorageError."""
+        """Schedule the future log of a partition for deletion, if there is one. Raises
+        StorageError.
+        """
         log = self.future_logs.pop(topic_partition)
         if log is not None:
             self.remove_later(self._rename(log, DirectoryKind.DELETE), now_ms)
 
     def finish_move(self, topic_partition: TopicPartition) -> tuple[Log, PartitionDirectory]:
-        """Let the future log take the place of the current one, which it equals; return it and
-        what is left of the other, for :meth:`remove_later` once that is so.
+        """Replace the current log by the future one, which is equal to it; return the new log and
+        the old log's directory, which the caller passes to :meth:`remove_later` after the next
+        flush.
 
-        What was on disk for certain in the current log has to be so in the future one. The names
+        What was flushed in the current log has to be flushed in the future one. The names
         are on disk after the next flush of the log that is returned. Raises StorageError.
         """
         future, current = self.future_logs.get(topic_partition), self._logs[topic_partition]
         assert future is not None
         left = self._rename(current, DirectoryKind.DELETE)
         self.future_logs.take_name(future)
-        future.take_place_of(current)
+        future.replace_current(current)
         self._logs[topic_partition] = future
         return future, left
 
@@ -393,7 +399,7 @@ class LogManager:
 
     @property
     def removals(self) -> PendingRemovals:
-        """Directories and files that are deleted, and removed when it is time."""
+        """Deleted directories and files, which are removed after their delay."""
         return self._environment.removals
 
     # Upkeep
@@ -438,7 +444,7 @@ class LogManager:
         return [log for log in logs if log.log_directory == directory]
 
     def directory_failed(self, directory: str, *, lost_writes: bool = True) -> list[TopicPartition]:
-        """Take a log directory offline (see ``LogDirectory.fail``); return the partitions gone."""
+        """Take a log directory offline (see ``LogDirectory.fail``); return the partitions lost."""
         failed = self._directories.pop(directory, None)
         if failed is None:
             return []
@@ -451,7 +457,8 @@ class LogManager:
             log.abandon()
         failed.fail(lost_writes=lost_writes)
         if lost_writes:
-            # A disk that does not take this now may come back: the others say it for all.
+            # A disk that fails this write may come back; the markers of the other directories are
+            # removed too.
             for each in self._directories:
                 distrust(self._environment.file_system, each)
         return [log.topic_partition for log in gone]

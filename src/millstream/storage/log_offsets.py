@@ -1,10 +1,10 @@
-"""The four offsets of a log, and the order in which they always stand.
+"""The four offsets of a log, and the order that always holds between them.
 
 ::
 
     log start  <=  last stable  <=  high watermark  <=  log end
 
-What is on disk for certain is another matter (``durability``).
+The recovery point is kept in ``durability``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from millstream.model.offsets import Offset
 
 
 class LogOffsets:
-    """Where a log begins, what is committed, where it ends."""
+    """The offsets of one log."""
 
     __slots__ = (
         "high_watermark",
@@ -32,7 +32,7 @@ class LogOffsets:
         high_watermark: Offset,
         log_end_offset: Offset,
     ) -> None:
-        """Set all four; an order that cannot be is our own error and stops the broker."""
+        """Set all four. A wrong order is a programming error and raises AssertionError."""
         assert 0 <= log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
         self.log_start_offset = log_start_offset
         self.last_stable_offset = last_stable_offset
@@ -40,11 +40,11 @@ class LogOffsets:
         self.log_end_offset = log_end_offset
 
     def advance_log_end(self, offset: Offset) -> None:
-        """Move the log end alone, which only ever goes up by itself."""
+        """Advance the log end alone."""
         assert offset >= self.log_end_offset
         self.log_end_offset = offset
 
     def commit(self, high_watermark: Offset) -> None:
-        """Set the high watermark, and the last stable offset with it: nothing is undecided."""
+        """Set the high watermark and the last stable offset, when no transaction is undecided."""
         assert self.log_start_offset <= high_watermark <= self.log_end_offset
         self.high_watermark = self.last_stable_offset = high_watermark

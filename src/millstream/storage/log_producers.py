@@ -1,4 +1,4 @@
-"""What one log remembers of its producers: their state and its snapshots on disk.
+"""The producer state of one log and its snapshots on disk.
 
 A snapshot is written when a segment is closed, and holds the producers as they were there. After a
 cut the state is taken from the latest snapshot that is left and from the batches behind it.
@@ -44,7 +44,7 @@ class LogProducers:
         return self.state.producers.values()
 
     def replay(self, segment: Segment, batches: list[Batch]) -> None:
-        """Take note of what producers wrote in batches that are in the log, in ``segment``."""
+        """Update the producers from batches that are in the log, in ``segment``."""
         for batch in batches:
             aborted = replay_batch(self.state, batch)
             if aborted is not None:
@@ -62,7 +62,7 @@ class LogProducers:
         self._durability.forget(file_name(each, PRODUCER_SNAPSHOT) for each in base_offsets)
 
     def clear(self, offset: Offset) -> None:
-        """Forget everything: the log begins anew at ``offset``."""
+        """Forget everything: the log restarts, empty, at ``offset``."""
         self.state.clear()
         self.snapshots.keep(above=offset, up_to=offset)
 
@@ -74,7 +74,7 @@ class LogProducers:
         log_end_offset: Offset,
         now_ms: int,
     ) -> None:
-        """Go back to what was known at the log end, which has moved back. CorruptLogError too."""
+        """Restore the state as of the log end after a truncation. Raises CorruptLogError too."""
         start = restore_snapshot(
             self.state,
             self.snapshots,

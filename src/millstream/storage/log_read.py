@@ -10,11 +10,11 @@ from millstream.storage.read_ahead import ReadAhead
 
 class LogRead:
     """``records`` start with the batch that holds ``fetch_offset``; None when there is nothing
-    below the upper bound, or nothing that fits. Where the read would have had to wait for a disk
-    and was not to, ``cold`` says for what, and nothing has been read.
+    below the upper bound, or nothing that fits. If the read would have blocked on the disk and must
+    not, ``cold`` is the work to do first, and nothing has been read.
 
-    ``aborted`` are the transactions whose records a committed reader has to leave out, where it was
-    asked for them. Some that lie beyond what was read may be among them.
+    ``aborted`` are the transactions whose records a committed reader has to leave out, if they were
+    requested. Some that lie beyond what was read may be among them.
     """
 
     __slots__ = ("aborted", "cold", "fetch_offset", "records", "segment_base_offset")

@@ -1,4 +1,4 @@
-"""Applies the rules of retention to a log: its oldest segments go (``retention`` has the rules).
+"""Applies retention to a log by deleting its oldest segments (``retention`` has the rules).
 
 Kafka: ``UnifiedLog.deleteOldSegments``.
 """
@@ -42,7 +42,7 @@ def delete_old_segments(log: Log, *, now_ms: int) -> int:
 
 
 def _ages(log: Log) -> list[SegmentAge]:
-    """Return what retention has to know, oldest first."""
+    """Return the input of the retention rules, oldest segment first."""
     segments = list(log.local.segments)
     ends = [segment.base_offset for segment in segments[1:]] + [log.log_end_offset]
     return [
@@ -52,8 +52,8 @@ def _ages(log: Log) -> list[SegmentAge]:
 
 
 def _oldest_may_go(log: Log, now_ms: int) -> bool:
-    """Tell quickly, for most logs, that retention has nothing to do: no rule applies to the
-    oldest segment. True is no promise.
+    """Return False if no retention rule applies to the oldest segment, which is the quick answer
+    for most logs. True means that the full check is needed.
     """
     config, segments = log.config, log.local.segments
     oldest = segments.first

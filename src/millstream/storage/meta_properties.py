@@ -61,7 +61,7 @@ def format_meta_properties(properties: MetaProperties) -> str:
 
 
 def read_meta_properties(file_system: FileSystem, directory: str) -> MetaProperties | None:
-    """Return what a log directory says of itself; None when it says nothing.
+    """Return the ``meta.properties`` of a log directory; None if there is none.
 
     Raises ConfigError; OSError.
     """

@@ -8,9 +8,9 @@ Kafka wrote is converted once, with no broker running. Of each segment that need
     3  rename <base>.log.cleaned  to <base>.log
     4  rename the two indexes
 
-The directory is flushed after each step. What a stop leaves is whole at every point: before step 3
-the old log, after it the new one, without indexes at worst, which every broker makes anew. To run
-again goes on where it stopped.
+The directory is flushed after each step. The state on disk is consistent after every step: before
+step 3 the old log, after it the new one, at worst without indexes, which every broker rebuilds.
+Running it again continues where it stopped.
 
 Kept are offsets with their gaps, timestamps and their type, keys, values, codecs, the time at which
 the file was last written (retention of records without timestamps goes by it), and with the base
@@ -53,7 +53,7 @@ _WRITTEN: Final = (LOG, OFFSET_INDEX, TIME_INDEX)
 
 
 class MigrationError(MillstreamError):
-    """A log that cannot be converted as it is; the text says what to do. It is left as it was."""
+    """A log that cannot be converted; the text says what to do. The log is unchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class _Found:
 
 
 class PartitionMigration:
-    """Converts one partition's directory. ``on_bytes`` is told how many bytes were read."""
+    """Converts one partition's directory. ``on_bytes`` is called with the number of bytes read."""
 
     def __init__(
         self,
@@ -175,7 +175,9 @@ class PartitionMigration:
         )
 
     def _segment(self, location: SegmentLocation, entry: DirectoryEntry, *, size: int) -> Segment:
-        """Return a segment whose indexes preallocate what they may need and not ten megabytes."""
+        """Return a segment whose indexes preallocate only what this segment may need, not ten
+        megabytes.
+        """
         entries = 2 * entry.size // _INDEX_INTERVAL_BYTES + 16
         config = TopicConfig(
             {
@@ -226,7 +228,7 @@ class PartitionMigration:
             self._on_bytes(each.size)
 
     def _check(self, segment: Segment, records: int) -> None:
-        """Read the new log back: the old one goes only when all of it is there."""
+        """Read the new log back: the old one is removed only if everything is there."""
         path = segment.location.path(LOG)
         count, size = 0, 0
         for batch in iter_batches(memoryview(self._file_system.map(path))):

@@ -67,19 +67,19 @@ class OffsetIndex(SegmentIndex):
         return OffsetPosition(self.base_offset + relative, position)
 
     def create(self) -> None:
-        """Make the index anew, empty and of full size."""
+        """Recreate the index, empty and of full size."""
         super().create()
         self._fences = array("i")
 
     def collect(self) -> None:
-        """Begin anew in memory alone."""
+        """Start empty, in memory only."""
         super().collect()
         self._fences = array("i")
 
-    def take_over(self, other: Self) -> None:
+    def adopt(self, other: Self) -> None:
         """Use the entries of another object for the same file, and its fences."""
         fences = other._fences if other.is_loaded else array("i")
-        super().take_over(other)
+        super().adopt(other)
         self._fences = fences
 
     def append(self, offset: Offset, position: int) -> None:

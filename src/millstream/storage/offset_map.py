@@ -1,7 +1,7 @@
 """From a key to the last offset that holds it, in memory of a fixed size.
 
 Keys are not kept: 16 bytes of a keyed hash stand for each. The seed is drawn anew for every map, so
-nobody can choose keys that collide. Slots of 24 bytes, open addressing::
+a client cannot choose keys that collide. Slots of 24 bytes, open addressing::
 
      0                                 16                    24
      +---------------------------------+---------------------+
@@ -35,14 +35,16 @@ _OFFSET: Final = struct.Struct("<q")
 
 
 class OffsetMap(Protocol):
-    """What a cleaning asks of its map, batch by batch and, where the kernel is, many at once."""
+    """The map of a cleaning, used batch by batch and, with the kernel, for many batches per
+    call.
+    """
 
     latest_offset: Offset
-    """Up to here the map knows the log."""
+    """The map has the keys of the log up to this offset."""
 
     @property
     def in_kernel(self) -> bool:
-        """True where the interpreter's lock is let go meanwhile."""
+        """True where the GIL is released meanwhile."""
 
     @property
     def count(self) -> int:
@@ -58,7 +60,7 @@ class OffsetMap(Protocol):
     def filter_records(
         self, data: bytes, count: int, base_offset: Offset, *, retain_tombstones: bool
     ) -> RetainedRecords:
-        """Return the records that no later one of their key takes the place of. Tombstones go
+        """Return the records that have no later record of the same key. Tombstones go
         unless they are to be retained; records after ``latest_offset`` stay. Raises
         CorruptLogError.
         """
@@ -106,7 +108,7 @@ class PythonOffsetMap:
         return True
 
     def get(self, key: bytes) -> Offset:
-        """Return the last offset of ``key``, -1 where the map does not know it."""
+        """Return the last offset of ``key``, -1 if it is not in the map."""
         at = self._slot(blake2b(key, digest_size=DIGEST_BYTES, key=self._seed).digest())
         return wrap64(_OFFSET.unpack_from(self._table, at + DIGEST_BYTES)[0] - 1)
 

@@ -1,6 +1,6 @@
-"""A limit on open files: the one opened longest ago is let go, and opened again when needed.
+"""A limit on open files: the one opened longest ago is closed, and opened again when needed.
 
-The one thing that logs share while several threads load them, or copy one of them: hence its lock.
+It has a lock because logs share it while several threads load or copy them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class FileOwner(Protocol):
     """Holds one open file that it can open again."""
 
     def release(self) -> None:
-        """Let go of the file. It closes once no slice and no flush refers to it."""
+        """Drop the file. It closes once no slice and no flush refers to it."""
 
 
 class OpenFiles:
@@ -33,7 +33,7 @@ class OpenFiles:
         return len(self._owners)
 
     def opened(self, owner: FileOwner) -> None:
-        """Take note that ``owner`` has opened its file; another may have to let go of its own."""
+        """Record that ``owner`` has opened its file; another owner's file may have to be closed."""
         with self._lock:
             self._owners[owner] = None
             while len(self._owners) > self.limit:
@@ -42,7 +42,7 @@ class OpenFiles:
                 oldest.release()
 
     def make_room(self) -> bool:
-        """Let go of some because the process has no descriptor left; False when there are none."""
+        """Close some files because the process has no descriptor left; False if none is open."""
         with self._lock:
             oldest = list(islice(self._owners, _LET_GO_AT_ONCE))
             for owner in oldest:
@@ -51,6 +51,6 @@ class OpenFiles:
         return bool(oldest)
 
     def closed(self, owner: FileOwner) -> None:
-        """Take note that ``owner`` has let go of its file by itself."""
+        """Record that ``owner`` has closed its file."""
         with self._lock:
             self._owners.pop(owner, None)

@@ -33,7 +33,7 @@ _NO_INDEX: Final = 2**62
 
 
 def replay_batch(producers: ProducerStateManager, batch: Batch) -> AbortedEntry | None:
-    """Take note of a batch that is in the log; return the aborted transaction that it ends."""
+    """Record a batch that is in the log; return the aborted transaction that it ends."""
     if batch.producer_id < 0:
         return None
     if not batch.is_control:
@@ -95,7 +95,7 @@ def restore_snapshot(
 def replay_log(
     producers: ProducerStateManager, segments: Segments, start: Offset, end: Offset
 ) -> None:
-    """Take note of every batch in [``start``, ``end``) of the log. Raises CorruptLogError."""
+    """Record every batch in [``start``, ``end``) of the log. Raises CorruptLogError."""
     if start >= end:
         return
     for segment in segments.starting_with(start):
@@ -114,9 +114,9 @@ def replay_records(
     end: Offset,
     on_aborted: Callable[[AbortedEntry], None] = lambda _: None,
 ) -> None:
-    """Take note of the batches of one segment from ``position`` on that begin before ``end``, and
-    pass on the aborted transactions that end there. What is not sound counts too, as long as a
-    batch can be read there. Raises CorruptLogError.
+    """Record the batches of one segment from ``position`` on that begin before ``end``, and
+    pass on the aborted transactions that end there. Batches with a wrong CRC are replayed too, as
+    long as they can be parsed. Raises CorruptLogError.
     """
 
     def replay(batch: Batch) -> None:

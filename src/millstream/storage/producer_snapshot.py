@@ -101,7 +101,7 @@ def _entry(
 class ProducerSnapshots:
     """The snapshot files of one partition, by offset."""
 
-    __slots__ = ("_directory", "_doubted", "_environment", "offsets")
+    __slots__ = ("_directory", "_environment", "_unverified", "offsets")
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class ProducerSnapshots:
         self._directory = directory
         self.offsets = sorted(offsets)
         """Offsets for which there is a file, ascending."""
-        self._doubted: set[Offset] = set()
+        self._unverified: set[Offset] = set()
 
     @property
     def latest(self) -> Offset:
@@ -133,25 +133,25 @@ class ProducerSnapshots:
         path, data = self.path(offset), encode_snapshot(producers)
         if not self._holds(offset, data):
             replace_file(self._environment.file_system, path, data, durable=False)
-        self._doubted.discard(offset)
+        self._unverified.discard(offset)
         self.offsets.append(offset)
         return path
 
-    def doubt(self, *, above: Offset) -> None:
-        """Take the snapshots above an offset for unknown: one counts again when it turns out to
-        hold what is to be written there.
+    def mark_unverified(self, *, above: Offset) -> None:
+        """Mark the snapshots above an offset as unverified: one is trusted again when its content
+        equals what would be written.
         """
-        self._doubted.update(offset for offset in self.offsets if offset > above)
+        self._unverified.update(offset for offset in self.offsets if offset > above)
         self.offsets = [offset for offset in self.offsets if offset <= above]
 
-    def remove_doubted(self) -> None:
-        """Remove the snapshots that are still unknown."""
-        for offset in sorted(self._doubted):
+    def remove_unverified(self) -> None:
+        """Remove the snapshots that are still unverified."""
+        for offset in sorted(self._unverified):
             self._environment.file_system.remove(self.path(offset))
-        self._doubted.clear()
+        self._unverified.clear()
 
     def _holds(self, offset: Offset, data: bytes) -> bool:
-        if offset not in self._doubted:
+        if offset not in self._unverified:
             return False
         try:
             return read_file(self._environment.file_system, self.path(offset)) == data

@@ -1,4 +1,4 @@
-"""What a partition remembers of its idempotent and transactional producers.
+"""The state of a partition's idempotent and transactional producers.
 
 Per producer id: the epoch, the last five batches, the epoch of the coordinator that last wrote a
 marker, and where the open transaction began. A produced batch is checked before it is written, and
@@ -72,7 +72,7 @@ class ProducerEntry:
         self.current_txn_first_offset = NO_OFFSET
 
     def add(self, producer_epoch: int, batch: BatchMetadata) -> None:
-        """Take note of a batch that was written."""
+        """Record a batch that was written."""
         self.move_to_epoch(producer_epoch)
         batches = self.batches
         if len(batches) == BATCHES_KEPT:
@@ -102,7 +102,7 @@ class ActiveProducer:
 
     @classmethod
     def of(cls, entry: ProducerEntry) -> ActiveProducer:
-        """Return what is told of an entry."""
+        """Return the description of a producer entry."""
         return cls(
             entry.producer_id,
             entry.producer_epoch,
@@ -188,7 +188,7 @@ class ProducerStateManager:
         batch: BatchMetadata,
         is_transactional: bool,
     ) -> None:
-        """Take note of a data batch that was written or read back."""
+        """Record a data batch that was written or read back."""
         entry = self.producers.get(producer_id)
         if entry is None:
             entry = self.producers[producer_id] = ProducerEntry(producer_id)
@@ -207,7 +207,7 @@ class ProducerStateManager:
         offset: Offset,
         timestamp: int,
     ) -> AbortedEntry | None:
-        """Take note of a marker that was written or read back; return what the transaction index
+        """Record a marker that was written or read back; return what the transaction index
         has to hold, None unless it ended an open transaction by aborting it.
         """
         entry = self.producers.get(producer_id)
@@ -244,7 +244,7 @@ class ProducerStateManager:
         return oldest_completed if oldest_open is None else min(oldest_open, oldest_completed)
 
     def committed_up_to(self, high_watermark: Offset) -> None:
-        """Take note that everything below ``high_watermark`` is committed, markers included."""
+        """Record that everything below ``high_watermark`` is committed, markers included."""
         if self._completed:
             self._completed = {
                 first: marker

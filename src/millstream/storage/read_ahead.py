@@ -1,18 +1,18 @@
-"""What a look-up needs from a disk before it can go on: gathered on the thread that owns the log,
-brought in on any other.
+"""What a look-up needs from a disk before it can continue: collected on the thread that owns the
+log, read on any other.
 
 A log is read on the thread that owns it, and records leave by sendfile on that thread, too. Both
-are quick while the system has the bytes in memory, as it has the newest ones. A reader far behind
-asks for bytes that may have to come from the disk: they are brought in first, elsewhere.
+are fast while the bytes are in the page cache, as the newest ones are. The bytes for a reader far
+behind may have to come from the disk: another thread reads them first.
 
-A look-up that would wait raises :class:`ColdReadError`; the log turns that into a
-:class:`ReadAhead`. The caller runs it on another thread and asks again. Two kinds of work may be in
-it:
+A look-up that would block raises :class:`ColdReadError`; the log turns that into a
+:class:`ReadAhead`. The caller runs it on another thread and repeats the look-up. It contains two
+kinds of work:
 
 ``ranges``        bytes that have to be in the page cache
-``preparations``  work that takes long even when the bytes are there: an index that is held against
-                  its log or made anew. A preparation works on file objects of its own and keeps its
-                  outcome; the owner of the log takes that over when it asks again.
+``preparations``  work that takes long even when the bytes are cached: an index is checked against
+                  its log or rebuilt. A preparation uses its own file objects and keeps
+                  its result; the owner of the log uses it when it repeats the look-up.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class FileRange(NamedTuple):
 class Preparation(ABC):
     """Work for a look-up that any thread may do; it changes nothing that the log's owner uses.
 
-    What it finds wrong is kept for the owner, who raises it for the partition that it concerns.
+    An error is kept for the owner, which raises it for the partition concerned.
     """
 
     __slots__ = ("failure", "is_done", "missing")
@@ -45,7 +45,7 @@ class Preparation(ABC):
         self.is_done = False
         self.failure: CorruptLogError | None = None
         self.missing: FileNotFoundError | None = None
-        """A file that was not there: as a rule, the segment was renamed or deleted meanwhile."""
+        """The error for a missing file: usually the segment was renamed or deleted meanwhile."""
 
     def run(self) -> None:
         """Do the work unless it is done. Raises OSError."""
@@ -62,8 +62,8 @@ class Preparation(ABC):
         self.is_done = True
 
     def run_here(self) -> None:
-        """Do the work on the thread that owns the log, which is the one that renames its files: a
-        file that it does not find is gone for good. Raises OSError.
+        """Do the work on the thread that owns the log. Only this thread renames its files, so a
+        file that is missing now was deleted. Raises OSError.
         """
         self.run()
         if self.missing is not None:
@@ -75,7 +75,9 @@ class Preparation(ABC):
 
 
 class ColdReadError(MillstreamError):
-    """A look-up was not to wait for a disk, and would have had to. Kept inside this package."""
+    """A look-up that must not block on the disk would have to. Raised and caught inside this
+    package.
+    """
 
     def __init__(
         self, ranges: Sequence[FileRange] = (), preparations: Sequence[Preparation] = ()
@@ -86,8 +88,8 @@ class ColdReadError(MillstreamError):
 
 
 class ReadAhead:
-    """What one look-up in one log waits for. It holds the files of its ranges, so it can run while
-    the log goes on, or is deleted.
+    """The work that one look-up in one log waits for. It holds the files of its ranges, so it can
+    run while the log is appended to or deleted.
     """
 
     __slots__ = ("log_directory", "preparations", "ranges")
@@ -103,7 +105,7 @@ class ReadAhead:
         return sum(each.size for each in self.ranges)
 
     def run(self) -> None:
-        """Do everything, and wait for the disk. Any thread. Raises StorageError."""
+        """Do all of the work, blocking on the disk. Any thread. Raises StorageError."""
         try:
             for file, position, size in self.ranges:
                 file.read_ahead(position, size)

@@ -1,14 +1,15 @@
 """The recovery points of one log directory, and the checkpoint that holds them.
 
-Everything in a log below its recovery point is on disk for certain, and after a crash recovery
-begins there. The file ``recovery-point-offset-checkpoint`` says so for all logs of the directory. A
-value that is too small costs time; one that is too large costs records, for what it skips is never
-looked at. So a log that is cut back below what the file says has the file written anew before
-anything else happens to it (Kafka: ``LogManager.truncateTo``).
+Everything in a log below its recovery point is flushed, and after a crash recovery
+begins there. The file ``recovery-point-offset-checkpoint`` holds the recovery points of all logs of
+the directory. A value that is too small costs time; one that is too large costs records, for
+recovery never reads what it skips. So when a log is truncated below the value in the file, the file
+is rewritten before anything else happens to the log (Kafka: ``LogManager.truncateTo``).
 
-What the file says of a log, or will say once the writes that are planned have run, is the log's
-*claim*. :meth:`RecoveryPoints.lower` makes it due that a claim goes down; :meth:`settle` writes
-what is due, for all logs at once, and a planned write that runs later does not raise it again.
+The largest value that the file holds for a log, now or after the planned writes have run, is the
+log's *claim*. :meth:`RecoveryPoints.lower` makes it due that a claim goes down; :meth:`settle`
+writes what is due, for all logs at once, and a planned write that runs later does not raise it
+again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ Points = dict[TopicPartition, Offset]
 
 
 class RecoveryPoints:
-    """What is written, planned and due. Plans are made by one owner; writes run on any thread."""
+    """The written, planned and due recovery points. One owner makes plans; writes run on any
+    thread.
+    """
 
     __slots__ = (
         "_due",
@@ -48,7 +51,7 @@ class RecoveryPoints:
         self._writing = threading.Lock()
         """Held while the file is written."""
         self._state = threading.Lock()
-        """Held while the fields below change, never while a disk works."""
+        """Held while the fields below change, never during I/O."""
         self._on_disk: Points = {}
         self._text: str | None = None
         self._planned: dict[int, Points] = {}
@@ -58,7 +61,7 @@ class RecoveryPoints:
         self._last_number = self._written_number = 0
 
     def found(self, points: Mapping[TopicPartition, Offset]) -> None:
-        """Take note of what the file said when the directory was opened."""
+        """Store the file's values, read when the directory was opened."""
         self._on_disk = dict(points)
 
     def claim_of(self, topic_partition: TopicPartition) -> Offset:
@@ -73,7 +76,7 @@ class RecoveryPoints:
         return claim
 
     def _bounded(self, number: int, topic_partition: TopicPartition, points: Points) -> Offset:
-        """Return what the write with this number puts down for a log."""
+        """Return the value that the write with this number stores for a log."""
         point = points.get(topic_partition, 0)
         lowered = self._lowered.get(topic_partition)
         if lowered is not None and number < lowered[0]:

@@ -1,4 +1,4 @@
-"""What recovery has done so far, and what it did in the end."""
+"""The progress and the outcome of recovery."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from millstream.model.offsets import Offset
 
 @dataclass(slots=True)
 class RecoveryCounter:
-    """How far one thread has come with the logs that it recovers; any thread may look."""
+    """The progress of one recovery thread; any thread may read it."""
 
     logs: int = 0
     segments: int = 0

@@ -1,6 +1,7 @@
 """Which segments are old enough to go. Pure.
 
-From the oldest on, for as long as a rule asks for it (Kafka: ``UnifiedLog.deleteOldSegments``)::
+Segments are deleted from the oldest on while one of these holds (Kafka:
+``UnifiedLog.deleteOldSegments``)::
 
     the next segment begins at or before the log start       (always)
     the log without it still has retention.bytes or more     (cleanup.policy has delete)
@@ -19,7 +20,7 @@ from millstream.model.offsets import Offset
 
 @dataclass(frozen=True, slots=True)
 class SegmentAge:
-    """What retention has to know of a segment.
+    """The input of retention for one segment.
 
     ``end_offset`` is where the next segment begins, for the active one the log end.
     ``newest_ms`` gives its largest timestamp, or when it was last written if it has none.

@@ -1,7 +1,7 @@
-"""The scanners that the logs of a broker lend each other to append what a leader sent.
+"""The scanners that the logs of a broker share to append what a leader sent.
 
-One has memory for what it finds, some thirty kilobytes, and takes longer to make than to use; a
-broker needs one on its loop and one on each thread that fills a log.
+A scanner has about thirty kilobytes of memory for its results and takes longer to create than to
+use. A broker needs one on its loop and one on each thread that fills a log.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from millstream.records.scan import BatchScanner
 from millstream.records.scan_kernel import new_batch_scanner
 
 _CAPACITY: Final = 256
-"""Findings of a kind in one call: a megabyte has an index entry for every four kilobytes."""
+"""Results of one kind in one call: a megabyte has an index entry for every four kilobytes."""
 
 
 class ScannerPool:
-    """Scanners that nobody uses now; they begin anew with every buffer."""
+    """The scanners that are not in use; their state is reset with every buffer."""
 
     __slots__ = ("_free",)
 
@@ -24,7 +24,9 @@ class ScannerPool:
         self._free: list[BatchScanner] = []
 
     def take(self) -> BatchScanner:
-        """Return a scanner that refuses batches of older leader epochs. Give it back."""
+        """Return a scanner that refuses batches of older leader epochs. The caller returns it with
+        :meth:`give_back`.
+        """
         try:
             return self._free.pop()
         except IndexError:
@@ -33,6 +35,6 @@ class ScannerPool:
             )
 
     def give_back(self, scanner: BatchScanner) -> None:
-        """Keep a scanner for the next who needs one; what it found goes, with its buffer."""
+        """Return a scanner to the pool; its results and its buffer are dropped."""
         scanner.begin(0, max_offset=0, interval_bytes=0)
         self._free.append(scanner)

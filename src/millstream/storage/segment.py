@@ -95,7 +95,7 @@ class Segment:
         return self.records.size
 
     def create(self) -> None:
-        """Make the files anew and get ready to append."""
+        """Recreate the files and get ready to append."""
         config = self._config
         self.records.create(config.roll_bytes if config.preallocate else 0)
         self.indexes.create()
@@ -105,7 +105,7 @@ class Segment:
     # Appending
 
     def prepare_append(self) -> None:
-        """Bring in what an append needs; does nothing when it is there. Raises CorruptLogError."""
+        """Load what an append needs; does nothing if it is loaded. Raises CorruptLogError."""
         if not self.indexes.to_append:
             first = next(self.records.headers(), None)
             self.indexes.prepare_append()
@@ -113,7 +113,7 @@ class Segment:
             self._set_roll_limits()
 
     def update_config(self, config: TopicConfig) -> None:
-        """Put changed settings in force; the size of an index stays until the next segment."""
+        """Apply changed settings; the size of an index stays the same until the next segment."""
         self._config = config
         self.indexes.interval_bytes = config.index_interval_bytes
         if self.indexes.to_append:
@@ -174,9 +174,9 @@ class Segment:
         self._set_roll_limits()
 
     def scan(self, scanner: BatchScanner, view: memoryview, next_offset: Offset) -> int:
-        """Look at the batches in ``view`` as if they stood at the end, changing nothing; return how
-        many bytes of them are sound and may be passed to :meth:`append_scanned`, 0 where one of
-        them may have to go to the next segment.
+        """Check the batches in ``view`` as if they were at the end of the log, changing nothing;
+        return how many bytes of them are sound and may be passed to :meth:`append_scanned`, 0 where
+        one of them may have to go to the next segment.
         """
         indexes, position = self.indexes, self.records.size
         indexes.lead(scanner, next_offset, max_offset=self.roll_offset)
@@ -304,8 +304,8 @@ class Segment:
         return max(self.created_ms, *written_ms, 0)
 
     def claimed_newest_ms(self) -> int:
-        """Return the same as the time index has it, and at the least when the segment was made:
-        quick, and not to be trusted.
+        """Return the same according to the time index, and at least the time when the segment was
+        created: fast, but unverified.
         """
         with contextlib.suppress(CorruptLogError):
             claimed = self.indexes.claimed_timestamp()
@@ -352,7 +352,7 @@ class Segment:
         return [self.location.name(extension) for extension in SEGMENT_EXTENSIONS]
 
     def change_suffix(self, suffix: str) -> None:
-        """Rename the files, the log first: a segment that goes is gone with the first step."""
+        """Rename the files, the log first, so that the first rename alone removes the segment."""
         old_paths = self.paths()
         self.location.suffix = suffix
         for old_path, new_path in zip(old_paths, self.paths(), strict=True):

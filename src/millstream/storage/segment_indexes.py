@@ -1,9 +1,9 @@
-"""The offset index and the time index of one segment, kept true to its log.
+"""The offset index and the time index of one segment, kept consistent with its log.
 
 An entry is added to both for a batch that is written after more than ``index.interval.bytes`` of
 log without one; the time index takes it only if the largest timestamp has grown. The indexes hold
 nothing that the log does not, so whenever one is missing, damaged or contradicts the log, both are
-made anew from the batch headers.
+rebuilt from the batch headers.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ _UNKNOWN: Final = -2
 """A largest timestamp that was not read yet."""
 
 _CHECKED_HERE: Final = 8192
-"""How many entries the owner's thread checks, about a millisecond; more are work for another."""
+"""How many entries the owner's thread checks itself (about a millisecond); more are checked on
+another thread.
+"""
 
 _END_BYTES: Final = 65_536
-"""More than what lies behind the last index entry, mostly."""
+"""Usually more than what follows the last index entry."""
 
 
 class IndexCheck(Preparation):
-    """Work for another thread: load both indexes of a segment and hold them against its log."""
+    """Work for another thread: load both indexes of a segment and check them against its log."""
 
     __slots__ = ("detached",)
 
@@ -40,7 +42,7 @@ class IndexCheck(Preparation):
         self.detached = indexes.detached()
 
     def prepare(self) -> None:
-        """Load them; damaged ones are made anew in memory. Raises CorruptLogError and OSError."""
+        """Load them; damaged ones are rebuilt in memory. Raises CorruptLogError and OSError."""
         try:
             self.detached.load()
         finally:
@@ -48,7 +50,7 @@ class IndexCheck(Preparation):
 
 
 class SegmentIndexes:
-    """Both indexes. They are brought in when first needed: to look up, or to append."""
+    """Both indexes. They are loaded when first needed, to look up or to append."""
 
     __slots__ = (
         "_check",
@@ -105,13 +107,13 @@ class SegmentIndexes:
         return self.offset_index.is_full or self.time_index.is_full
 
     def create(self) -> None:
-        """Begin anew, empty and ready to append."""
+        """Recreate both, empty and ready to append."""
         self.offset_index.create()
         self.time_index.create()
         self._begin()
 
     def collect(self) -> None:
-        """Begin anew in memory; :meth:`finish` writes the files that do not hold the same."""
+        """Start empty, in memory; :meth:`finish` writes the files whose content differs."""
         self.offset_index.collect()
         self.time_index.collect()
         self._begin()
@@ -124,14 +126,14 @@ class SegmentIndexes:
         self._unindexed_bytes = 0
 
     def prepare_append(self) -> None:
-        """Bring the entries into memory, so that more can be added. Raises CorruptLogError."""
+        """Load the entries into memory, so that more can be added. Raises CorruptLogError."""
         if not self.to_append:
             self.largest_timestamp()
             self._load(to_append=True)
             self.to_append = True
 
     def add(self, position: int, size: int, last_offset: Offset, max_timestamp: int) -> bool:
-        """Take note of a batch of ``size`` bytes at ``position``; True if it fills an index."""
+        """Record a batch of ``size`` bytes at ``position``; True if it fills an index."""
         if max_timestamp > self._largest_timestamp:
             self._largest_timestamp = max_timestamp
             self._offset_of_largest = last_offset
@@ -144,7 +146,7 @@ class SegmentIndexes:
         return False
 
     def lead(self, scanner: BatchScanner, next_offset: Offset, *, max_offset: Offset) -> None:
-        """Have a scanner go on where the log ends, ready to append."""
+        """Initialise a scanner with the state at the log end."""
         scanner.begin(next_offset, max_offset=max_offset, interval_bytes=self.interval_bytes)
         scanner.unindexed_bytes = self._unindexed_bytes
         scanner.largest_timestamp = self._largest_timestamp
@@ -243,8 +245,8 @@ class SegmentIndexes:
         detached._verified = self._verified
         return detached
 
-    def take_over(self, detached: SegmentIndexes) -> None:
-        """Use what a detached object has found out, unless the log was written to or cut since: the
+    def adopt(self, detached: SegmentIndexes) -> None:
+        """Use the results of a detached object, unless the log was written to or cut since: the
         largest timestamp, the entries that it loaded, and those that it had to make anew, which are
         written to the files. On the thread that owns the log. Raises OSError.
         """
@@ -260,8 +262,8 @@ class SegmentIndexes:
         self._verified |= detached._verified
         was_rebuilt = detached.time_index.is_unwritten
         if detached.is_ready:
-            self.offset_index.take_over(detached.offset_index)
-            self.time_index.take_over(detached.time_index)
+            self.offset_index.adopt(detached.offset_index)
+            self.time_index.adopt(detached.time_index)
         detached.close()
         if was_rebuilt:
             self.offset_index.trim()
@@ -272,7 +274,7 @@ class SegmentIndexes:
 
     @property
     def is_ready(self) -> bool:
-        """True while the entries are at hand and known to be the log's."""
+        """True while the entries are loaded and checked against the log."""
         return self.to_append or (
             self._verified and self.offset_index.is_loaded and self.time_index.is_loaded
         )
@@ -281,14 +283,15 @@ class SegmentIndexes:
     def known_timestamp(self) -> int | None:
         """The segment's largest timestamp, -1 if it has none; None where it has not been read yet.
 
-        What the time index claimed counts, until the indexes are held against the log.
+        The unverified value of the time index is used until the indexes are checked against the
+        log.
         """
         return None if self._largest_timestamp == _UNKNOWN else self._largest_timestamp
 
     def ensure_in_memory(self) -> None:
-        """Raise ColdReadError where the first look-up would wait for a disk, for the files or for
-        the ends of the log, which they are held against; or where there is so much to be checked
-        that it is done on another thread in any case. Raises CorruptLogError; OSError.
+        """Raise ColdReadError if the first look-up would block on the disk, either for the files or
+        for the end of the log that they are checked against, or if there are so many entries to
+        check that another thread does it in any case. Raises CorruptLogError; OSError.
         """
         if self.offset_index.is_loaded or self.records.size <= self.interval_bytes:
             return
@@ -311,13 +314,13 @@ class SegmentIndexes:
             self._check = check
             raise check.failure
         if check.is_done:
-            self.take_over(check.detached)
+            self.adopt(check.detached)
         elif check.missing is None:
             self._check = check
             raise ColdReadError(preparations=[check])
 
     def load(self) -> None:
-        """Bring in the entries of both indexes, to look up. Raises CorruptLogError; OSError."""
+        """Load the entries of both indexes for look-ups. Raises CorruptLogError; OSError."""
         self._load(to_append=False)
 
     def floor_position(self, offset: Offset) -> int:
@@ -375,11 +378,11 @@ class SegmentIndexes:
         return self._largest_timestamp, self._offset_of_largest
 
     def claimed_timestamp(self) -> int:
-        """Return what the time index says is the largest timestamp, at the cost of one read.
+        """Return the largest timestamp according to the time index, at the cost of one read.
 
-        It may lie, where :meth:`largest_timestamp` looks into the log. What cannot be true is not
-        taken: no entry at all, or zeros, which a file that was not cut to its entries ends in.
-        Raises CorruptLogError.
+        It may be wrong, unlike :meth:`largest_timestamp`, which reads the log. Impossible values
+        are not used: no entry at all, or the zeros at the end of a file that was not cut to its
+        entries. Raises CorruptLogError.
         """
         if self._largest_timestamp == _UNKNOWN:
             try:
@@ -410,7 +413,7 @@ class SegmentIndexes:
             self.time_index.load(to_append=to_append)
 
     def _verify(self) -> None:
-        """Hold the last entries against the log: zeros and leftovers do not survive that."""
+        """Check the last entries against the log, which detects zeros and stale entries."""
         if self.records.size == 0:
             if self.offset_index.count or self.time_index.count:
                 raise CorruptIndexError(f"{self.offset_index.path}: entries for an empty log")

@@ -1,8 +1,8 @@
-"""Reads one segment after a crash: checks every batch, rebuilds all that derives from them.
+"""Reads one segment after a crash: checks every batch and rebuilds everything derived from them.
 
-Most batches are sound and follow one another, so they are checked many at a time, in C where it is
-there (``records.scan_kernel``). Where that stops, one batch is looked at by itself: it is cut off
-by the end of what was read, larger than that, or the one at which the log ends.
+Most batches are sound and follow one another, so they are checked many at a time, in C if the
+kernel is there (``records.scan_kernel``). Where that stops, one batch is checked on its own: it is
+cut off by the end of the buffer, larger than the buffer, or the bad batch at which the log ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from millstream.storage.recovery_report import RecoveryCounter
 from millstream.storage.segment import Segment
 
 _READ_BYTES: Final = 4 << 20
-"""How much is read and checked at a time: of each producer only the end of it counts."""
+"""How much is read and checked at a time; of each producer only the last batches are needed."""
 
 
 class SegmentRecovery:
@@ -56,7 +56,7 @@ class SegmentRecovery:
         return self._scanner.next_offset
 
     def run(self) -> CorruptLogError | None:
-        """Read the segment up to its end or to the first bad batch; return what is wrong there.
+        """Read the segment up to its end or to the first bad batch; return the error there, if any.
 
         Raises OSError; UnsupportedFormatError on messages older than v2.
         """

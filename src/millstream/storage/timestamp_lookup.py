@@ -3,14 +3,14 @@
 A look-up goes through the segments in order and passes over those whose largest timestamp is too
 small. That timestamp is known for a segment that was written since the log was opened, and for one
 that was asked before. Of any other one the last entry of its time index is read, and nothing else.
-The segment that is chosen is searched: its indexes are held against its log, and its batches are
-read from the position that they give.
+The chosen segment is searched: its indexes are checked against its log, and its batches are read
+from the position that they give.
 
-No index of a closed segment is opened or loaded on the thread that owns the log, and no disk is
-waited for there: :meth:`TimestampLookup.advance` raises ColdReadError with what is to be done on
-another thread, and goes on from the outcome when it is called again. Only a search that finds
-everything in memory, indexes included, is made at once. Kafka:
-``UnifiedLog.fetchOffsetByTimestamp``, ``LogSegment.findOffsetByTimestamp``.
+The thread that owns the log opens and loads no index of a closed segment and does not block on the
+disk: :meth:`TimestampLookup.advance` raises ColdReadError with the work for another thread, and
+continues from its result when called again. Only a search that finds everything in memory,
+including the indexes, is done at once. Kafka: ``UnifiedLog.fetchOffsetByTimestamp``,
+``LogSegment.findOffsetByTimestamp``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from millstream.storage.segment_indexes import SegmentIndexes
 from millstream.storage.segments import Segments
 
 _WARM_BYTES: Final = 256 * 1024
-"""How far the owner's thread searches a log; a longer search goes on elsewhere."""
+"""How far the owner's thread searches a log; a longer search continues on another thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class TimestampLookup:
         self._claims: _TimestampClaims | None = None
         self._searches: dict[Segment, _SegmentSearch] = {}
         self._is_urgent = False
-        """True when another thread did not find a file: the owner's thread looks for it then."""
+        """True if another thread did not find a file: the owner's thread then looks for it."""
 
     def advance(
         self, segments: Segments, log_start_offset: Offset, *, wait_for_disk: bool
@@ -62,7 +62,7 @@ class TimestampLookup:
         """Return what is found, None where no record is late enough.
 
         Records before ``log_start_offset`` do not count when a timestamp was given; markers count,
-        as in Kafka. Not to ``wait_for_disk`` raises ColdReadError where there is work for another
+        as in Kafka. With ``wait_for_disk`` False, raises ColdReadError if there is work for another
         thread; call again once it is done. Raises CorruptLogError; OSError.
         """
         while True:
@@ -156,7 +156,7 @@ class _LogSearch:
         self._start_offset = start_offset
         self.found: TimestampOffset | None = None
         self.position = 0
-        """Where :meth:`run_warm` has stopped."""
+        """The position at which :meth:`run_warm` stopped."""
 
     def run(self, position: int) -> None:
         """Search from ``position`` up to the end. Raises CorruptLogError; OSError."""
@@ -195,7 +195,7 @@ class _TimestampClaims(Preparation):
     """What the time indexes of segments claim to be their largest timestamp, up to the first claim
     that is ``enough``: read from each index's last entry.
 
-    An index that is missing, empty or obviously wrong is held against its log at once.
+    An index that is missing, empty or obviously wrong is checked against its log at once.
     """
 
     __slots__ = ("_claims", "_enough", "_segments")
@@ -217,16 +217,18 @@ class _TimestampClaims(Preparation):
                 return
 
     def apply(self) -> None:
-        """Note the claims where nothing was written or cut meanwhile. On the owner's thread."""
+        """Store the claims, unless the segment was written or cut meanwhile. On the owner's
+        thread.
+        """
         for indexes, detached in self._claims:
-            indexes.take_over(detached)
+            indexes.adopt(detached)
         self._claims.clear()
 
 
 class _SegmentSearch(Preparation):
     """The search for a timestamp in one segment, as it is when this object is made.
 
-    Without a ``position`` to begin at, the indexes are loaded, held against the log and asked.
+    Without a ``position`` to begin at, the indexes are loaded, checked against the log and used.
     """
 
     __slots__ = ("_indexes", "_key", "_position", "_search", "_segment")
@@ -247,7 +249,7 @@ class _SegmentSearch(Preparation):
         return self._search.found
 
     def is_for(self, timestamp: int, start_offset: Offset) -> bool:
-        """Tell whether the outcome answers this, and nothing was cut off since."""
+        """Tell whether the result is for this search, and nothing was cut off since."""
         return self._key == (timestamp, start_offset, self._segment.records.cuts)
 
     def prepare(self) -> None:
@@ -263,4 +265,4 @@ class _SegmentSearch(Preparation):
 
     def apply(self) -> None:
         """Have the segment use the indexes that were loaded. On the owner's thread."""
-        self._segment.indexes.take_over(self._indexes)
+        self._segment.indexes.adopt(self._indexes)

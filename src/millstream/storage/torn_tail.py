@@ -1,4 +1,4 @@
-"""Tells a torn tail from corruption: does anything valid follow a bad batch?
+"""Distinguishes a torn tail from corruption: does a valid batch follow a bad one?
 
 When a machine stops in the middle of a write, the log ends in bytes that are no batch, and nothing
 comes after them. When valid batches with higher offsets do come after them, records were damaged

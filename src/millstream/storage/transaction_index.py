@@ -13,7 +13,7 @@ below it is still open, so a search for a range may stop at the first entry whos
 reaches the range's end. Kafka: ``TransactionIndex``, ``AbortedTxn``.
 
 The file has no checksum. One that is cut inside an entry, or whose entries are out of order, raises
-CorruptIndexError; ``transaction_index_rebuild`` makes its entries anew from the log.
+CorruptIndexError; ``transaction_index_rebuild`` rebuilds its entries from the log.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class AbortedEntry(NamedTuple):
 
 
 class IndexRebuild(Preparation):
-    """Work that makes the entries of a damaged index anew (``transaction_index_rebuild``)."""
+    """Work that rebuilds the entries of a damaged index (``transaction_index_rebuild``)."""
 
     __slots__ = ("entries",)
 
@@ -76,7 +76,7 @@ class TransactionIndex:
         self._unwritten: list[AbortedEntry] = []
         """Added since the file was found damaged, and kept for :meth:`replace`."""
         self.rebuild: IndexRebuild | None = None
-        """What makes the index anew; set while the file is damaged and somebody has asked."""
+        """The work that rebuilds the index; set once a damaged file has been used."""
 
     @property
     def path(self) -> str:
@@ -121,10 +121,9 @@ class TransactionIndex:
         return found, False
 
     def replace(self, entries: list[AbortedEntry]) -> None:
-        """Take ``entries`` for what the segment holds, and write them over a damaged file.
+        """Use ``entries`` as the segment's entries, and write them over a damaged file.
 
-        A disk that takes no write changes nothing about the answers; the next start finds the file
-        as it is now.
+        A failed write does not change the answers; the next start finds the file as it is now.
         """
         last = entries[-1].last_offset if entries else self._location.base_offset - 1
         entries = entries + [each for each in self._unwritten if each.last_offset > last]

@@ -1,8 +1,8 @@
-"""Makes a transaction index anew from the log, as recovery does, on any thread.
+"""Rebuilds a transaction index from the log, as recovery does, on any thread.
 
-What an abort marker ends may have begun in a segment before: the producers are taken from the
-newest sound snapshot at or below the segment, which there is for each segment of a log that was
-rolled, and the batches from there on are read. Kafka rebuilds the index in
+A transaction that an abort marker ends may have begun in an earlier segment: the producers are
+taken from the newest sound snapshot at or below the segment, which there is for each segment of a
+log that was rolled, and the batches from there on are read. Kafka rebuilds the index in
 ``LogSegment.recover`` alone.
 """
 
@@ -30,7 +30,7 @@ _NO_END: Final[Offset] = 2**63 - 1
 
 
 class TransactionIndexRebuild(IndexRebuild):
-    """The index of ``segment``, made anew. The object is made on the thread that owns the log."""
+    """The rebuilt index of ``segment``. Created on the thread that owns the log."""
 
     __slots__ = ("_cuts", "_environment", "_records", "_segment", "_snapshots")
 
@@ -42,7 +42,7 @@ class TransactionIndexRebuild(IndexRebuild):
         snapshots: ProducerSnapshots,
     ) -> None:
         super().__init__()
-        _log.warning("%s is damaged: it is made anew from the log", segment.transaction_index.path)
+        _log.warning("%s is damaged: it is rebuilt from the log", segment.transaction_index.path)
         self._environment = environment
         self._segment = segment
         self._cuts = segment.records.cuts

@@ -1,4 +1,4 @@
-"""The file ``trust`` of a log directory: since when it has lost nothing.
+"""The file ``trust`` of a log directory: the broker epoch since which it has lost nothing.
 
 JSON in one line, made by Millstream alone::
 
@@ -6,16 +6,16 @@ JSON in one line, made by Millstream alone::
 
 ``boot_id``       the machine's at the last start: it changes when the machine, and with it the page
                   cache, goes down
-``directory_id``  as in ``meta.properties``: a file that was copied elsewhere says nothing
-``continuity``    the broker epoch since which the broker has kept all that it had
+``directory_id`` as in ``meta.properties``: a file that was copied from another directory is ignored
+``continuity`` the broker epoch since which the broker has kept all of its data
 
 A broker that was killed has kept what it wrote, for the page cache outlives the process; one whose
 machine lost its power may have lost what was not flushed, though it counted as in sync (KIP-966
-calls that an unclean shutdown). It goes on being trusted only if it was closed cleanly or the
+calls that an unclean shutdown). It stays trusted only if it was closed cleanly or the
 machine has not gone down since, if no log was found damaged in the middle, and if no disk has
 failed: after a flush that failed the page cache holds pages that will never be written, and may
-drop them at any time. For damage and for a failed disk the file is taken away at once: a start that
-comes later would see nothing of either.
+drop them at any time. After damage or a disk failure the file is removed at once, because a later
+start could detect neither.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TrustMarker:
 def read_boot_id(file_system: FileSystem) -> str:
     """Return the machine's boot id, "" where there is none: then every start is a new one."""
     try:
-        # The file claims to be empty, as all of /proc does.
+        # Its size is reported as 0, as for all files in /proc.
         return file_system.open(BOOT_ID, writable=False).read_at(0, 64).decode("ascii").strip()
     except (OSError, ValueError):
         return ""
@@ -61,8 +61,8 @@ def read_trust(file_system: FileSystem, directory: str) -> TrustMarker | None:
 
 
 def distrust(file_system: FileSystem, directory: str) -> None:
-    """Take the file away: what was written to this directory may be lost. A disk that refuses even
-    that refuses the next start too.
+    """Remove the file: what was written to this directory may be lost. A failure to remove it is
+    ignored, because the disk then fails the next start as well.
     """
     with contextlib.suppress(OSError):
         file_system.remove(f"{directory}/{TRUST}")

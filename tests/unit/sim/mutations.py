@@ -474,7 +474,7 @@ def trusts_every_start(patch: pytest.MonkeyPatch) -> None:
         return 0
 
     assert NO_BROKER_EPOCH < 0
-    patch.setattr(cluster_broker, "continuity_found", mutant)
+    patch.setattr(cluster_broker, "read_continuity", mutant)
 
 
 def moves_before_the_new_ones_are_in_sync(patch: pytest.MonkeyPatch) -> None:

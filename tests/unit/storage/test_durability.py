@@ -111,7 +111,7 @@ def test_a_cut_above_the_checkpoint_leaves_it(storage: Storage) -> None:
     assert storage.writes_of_checkpoint() == written
 
 
-def test_a_log_that_begins_anew_below_its_checkpoint_lowers_it(storage: Storage) -> None:
+def test_a_log_that_restarts_below_its_checkpoint_lowers_it(storage: Storage) -> None:
     log = filled(storage)
     storage.manager.checkpoint()
     log.truncate_fully_and_start_at(5, now_ms=NOW_MS)

@@ -29,7 +29,7 @@ def test_the_newest_epoch_may_turn_out_to_begin_earlier() -> None:
     assert made.entries() == [(0, 0), (2, 5)]
 
 
-def test_an_epoch_without_writes_gives_way_to_the_next() -> None:
+def test_an_epoch_without_writes_is_replaced_by_the_next() -> None:
     assert epochs((0, 0), (1, 0), (2, 0)).entries() == [(2, 0)]
     assert epochs((0, 0), (1, 5), (4, 5)).entries() == [(0, 0), (4, 5)]
 

@@ -109,7 +109,7 @@ def test_a_bad_batch_in_an_older_segment_drops_every_later_one(tmp_path: Path) -
     assert left == [f"{third:020d}.log.damaged-0"]
 
 
-def test_valid_batches_after_a_bad_one_are_told_from_a_torn_tail(tmp_path: Path) -> None:
+def test_valid_batches_after_a_bad_one_are_distinguished_from_a_torn_tail(tmp_path: Path) -> None:
     for name, position, torn in (("middle", 70, False), ("end", -5, True)):
         root = tmp_path / name
         log = create_log(root, ONE_SEGMENT)
@@ -218,7 +218,7 @@ def test_a_log_start_inside_a_segment_comes_from_the_checkpoint(tmp_path: Path) 
     assert read_values(log, 7)[0] == (7, b"x" * 40)
 
 
-def test_a_log_that_ends_before_its_start_begins_anew_there(tmp_path: Path) -> None:
+def test_a_log_that_ends_before_its_start_restarts_there(tmp_path: Path) -> None:
     log = filled(tmp_path)
     close(log)
     log = reopen(tmp_path, log_start_offset=100)

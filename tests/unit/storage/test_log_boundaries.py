@@ -102,7 +102,7 @@ def test_truncation_beyond_the_end_forgets_epochs_that_begin_there(tmp_path: Pat
     assert log.log_end_offset == 5
 
 
-def test_truncation_below_the_first_segment_begins_anew(tmp_path: Path) -> None:
+def test_truncation_below_the_first_segment_empties_the_log(tmp_path: Path) -> None:
     log = filled(tmp_path)
     log.increment_log_start_offset(20)
     log.delete_old_segments(now_ms=NOW_MS)
@@ -112,7 +112,7 @@ def test_truncation_below_the_first_segment_begins_anew(tmp_path: Path) -> None:
     assert read_values(log, 3) == [(3, b"a")]
 
 
-def test_a_log_can_begin_anew_further_on(tmp_path: Path) -> None:
+def test_a_log_can_restart_at_a_higher_offset(tmp_path: Path) -> None:
     log = filled(tmp_path)
     log.truncate_fully_and_start_at(500, now_ms=NOW_MS)
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (500, 500, 500)
@@ -123,7 +123,7 @@ def test_a_log_can_begin_anew_further_on(tmp_path: Path) -> None:
     assert (log.log_start_offset, read_values(log, 500)) == (500, [(500, b"a")])
 
 
-def test_a_log_that_holds_nothing_begins_anew_without_other_files(tmp_path: Path) -> None:
+def test_an_empty_log_restarts_with_the_same_files(tmp_path: Path) -> None:
     """A leader that has deleted everything tells each follower to, with every election."""
     log = filled(tmp_path)
     log.truncate_fully_and_start_at(500, now_ms=NOW_MS)
@@ -136,7 +136,7 @@ def test_a_log_that_holds_nothing_begins_anew_without_other_files(tmp_path: Path
     assert log.epoch_for_offset(500) == 8
 
 
-def test_a_log_can_begin_anew_at_the_same_offset(tmp_path: Path) -> None:
+def test_a_log_can_restart_at_the_same_offset(tmp_path: Path) -> None:
     log = filled(tmp_path, 3)
     log.truncate_fully_and_start_at(0, now_ms=NOW_MS)
     append(log, b"a")

@@ -172,7 +172,7 @@ def test_directories_left_by_a_deletion_go_after_the_next_start(tmp_path: Path) 
     assert [p for p in tmp_path.iterdir() if p.is_dir()] == []
 
 
-def test_a_partition_that_nobody_knows_is_set_aside(tmp_path: Path) -> None:
+def test_a_partition_of_an_unknown_topic_is_renamed_to_stray(tmp_path: Path) -> None:
     manager = start(tmp_path)
     append(create(manager), b"a")
     assert manager.mark_stray(ORDERS)
@@ -329,7 +329,7 @@ def test_a_start_that_failed_gives_the_directory_back_as_it_was(
     manager.close()
 
 
-def test_who_does_not_get_the_lock_gives_nothing_back(tmp_path: Path) -> None:
+def test_give_back_without_the_lock_does_nothing(tmp_path: Path) -> None:
     holder = start(tmp_path)
     other = LogManager([str(tmp_path)], LogEnvironment(), broker_id=1)
     with pytest.raises(StorageError, match="another process"):
@@ -397,7 +397,7 @@ def test_a_log_in_an_old_format_is_neither_changed_nor_called_damaged(
     assert "Traceback" not in caplog.text
 
 
-def test_a_log_that_cannot_be_read_is_not_made_anew_in_another_directory(tmp_path: Path) -> None:
+def test_an_unreadable_log_is_not_created_in_another_directory(tmp_path: Path) -> None:
     first, second = tmp_path / "disk", tmp_path / "disk-2"
     second.mkdir()
     write_old_format(second / "orders-0")
@@ -440,7 +440,7 @@ def test_a_real_broker_may_open_many_files() -> None:
 
 
 @pytest.mark.parametrize("living", [TOPIC_ID, LATER_ID])
-def test_a_directory_comes_back_with_a_former_life_of_a_topic(
+def test_a_directory_comes_back_with_a_log_of_a_deleted_topic(
     tmp_path: Path, living: TopicId
 ) -> None:
     """Simulator, seed 40524: deleted and made anew while a directory was away."""
@@ -460,7 +460,7 @@ def test_a_directory_comes_back_with_a_former_life_of_a_topic(
     assert start(tmp_path / "one", tmp_path / "two", topic_id=living).get(ORDERS) is not None
 
 
-def test_two_lives_of_a_topic_that_nobody_knows_are_for_the_user_to_settle(tmp_path: Path) -> None:
+def test_logs_of_two_unknown_topic_ids_fail_the_start(tmp_path: Path) -> None:
     for name, topic_id in (("one", TOPIC_ID), ("two", LATER_ID)):
         manager = start(tmp_path / name)
         manager.get_or_create(ORDERS, topic_id, SMALL, now_ms=NOW_MS)

@@ -45,7 +45,7 @@ def no_descriptor_left() -> Iterator[None]:
         yield
 
 
-def test_the_one_opened_longest_ago_is_let_go(tmp_path: Path) -> None:
+def test_the_file_opened_longest_ago_is_closed(tmp_path: Path) -> None:
     environment = LogEnvironment(open_files=OpenFiles(2))
     files = log_files(tmp_path, environment, 3)
     assert len(environment.open_files) == 2
@@ -71,7 +71,7 @@ def test_a_file_is_opened_in_place_of_others_when_there_are_no_descriptors(tmp_p
     assert len(kept) == 40
 
 
-def test_when_nothing_can_be_let_go_it_is_an_error(tmp_path: Path) -> None:
+def test_no_descriptor_and_nothing_to_close_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"a")
     files = LocalFileSystem(OpenFiles().make_room)
     with no_descriptor_left(), pytest.raises(OSError, match="Too many open files"):

@@ -93,7 +93,7 @@ def test_without_reading_ahead_it_waits(log: Log, files: SlowFiles) -> None:
     assert len(files.stalls) >= 2
 
 
-def test_logs_opened_anew_check_their_indexes_without_waiting(
+def test_reopened_logs_check_their_indexes_without_waiting(
     tmp_path: Path, log: Log, files: SlowFiles
 ) -> None:
     log.close()
@@ -203,9 +203,7 @@ def test_a_large_index_is_checked_elsewhere_though_it_is_in_memory(tmp_path: Pat
 
 
 @pytest.mark.parametrize("extension", [".index", ".timeindex"])
-def test_a_large_index_that_is_damaged_is_made_anew_elsewhere(
-    tmp_path: Path, extension: str
-) -> None:
+def test_a_large_damaged_index_is_rebuilt_on_another_thread(tmp_path: Path, extension: str) -> None:
     files = MappedFiles()
     log = large(tmp_path, files)
     path = Path(place(tmp_path).path) / f"{0:020d}{extension}"

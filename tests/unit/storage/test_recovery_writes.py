@@ -48,7 +48,7 @@ def test_what_is_sound_is_not_written_again(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 48, b"\1", b"flip", b"gone"])
-def test_what_is_not_is_made_anew(directory: Path, damage: bytes) -> None:
+def test_a_missing_index_is_rebuilt(directory: Path, damage: bytes) -> None:
     recover(directory)
     paths = derived(directory, ".index", ".timeindex", ".snapshot")
     before = [path.read_bytes() for path in paths]

@@ -160,5 +160,5 @@ def test_directory_names(topic: str, kind: DirectoryKind) -> None:
 @pytest.mark.parametrize(
     "name", ["x", "lost+found", "a-b", "-1", "a-1.short-delete", f"a-1.{ID}-other"]
 )
-def test_other_directories_are_nobodys(name: str) -> None:
+def test_other_directories_are_not_partitions(name: str) -> None:
     assert parse_directory_name(name) is None

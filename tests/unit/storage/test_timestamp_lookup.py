@@ -194,7 +194,7 @@ def test_claims_that_lie_are_found_out(tmp_path: Path, log: Log, files: CountedF
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "zeros", "empty"])
 @pytest.mark.parametrize("extension", [".index", ".timeindex"])
-def test_indexes_are_made_anew_elsewhere_and_written_by_the_owner(
+def test_indexes_are_rebuilt_on_another_thread_and_written_by_the_owner(
     tmp_path: Path, log: Log, files: CountedFiles, damage: str, extension: str
 ) -> None:
     base_offset = log.segment_base_offsets[5]

@@ -1,4 +1,4 @@
-"""A transaction index that is damaged is made anew from the log, off the owner's thread."""
+"""A damaged transaction index is rebuilt from the log, off the owner's thread."""
 
 from __future__ import annotations
 

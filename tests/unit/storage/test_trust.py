@@ -12,7 +12,7 @@ from millstream.model.topic import TopicId, TopicPartition
 from millstream.records.batch import Batch
 from millstream.records.builder import BatchBuilder
 from millstream.storage import trust
-from millstream.storage.continuity import continuity_found, damaged_logs, write_trust
+from millstream.storage.continuity import damaged_logs, read_continuity, write_trust
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import File, LocalFileSystem
 from millstream.storage.log_manager import LogManager
@@ -46,7 +46,7 @@ def killed(manager: LogManager) -> None:
 
 def test_a_new_broker_has_no_continuity(tmp_path: Path, boot_id: Path) -> None:
     manager = opened(tmp_path)
-    assert continuity_found(FILES, manager) is None
+    assert read_continuity(FILES, manager) is None
     manager.close()
 
 
@@ -56,7 +56,7 @@ def test_a_clean_stop_keeps_it_also_over_a_boot(tmp_path: Path, boot_id: Path) -
     manager.close()
     boot_id.write_text("second")
     manager = opened(tmp_path)
-    assert continuity_found(FILES, manager) == 17
+    assert read_continuity(FILES, manager) == 17
     manager.close()
 
 
@@ -65,7 +65,7 @@ def test_a_kill_keeps_it_while_the_machine_is_up(tmp_path: Path, boot_id: Path) 
     write_trust(FILES, manager, 17)
     killed(manager)
     manager = opened(tmp_path)
-    assert continuity_found(FILES, manager) == 17
+    assert read_continuity(FILES, manager) == 17
     killed(manager)
 
 
@@ -75,7 +75,7 @@ def test_a_power_loss_ends_it(tmp_path: Path, boot_id: Path) -> None:
     killed(manager)
     boot_id.write_text("second")
     manager = opened(tmp_path)
-    assert continuity_found(FILES, manager) is None
+    assert read_continuity(FILES, manager) is None
     killed(manager)
 
 
@@ -85,7 +85,7 @@ def test_without_a_boot_id_every_start_counts_as_one(tmp_path: Path, boot_id: Pa
     write_trust(FILES, manager, 17)
     killed(manager)
     manager = opened(tmp_path)
-    assert continuity_found(FILES, manager) is None
+    assert read_continuity(FILES, manager) is None
     killed(manager)
 
 
@@ -109,7 +109,7 @@ def damaged(tmp_path: Path) -> None:
 def test_damage_in_the_middle_ends_it(tmp_path: Path, boot_id: Path) -> None:
     damaged(tmp_path)
     manager = opened(tmp_path)
-    assert continuity_found(FILES, manager) is None
+    assert read_continuity(FILES, manager) is None
     killed(manager)
 
 
@@ -121,7 +121,7 @@ def test_damage_is_remembered_by_a_broker_that_ends_before_it_takes_part(
     killed(opened(tmp_path))
     manager = opened(tmp_path)
     assert damaged_logs(manager) == []
-    assert continuity_found(FILES, manager) is None
+    assert read_continuity(FILES, manager) is None
     killed(manager)
 
 
@@ -140,7 +140,7 @@ def test_a_file_from_another_directory_is_no_trust(tmp_path: Path, boot_id: Path
     path.write_text(path.read_text().replace(directory_id, "x" * 22))
     killed(manager)
     manager = opened(tmp_path)
-    assert continuity_found(FILES, manager) is None
+    assert read_continuity(FILES, manager) is None
     killed(manager)
 
 
@@ -153,7 +153,7 @@ def test_a_disk_that_failed_is_trusted_no_more_though_the_machine_stays_up(
     (directory,) = manager.directories
     manager.directory_failed(directory)
     manager = opened(tmp_path)
-    assert continuity_found(FILES, manager) is None
+    assert read_continuity(FILES, manager) is None
     manager.close()
 
 
@@ -163,7 +163,7 @@ def test_a_disk_that_was_full_keeps_what_it_took(tmp_path: Path, boot_id: Path) 
     (directory,) = manager.directories
     manager.directory_failed(directory, lost_writes=False)
     manager = opened(tmp_path)
-    assert continuity_found(FILES, manager) == 17
+    assert read_continuity(FILES, manager) == 17
     manager.close()
 
 
@@ -193,9 +193,9 @@ def test_a_disk_that_is_full_at_the_start_keeps_what_it_took(tmp_path: Path, boo
     killed(manager)
     manager = start(LogEnvironment(file_system=FullFiles()))
     assert manager.offline_directories == [full]
-    assert continuity_found(FILES, manager) == 17
+    assert read_continuity(FILES, manager) == 17
     manager.close()
     manager = start(LogEnvironment())
     assert manager.offline_directories == []
-    assert continuity_found(FILES, manager) == 17
+    assert read_continuity(FILES, manager) == 17
     manager.close()

@@ -284,7 +284,7 @@ def test_a_snapshot_that_is_not_the_logs(directory: Path) -> None:
     assert any("holds up to offset 99999" in problem.what for problem in problems(directory))
 
 
-def test_a_batch_that_lies_about_its_records(directory: Path) -> None:
+def test_a_batch_with_a_wrong_record_count(directory: Path) -> None:
     path = sorted(directory.glob("*.log"))[-1]
     base_offset = report(directory).log_end_offset
     data = bytearray(
@@ -331,7 +331,7 @@ def test_checkpoints_that_go_beyond_the_log(tmp_path: Path) -> None:
     marker.write_bytes(b"")
     assert found() == []
     marker.write_bytes(b"{")
-    assert only(found()).what == "it is no JSON"
+    assert only(found()).what == "it is not JSON"
 
 
 def test_a_log_in_an_older_format_is_one_problem(tmp_path: Path) -> None:

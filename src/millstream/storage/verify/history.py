@@ -1,4 +1,4 @@
-"""What runs through all segments of a log: leader epochs, producers, transactions."""
+"""Checks across all segments of a log: leader epochs, producers, transactions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millstream.storage.verify.problem import Problem
 
 _EPOCHS_WRONG: Final = (
     "a broker trusts it after a clean stop and answers followers with it; without the file, or "
-    "without the clean-shutdown marker, it is made anew from the log"
+    "without the clean-shutdown marker, it is rebuilt from the log"
 )
 _SNAPSHOT_DROPPED: Final = "a broker drops it and reads the log from an older snapshot on"
 _SNAPSHOT_WRONG: Final = (
@@ -27,7 +27,7 @@ _SNAPSHOT_WRONG: Final = (
 )
 _ABORTED_WRONG: Final = (
     "consumers that read committed records may get aborted ones or miss committed ones; a start "
-    "without the clean-shutdown marker and the recovery point makes it anew"
+    "without the clean-shutdown marker and the recovery point rebuilds it"
 )
 _UNREADABLE: Final = "fetches of consumers that read committed records fail here"
 
@@ -43,7 +43,7 @@ class EpochCheck:
         self._first = entries[0][1] if entries else 2**63
 
     def batch(self, batch: Batch) -> Iterator[Problem]:
-        """Take the next batch of the log; each epoch is complained about once."""
+        """Check the next batch of the log; each epoch is reported once."""
         epoch = batch.partition_leader_epoch
         if epoch in self._told:
             return
@@ -56,7 +56,7 @@ class EpochCheck:
 
 
 class ProducerCheck:
-    """Replays producers, and holds snapshots and the transaction indexes against them."""
+    """Replays producers, and checks snapshots and the transaction indexes against them."""
 
     def __init__(self, snapshots: Mapping[Offset, tuple[str, bytes]], first_offset: Offset) -> None:
         self._first_offset = first_offset
@@ -116,7 +116,7 @@ class ProducerCheck:
         return entry.producer_epoch, entry.last_sequence, began
 
     def segment_ended(self, path: str, data: bytes, *, is_live: bool) -> Iterator[Problem]:
-        """Hold the transaction index of the segment that has just ended against its markers."""
+        """Check the transaction index of the segment that has just ended against its markers."""
         entry = TransactionIndex.entry
         whole = len(data) - len(data) % entry.size
         if whole < len(data) and not is_live:

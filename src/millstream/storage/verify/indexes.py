@@ -1,4 +1,4 @@
-"""Holds the offset index and the time index of a segment against its batches."""
+"""Checks the offset index and the time index of a segment against its batches."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from millstream.storage.offset_index import OffsetIndex
 from millstream.storage.time_index import TimeIndex
 from millstream.storage.verify.problem import Problem
 
-_REBUILT: Final = "a broker notices when it first uses the index and makes it anew from the log"
+_REBUILT: Final = "a broker notices when it first uses the index and rebuilds it from the log"
 _MISLEADS: Final = (
     "a broker checks the last entry alone: a look-up that meets this one may miss records; remove "
-    "the file while the broker is stopped and it is made anew"
+    "the file while the broker is stopped and it is rebuilt"
 )
 
 

@@ -93,4 +93,4 @@ def _marker(file_system: FileSystem, path: str) -> Iterator[Problem]:
             json.loads(data)
     except ValueError:
         broker = "Millstream goes by its being there; Apache Kafka refuses to use its broker epoch"
-        yield Problem(path, 0, "it is no JSON", broker)
+        yield Problem(path, 0, "it is not JSON", broker)

@@ -1,8 +1,8 @@
 """Checks one partition's directory: every batch, and every other file against the batches.
 
-Nothing is written and no lock is taken. With ``is_live`` a broker is at work here: the batch that
-it is writing at the end is no damage, files may go meanwhile, and what is found has to be found
-twice to count, for an index may be read before and its log after a compaction.
+Nothing is written and no lock is taken. With ``is_live`` a broker is writing here: an incomplete
+batch at the end is no damage, files may disappear, and a problem has to be found twice to count,
+because an index may be read before and its log after a compaction.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SERVED: Final = (
     "clean-shutdown marker ends the log at offset {offset} and keeps what follows aside"
 )
 _TORN: Final = "a broker cuts it off at its next start"
-_MISSING: Final = "a broker makes it anew at its next start"
+_MISSING: Final = "a broker rebuilds it at its next start"
 _LEGACY: Final = "a broker leaves the partition alone: stop it and run `millstream log migrate`"
 _UNKNOWN_END: Final = 2**63 - 1
 _IN_PASSING: Final = (DELETED, CLEANED, SWAP, ".tmp")
@@ -58,8 +58,7 @@ class PartitionReport:
 
     problems: list[Problem] = field(default_factory=list)
     damaged_files: dict[str, int] = field(default_factory=dict)
-    """Bytes of the files that recovery kept aside, by path: what they show is over, so they are no
-    problem.
+    """Bytes of the files that recovery kept aside, by path. They are not reported as problems.
     """
     segments: int = 0
     bytes: int = 0
@@ -72,7 +71,7 @@ class PartitionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOptions:
-    """How a directory is checked. ``on_bytes`` is told the bytes of log that were read."""
+    """How a directory is checked. ``on_bytes`` is called with the bytes of log that were read."""
 
     is_live: bool = False
     with_records: bool = False
@@ -174,7 +173,7 @@ class _Check:
         self._next_offset = max(self._next_offset, base_offset)
         self._report.bytes += len(data)
         is_whole = self._walk(path, data, base_offset, checks, is_active=is_active)
-        # Behind damage nothing is known of what the entries lead to.
+        # After damage it is unknown where the entries should point.
         if is_whole:
             for check in checks:
                 self._take(check.finish())
@@ -187,7 +186,8 @@ class _Check:
     ) -> list[OffsetIndexCheck | TimeIndexCheck]:
         checks: list[OffsetIndexCheck | TimeIndexCheck] = []
         found = {each: self._read(base_offset, each) for each in (OFFSET_INDEX, TIME_INDEX)}
-        # Those of an active segment come with their first entries, or when the log is closed.
+        # An active segment's index files are created with their first entries, or when the log is
+        # closed.
         is_new = is_active and all(data is None for data in found.values())
         for extension, data in found.items():
             path = self._path(base_offset, extension)
@@ -291,7 +291,7 @@ class _Check:
         try:
             return EpochCheck(path, LeaderEpochs.parse(text))
         except CorruptCheckpointError as error:
-            broker = "a broker makes it anew from the log"
+            broker = "a broker rebuilds it from the log"
             self._take([Problem(path, None, str(error), broker)])
             return None
 

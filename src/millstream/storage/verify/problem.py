@@ -1,4 +1,4 @@
-"""What a check found wrong in a file, and what a broker makes of it."""
+"""A problem that a check found in a file, and how a broker reacts to it."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ class Problem:
     position: int | None
     what: str
     broker: str
-    """What a broker does about it, or what it does to those who read."""
+    """How a broker reacts to it, or how it affects readers."""
