@@ -527,8 +527,11 @@ class Partition:
 
     def begin_flush(self) -> FlushPlan | None:
         """Return what makes everything appended so far durable; None when it is, and then it is
-        committed now. None as well while flushes are held.
+        committed now. None as well while flushes are held, and once the role has ended: the next
+        one flushes for itself, and says what is committed.
         """
+        if self._gone is not None:
+            return None
         if self._held:
             self._flush_wanted = True
             return None

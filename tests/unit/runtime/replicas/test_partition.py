@@ -177,6 +177,24 @@ def test_what_recovery_kept_is_committed(site: LogSite) -> None:
     assert site.partition().high_watermark == 1
 
 
+def test_a_role_that_has_ended_commits_nothing_when_its_flushes_are_released(
+    site: LogSite,
+) -> None:
+    """A replica moves while its role changes: another role says what is committed since."""
+    partition = make(site, flush_policy="ack")
+    partition.hold_flushes()
+    append(partition, b"a")
+    site.clock.settle()
+    partition.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    plan = partition.log.flush_plan()
+    assert plan is not None
+    plan.run()
+    assert plan.durability.flushed(plan)
+    partition.release_flushes()
+    site.clock.settle()
+    assert partition.log.high_watermark == 0
+
+
 def test_a_partition_whose_disk_holds_everything_commits_without_a_flush(
     site: LogSite, outcomes: Outcomes
 ) -> None:
