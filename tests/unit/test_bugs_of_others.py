@@ -39,7 +39,7 @@ BUGS = (
     (
         "KAFKA-7415: no epoch is recorded at the election",
         LEADER,
-        "test_become_leader_starts_its_epoch_at_the_log_end_and_knows_no_follower",
+        "test_become_leader_starts_its_epoch_at_the_log_end_without_follower_progress",
     ),
     (
         "KAFKA-7128: joining without the start of the epoch",
@@ -49,7 +49,7 @@ BUGS = (
     (
         "KIP-380: a request from a life gone by",
         LEADER,
-        "test_a_fetch_from_a_life_gone_by_is_refused",
+        "test_a_fetch_with_a_stale_broker_epoch_is_refused",
     ),
     (
         "KIP-497: the ISR in doubt is not waited for",

@@ -1,6 +1,6 @@
-"""Takes over logs that lie in a log directory without standing in the metadata store.
+"""Adopts logs that are in a log directory but not in the metadata store.
 
-Somebody else wrote them: Apache Kafka, or a broker whose metadata file was lost. They become topics
+They were written by Apache Kafka, or by a broker whose metadata file was lost. They become topics
 under the ids that their `partition.metadata` names, so that they are served as they are.
 """
 
@@ -30,8 +30,8 @@ MAX_ADOPTED_INDEX: Final = 99_999
 class FoundLog:
     """A log on disk: the topic id in its directory, if any, and its latest leader epoch.
 
-    ``configs`` and ``partition_count`` are the topic's, where whoever wrote the log left word of
-    them: Apache Kafka does so in its metadata log.
+    ``configs`` and ``partition_count`` are the topic's, if the writer of the log recorded them:
+    Apache Kafka does so in its metadata log.
     """
 
     topic_id: TopicId | None
@@ -42,10 +42,10 @@ class FoundLog:
 
 @dataclass(slots=True)
 class Adoption:
-    """What became of the logs that were found.
+    """The decision about the logs that were found.
 
-    ``deleted`` belong to topics that were deleted: remove them. ``strays`` contradict what is
-    known (another topic id, an impossible name): put them aside, and lose nothing.
+    ``deleted`` belong to deleted topics: remove them. ``strays`` contradict the metadata (another
+    topic id, an invalid name): rename them to ``-stray``, keeping the data.
     """
 
     topics: list[tuple[TopicState, int]] = field(default_factory=list)
@@ -64,8 +64,8 @@ def plan_adoption(
 ) -> Adoption:
     """Decide about every log that was found on disk.
 
-    Partitions missing below the highest that was found, or that are known to have been, are made
-    anew, empty. A topic that is known already keeps the settings that it has.
+    Partitions that are missing below the highest one found, or that the recorded partition count
+    includes, are created empty. A topic that exists already keeps its settings.
     """
     adoption = Adoption()
     by_topic: dict[str, dict[int, FoundLog]] = {}
@@ -87,8 +87,8 @@ def plan_adoption(
 
 
 def cautious_settings(name: str, config: BrokerConfig) -> Mapping[str, str]:
-    """Return the settings for a topic of which only logs are left: those of the coordinators' own
-    topics are known, and of the others nothing may be deleted that was meant to be kept.
+    """Return the settings for a topic of which only logs are left: internal topics get their known
+    settings, other topics settings under which nothing is deleted.
     """
     known = {key: text for key, text in wanted_topic(name, config).configs.items() if text}
     return known or {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
@@ -133,8 +133,8 @@ def plan_arrival(
 ) -> Adoption:
     """Decide about every log that was found on the disks of a broker that joins a cluster.
 
-    What the cluster has taken from it meanwhile is deleted; what the cluster never knew is put
-    aside, for it may be all that is left of another one.
+    Replicas that the cluster has reassigned or deleted meanwhile are deleted; logs of unknown
+    topics are renamed to ``-stray``, because they may be the only copy of another cluster's data.
     """
     adoption = Adoption()
     for topic_partition, log in sorted(found.items()):

@@ -1,4 +1,4 @@
-"""Which brokers keep which partition: placed by round robin, or by hand.
+"""Which brokers host which partition: assigned round robin, or manually.
 
 Round robin (Kafka: ``AdminUtils.assignReplicasToBrokers``, without racks): the first replica of
 partition *p* goes to the broker at ``start_index + p``; the others follow at distances that
@@ -36,8 +36,8 @@ def assign_replicas(
 ) -> list[Replicas]:
     """Return the replicas of ``partition_count`` partitions from ``first_partition`` on.
 
-    ``start_index`` and ``shift`` are chosen at random by the caller for a new topic and taken from
-    its first partition when a topic grows. With ``racks`` the brokers come in the order of
+    The caller chooses ``start_index`` and ``shift`` at random for a new topic, and takes them from
+    the first partition when partitions are added. With ``racks`` the brokers come in the order of
     :func:`spread_over_racks`.
     """
     count = len(brokers)
@@ -72,7 +72,7 @@ def _take(
     waiting = list(others)
     held = Counter([racks[first]])
     while len(taken) < replication_factor:
-        # The smallest of equals is the first of them: the order of the round is kept.
+        # ``min`` returns the first of equals, so the round-robin order is kept.
         chosen = min(waiting, key=lambda each: held[racks[each]])
         waiting.remove(chosen)
         taken.append(chosen)
@@ -83,7 +83,9 @@ def _take(
 def spread_over_racks(
     brokers: Sequence[BrokerId], racks: Mapping[BrokerId, str]
 ) -> Sequence[BrokerId]:
-    """Return the brokers so that neighbours stand in different racks: one of each rack in turn."""
+    """Return the brokers ordered so that neighbours are in different racks: one of each rack in
+    turn.
+    """
     if not racks:
         return brokers
     by_rack: dict[str, list[BrokerId]] = {}
@@ -94,7 +96,7 @@ def spread_over_racks(
 
 
 def check_replication_factor(replication_factor: int, brokers: Collection[BrokerId]) -> None:
-    """Raise INVALID_REPLICATION_FACTOR when there are not as many brokers."""
+    """Raise INVALID_REPLICATION_FACTOR if there are fewer brokers."""
     if replication_factor > len(brokers):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -108,7 +110,7 @@ def check_replication_factor(replication_factor: int, brokers: Collection[Broker
 def check_manual_replicas(
     replicas: Sequence[int], brokers: Collection[BrokerId], replication_factor: int | None
 ) -> None:
-    """Raise INVALID_REPLICA_ASSIGNMENT unless the replicas of one partition can be as asked for
+    """Raise INVALID_REPLICA_ASSIGNMENT unless the requested replicas of one partition are valid
     (Kafka: ``ReplicationControlManager.validateManualPartitionAssignment``).
     """
     if not replicas:

@@ -1,7 +1,7 @@
-"""Who came, who left and who came back: two lists of registrations compared.
+"""Which brokers joined, left or restarted: the difference of two lists of registrations.
 
-Watches fold changes, so a broker that bounced shows only as another creation id: it has left and
-come again, and what it did in its earlier life is over.
+Watches fold changes, so a broker that restarted shows only as another creation id: it counts as
+having left and joined again.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from millstream.model.broker import BrokerId
 
 @dataclass(frozen=True, slots=True)
 class BrokerChanges:
-    """``left`` lives no more; ``joined`` is new. Who bounced is in both."""
+    """``left`` are gone; ``joined`` are new. A broker that restarted is in both."""
 
     left: frozenset[BrokerId]
     joined: tuple[LiveBroker, ...]
 
     @property
     def joined_ids(self) -> frozenset[BrokerId]:
-        """The ids of those that came."""
+        """The ids of the brokers that joined."""
         return frozenset(each.node.broker_id for each in self.joined)
 
     def __bool__(self) -> bool:
@@ -32,7 +32,7 @@ class BrokerChanges:
 def broker_changes(
     known: Mapping[BrokerId, LiveBroker], registered: Iterable[LiveBroker]
 ) -> BrokerChanges:
-    """Return what differs between the brokers that are known and those that are registered."""
+    """Return the difference between the known brokers and those that are registered now."""
     found = {each.node.broker_id: each for each in registered}
     left = frozenset(
         broker_id

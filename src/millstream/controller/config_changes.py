@@ -1,4 +1,4 @@
-"""What dynamic settings become: a list of operations applied to the texts that are there."""
+"""Changes of dynamic settings: a list of operations applied to the stored values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millstream.model.metadata_store import Create, Operation, SetData
 from millstream.model.topic import validate_topic_name
 
 MAX_TEXT_BYTES: Final = 32_767
-"""What a string of a message holds."""
+"""The maximum length of a string in a message."""
 
 
 class ResourceType(Enum):
@@ -33,7 +33,7 @@ class ResourceType(Enum):
 
     @classmethod
     def of(cls, code: int) -> ResourceType:
-        """Return the type of a code; UNKNOWN for codes that nobody knows."""
+        """Return the type of a code; UNKNOWN for an unknown code."""
         return cls(code) if code in _RESOURCE_CODES else cls.UNKNOWN
 
 
@@ -60,7 +60,7 @@ class ConfigOperation:
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """A change of one resource's settings: ``change`` maps the texts that are there to new ones.
+    """A change of one resource's settings: ``change`` maps the stored values to new ones.
 
     The name of a broker is its id in decimal digits, or empty for all brokers.
     """
@@ -79,8 +79,8 @@ def apply_operations(
 ) -> dict[str, str]:
     """Return the settings after the operations.
 
-    Raises INVALID_CONFIG when something is appended to a setting that is no list. Deleting what
-    is not there, and deleting a name that nobody knows, changes nothing.
+    Raises INVALID_CONFIG when something is appended to a setting that is not a list. Deleting a
+    setting that is not set, or an unknown name, changes nothing.
     """
     changed = dict(texts)
     for operation in operations:
@@ -118,7 +118,9 @@ def _changed_list(text: str | None, operation: ConfigOperation, key: ConfigKey |
 def check_change(
     change: ConfigChange, context: ControllerContext, config: DynamicConfig
 ) -> dict[str, str]:
-    """Return the settings that a resource would have, or raise the KafkaError that says why not."""
+    """Return the settings that a resource would have, or raise a KafkaError with the reason why it
+    cannot.
+    """
     if change.type is ResourceType.TOPIC:
         return _check_topic_change(change, context, config)
     if change.type is not ResourceType.BROKER:
@@ -130,7 +132,7 @@ def check_change(
         if change.name in ("", str(config.static.broker)):
             config.check(texts, for_all_brokers=not change.name)
         else:
-            # What else that broker has stands in its own file.
+            # The broker's other settings are in its own file.
             config.check_each(texts, for_all_brokers=False)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
@@ -160,7 +162,7 @@ def _check_min_insync_replicas(
 
 
 def _check_lengths(texts: Mapping[str, str]) -> None:
-    """Refuse a text that no message could carry, as a list that was appended to may become."""
+    """Refuse a value that is too long for a message, as a list can become by appending."""
     if any(len(text.encode()) > MAX_TEXT_BYTES for text in texts.values()):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
@@ -170,7 +172,7 @@ def _check_lengths(texts: Mapping[str, str]) -> None:
 
 
 def check_own_change(change: ConfigChange, config: DynamicConfig) -> None:
-    """Raise the KafkaError that says why a broker cannot have a change of its own settings."""
+    """Raise a KafkaError if a broker cannot apply a change of its own settings."""
     try:
         config.check(change.change(config.of_this_broker), for_all_brokers=False)
     except ConfigError as error:
@@ -197,7 +199,7 @@ def _check_topic_change(
 def stored_change(
     change: ConfigChange, texts: Mapping[str, str], context: ControllerContext
 ) -> Iterator[Operation]:
-    """Yield what puts a checked change into the store."""
+    """Yield the store operations of a checked change."""
     if change.type is ResourceType.TOPIC:
         yield from config_change(context.topics[change.name], texts)
         return

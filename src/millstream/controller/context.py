@@ -1,5 +1,5 @@
-"""What the controller knows: live brokers, topics, dynamic settings. It changes only after the
-store has the change.
+"""The controller's view of the cluster: live brokers, topics, dynamic settings. It is updated only
+after the store has the change.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class LiveBroker:
-    """A registered broker. ``continuity`` is the broker epoch since which it has kept everything
-    that it had: a place that it earned before counts no more.
+    """A registered broker. ``continuity`` is the broker epoch since which it has lost no data: an
+    ISR or ELR membership from before does not count.
     """
 
     node: BrokerNode
@@ -47,56 +47,56 @@ class LiveBroker:
 
 @dataclass(slots=True)
 class ControllerContext:
-    """Everything decided so far."""
+    """The state after all decisions so far."""
 
     controller_epoch: int = 0
     epoch_version: int = 0
     """The version of the node `/controller_epoch`: every write checks that it still holds."""
     live_brokers: list[BrokerId] = field(default_factory=list)
-    """Brokers that may be given replicas, by id: all that live."""
+    """The live brokers, by id."""
     brokers: dict[BrokerId, LiveBroker] = field(default_factory=dict)
     shutting_down: set[BrokerId] = field(default_factory=set)
-    """Brokers that are giving away their leaderships: they are given none."""
+    """Brokers in controlled shutdown: they get no leaderships."""
     offline: dict[BrokerId, frozenset[tuple[TopicId, int]]] = field(default_factory=dict)
-    """Replicas that live brokers cannot serve, for their log directories have failed."""
+    """Replicas that live brokers cannot serve because their log directories have failed."""
     topics: dict[str, TopicState] = field(default_factory=dict)
     broker_configs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Dynamic settings by broker id as text; ``""`` holds those of all brokers."""
     deleted: list[str] = field(default_factory=list)
-    """Paths that remember deleted topics whose directories may come back, oldest first."""
+    """Paths of the deletion records of topics whose directories may reappear, oldest first."""
     deletions: dict[TopicId, Deletion] = field(default_factory=dict)
     """Deleted topics of which a broker may still keep replicas (`topic_deletion`)."""
     _names_by_id: dict[TopicId, str] = field(default_factory=dict)
     _names_by_key: dict[str, set[str]] = field(default_factory=dict)
 
     def electorate(self) -> Electorate:
-        """Return who may be elected now."""
+        """Return the brokers that may be elected now."""
         return Electorate(
             frozenset(self.brokers.keys() - self.shutting_down),
             {broker_id: broker.continuity for broker_id, broker in self.brokers.items()},
         )
 
     def electorate_of(self, topic_id: TopicId, index: int) -> Electorate:
-        """Return who may be elected for one partition now."""
+        """Return the brokers that may be elected for one partition now."""
         replica = (topic_id, index)
         return self.electorate().without(
             [broker_id for broker_id, offline in self.offline.items() if replica in offline]
         )
 
     def put_broker(self, broker: LiveBroker) -> None:
-        """Put in a broker that lives, or a newer life of one."""
+        """Add a live broker, or replace its registration by a newer one."""
         self.brokers[broker.node.broker_id] = broker
         self.live_brokers = sorted(self.brokers)
 
     def remove_broker(self, broker_id: BrokerId) -> None:
-        """Take out a broker that lives no more."""
+        """Remove a broker that is not registered any more."""
         self.brokers.pop(broker_id, None)
         self.shutting_down.discard(broker_id)
         self.offline.pop(broker_id, None)
         self.live_brokers = sorted(self.brokers)
 
     def broker_epoch(self, broker_id: BrokerId) -> int:
-        """Return the epoch of a live broker, NO_BROKER_EPOCH for one that is not."""
+        """Return the epoch of a live broker, NO_BROKER_EPOCH for any other."""
         broker = self.brokers.get(broker_id)
         return NO_BROKER_EPOCH if broker is None else broker.node.epoch
 
@@ -106,7 +106,7 @@ class ControllerContext:
         return None if name is None else self.topics[name]
 
     def put_topic(self, topic: TopicState) -> None:
-        """Put in a new topic, or a newer state of one."""
+        """Add a topic, or replace its state."""
         if topic.name not in self.topics:
             key = collision_key(topic.name)
             if key != topic.name or "_" in topic.name:
@@ -115,7 +115,7 @@ class ControllerContext:
         self._names_by_id[topic.topic_id] = topic.name
 
     def remove_topic(self, name: str) -> None:
-        """Take out a topic."""
+        """Remove a topic."""
         topic = self.topics.pop(name)
         del self._names_by_id[topic.topic_id]
         key = collision_key(name)

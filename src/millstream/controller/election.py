@@ -1,23 +1,22 @@
-"""Who leads a partition. Pure: a state and what is known of brokers in, another state out.
+"""Leader election of a partition. Pure: takes a partition state and the live brokers, returns
+another state.
 
 The rules, in the order in which they are tried (KIP-966, KIP-841):
 
-1. the first replica in assignment order that is live and whose place in the ISR counts;
-2. else the first that is live and whose place among the eligible leader replicas counts: alone in
-   the ISR from then on;
-3. else, by :func:`last_resort`, the longest log of those that may be asked: of everybody that last
-   held everything, once all of them live; or, where the topic allows unclean elections, of whoever
-   lives. Records may be lost;
-4. else nobody.
+1. the first replica in assignment order that is live and whose ISR membership counts;
+2. else the first that is live and whose ELR membership counts: it is then alone in the ISR;
+3. else, by :func:`last_resort`, the replica with the longest log, among the last known ELR once all
+   of them are live, or, if the topic allows unclean elections, among all live replicas. Records may
+   be lost;
+4. else there is no leader.
 
-A place in the ISR or ELR was earned in some broker epoch. It counts as long as the broker has
-kept what it had since then: its *continuity*, the broker epoch since which it lost nothing, is not
-later.
+A membership in the ISR or ELR was gained in some broker epoch. It counts as long as the broker has
+lost nothing since: its *continuity*, the broker epoch since which it lost nothing, is not later.
 
-Every change of the leader and every removal raises the leader epoch. Members that a removal takes
-out while fewer than ``min.insync.replicas`` are left hold everything that is committed, since
-nothing more is committed without them: they become eligible leader replicas until enough are in
-sync again. The ISR may become empty.
+Every change of the leader and every removal raises the leader epoch. Members that are removed while
+fewer than ``min.insync.replicas`` are left have everything that is committed, since nothing more is
+committed without them: they become eligible leader replicas until enough are in sync again. The ISR
+may become empty.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch, Offset
 
 @dataclass(frozen=True, slots=True)
 class Electorate:
-    """Who may lead: brokers that live and are not about to stop, and their continuity."""
+    """The brokers that may lead (live and not in controlled shutdown), with their continuity."""
 
     live: frozenset[BrokerId]
     continuity: Mapping[BrokerId, int]
@@ -51,7 +50,7 @@ class Electorate:
 
 
 class LogEnd(NamedTuple):
-    """How far a replica's log reaches; compared by epoch first."""
+    """The end of a replica's log, compared by epoch first."""
 
     last_epoch: LeaderEpoch
     log_end_offset: Offset
@@ -59,8 +58,8 @@ class LogEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LastResort:
-    """Replicas of which the longest log is to lead; ``unclean`` when it need not hold everything
-    because the topic allows that.
+    """The replicas among which the one with the longest log becomes leader; ``unclean`` if it may
+    lack committed records because the topic allows that.
     """
 
     candidates: tuple[BrokerId, ...]
@@ -70,18 +69,18 @@ class LastResort:
 # --- places ------------------------------------------------------------------------------------
 
 
-def earned_epoch(state: PartitionState, broker_id: BrokerId) -> int:
-    """Return the broker epoch in which a member of ISR or ELR came in."""
+def membership_epoch(state: PartitionState, broker_id: BrokerId) -> int:
+    """Return the broker epoch in which a member of ISR or ELR was added."""
     for member in state.isr_broker_epochs:
         if member.broker_id == broker_id:
             return member.broker_epoch
     return NO_BROKER_EPOCH
 
 
-def place_counts(state: PartitionState, broker_id: BrokerId, electorate: Electorate) -> bool:
-    """True while a live broker still has what it had when it earned its place."""
+def membership_counts(state: PartitionState, broker_id: BrokerId, electorate: Electorate) -> bool:
+    """True if a live broker has lost nothing since it became a member of ISR or ELR."""
     continuity = electorate.continuity.get(broker_id, NO_BROKER_EPOCH)
-    return continuity <= earned_epoch(state, broker_id)
+    return continuity <= membership_epoch(state, broker_id)
 
 
 def required_isr(state: PartitionState, min_insync_replicas: int) -> int:
@@ -96,9 +95,10 @@ def with_isr(
     min_insync_replicas: int,
     epochs: Iterable[IsrMember] = (),
 ) -> PartitionState:
-    """Return the state with another ISR: who leaves it becomes eligible while too few are in sync.
+    """Return the state with another ISR: removed members become ELR members while too few are in
+    sync.
 
-    ``epochs`` are those of members that come in; the others keep theirs.
+    ``epochs`` are those of added members; the others keep theirs.
     """
     members = tuple(isr)
     elr: tuple[BrokerId, ...] = ()
@@ -140,9 +140,9 @@ def elect_leader(
 def _elected(
     state: PartitionState, electorate: Electorate, min_insync_replicas: int
 ) -> PartitionState:
-    """Return the state with the leader that rules 1 and 2 give it, or with none."""
+    """Return the state with the leader by rules 1 and 2, or with none."""
     for place in (state.isr, state.elr):
-        able = [each for each in place if place_counts(state, each, electorate)]
+        able = [each for each in place if membership_counts(state, each, electorate)]
         leader = elect_leader(state.replicas, able, electorate.live)
         if leader == NO_LEADER:
             continue
@@ -180,7 +180,7 @@ def after_leaving(
     min_insync_replicas: int,
     controller_epoch: int,
 ) -> PartitionState:
-    """Return the state once brokers have died; the same object when it concerns none of them."""
+    """Return the state after brokers have failed; the same object if none of them is concerned."""
     if state.leader not in gone and gone.isdisjoint(state.isr):
         return state
     electorate = electorate.without(gone)
@@ -199,13 +199,13 @@ def after_joining(
     min_insync_replicas: int,
     controller_epoch: int,
 ) -> PartitionState:
-    """Return the state once brokers have come: places of theirs that no longer count are given up,
-    and a partition without a leader may get one. The same object when nothing changes.
+    """Return the state after brokers have registered: memberships of theirs that no longer count
+    are removed, and a partition without a leader may get one. The same object when nothing changes.
     """
     lost = {
         each
         for each in joined & {*state.isr, *state.elr}
-        if not place_counts(state, each, electorate)
+        if not membership_counts(state, each, electorate)
     }
     after = state
     if lost:
@@ -226,17 +226,17 @@ def after_joining(
     return _written(after, controller_epoch, raise_leader_epoch=changed)
 
 
-def after_takeover(
+def after_leader_restart(
     state: PartitionState, live_epochs: Mapping[BrokerId, int], *, controller_epoch: int
 ) -> PartitionState:
-    """Return the state with a leader that is another life of itself in a new leader epoch; part of
-    :func:`after_claim`. The same object when nothing changes.
+    """Return the state with a restarted leader in a new leader epoch; part of
+    :func:`after_controller_election`. The same object when nothing changes.
 
-    Nobody watched while it was away. Its high watermark begins anew at the last checkpoint, and
-    within one leader epoch a high watermark never goes back. Its place counts, or it would not
-    lead any more: it is earned anew in the epoch of its new life.
+    It restarted while there was no controller. Its high watermark restarts at the last checkpoint,
+    and must not go back within one leader epoch. Its membership counts, otherwise it would not be
+    the leader any more; the membership gets the new broker epoch.
     """
-    earned = earned_epoch(state, state.leader)
+    earned = membership_epoch(state, state.leader)
     live = live_epochs.get(state.leader, NO_BROKER_EPOCH)
     if NO_BROKER_EPOCH in (earned, live) or live <= earned:
         return state
@@ -248,7 +248,7 @@ def after_takeover(
     return _written(after, controller_epoch, raise_leader_epoch=True)
 
 
-def after_claim(
+def after_controller_election(
     state: PartitionState,
     live_epochs: Mapping[BrokerId, int],
     electorate: Electorate,
@@ -256,12 +256,13 @@ def after_claim(
     min_insync_replicas: int,
     controller_epoch: int,
 ) -> PartitionState:
-    """Return the state in agreement with the brokers that live and their broker epochs, as a
-    controller needs it that was elected just now. The same object when nothing changes.
+    """Return the state adjusted to the live brokers and their broker epochs, for a controller that
+    was just elected. The same object when nothing changes.
 
-    Everything that happened while nobody decided is one step: a state in between might name a
-    leader whose place counts no more, and it would be stored, where anybody may read it. Places
-    that were lost are given up first, so that those who leave are counted against what is left.
+    Everything that happened without a controller is applied in one step: an intermediate state
+    might have a leader whose membership does not count, and brokers could read it from the store.
+    Memberships that no longer count are removed first, so that ``min.insync.replicas`` is compared
+    with what is left.
     """
     gone = frozenset({*state.isr, state.leader} - live_epochs.keys() - {NO_LEADER})
     after = after_joining(
@@ -278,7 +279,7 @@ def after_claim(
         min_insync_replicas=min_insync_replicas,
         controller_epoch=controller_epoch,
     )
-    after = after_takeover(after, live_epochs, controller_epoch=controller_epoch)
+    after = after_leader_restart(after, live_epochs, controller_epoch=controller_epoch)
     if after is state:
         return state
     return replace(
@@ -291,8 +292,8 @@ def after_claim(
 def after_smaller_min_isr(
     state: PartitionState, *, min_insync_replicas: int, controller_epoch: int
 ) -> PartitionState:
-    """Return the state without eligible leader replicas where as many are in sync as are required
-    by now. The same object when nothing changes.
+    """Return the state without eligible leader replicas if enough replicas are in sync now. The
+    same object when nothing changes.
 
     From then on the leader commits without them (KIP-966 clears them for the same reason).
     """
@@ -306,7 +307,7 @@ def after_smaller_min_isr(
 def preferred(
     state: PartitionState, electorate: Electorate, *, controller_epoch: int
 ) -> PartitionState | None:
-    """Return the state led by its preferred replica; None when that cannot lead.
+    """Return the state with its preferred leader; None if that replica cannot lead.
 
     The same object when it leads already.
     """
@@ -315,7 +316,7 @@ def preferred(
         return state
     if first not in state.isr or first not in electorate.live:
         return None
-    if not place_counts(state, first, electorate):
+    if not membership_counts(state, first, electorate):
         return None
     return _written(replace(state, leader=first), controller_epoch, raise_leader_epoch=True)
 
@@ -343,7 +344,7 @@ def after_unreachable(
         each
         for each in followers
         if each not in suspected
-        and place_counts(state, each, electorate)
+        and membership_counts(state, each, electorate)
         and not any(reports.cannot_reach(other, each) for other in state.isr)
     ]
     leader = elect_leader(state.replicas, able, electorate.live)
@@ -360,9 +361,9 @@ def before_shutdown(
     min_insync_replicas: int,
     controller_epoch: int,
 ) -> PartitionState | None:
-    """Return the state without a broker that is about to stop; None when nobody else can lead.
+    """Return the state without a broker in controlled shutdown; None if no other replica can lead.
 
-    The same object when the broker has no part in it (Kafka:
+    The same object if the broker is neither leader nor in the ISR (Kafka:
     ``ControlledShutdownPartitionLeaderElectionStrategy``).
     """
     if stopping not in state.isr and state.leader != stopping:
@@ -371,7 +372,7 @@ def before_shutdown(
     left = tuple(each for each in state.isr if each != stopping)
     after = with_isr(state, left, min_insync_replicas=min_insync_replicas)
     if state.leader == stopping:
-        able = [each for each in left if place_counts(state, each, electorate)]
+        able = [each for each in left if membership_counts(state, each, electorate)]
         leader = elect_leader(state.replicas, able, electorate.live)
         if leader == NO_LEADER:
             return None
@@ -379,13 +380,15 @@ def before_shutdown(
     return _written(after, controller_epoch, raise_leader_epoch=True)
 
 
-# --- where nobody is known to have everything ----------------------------------------------------
+# --- unclean elections and last known ELR --------------------------------------------------------
 
 
 def last_resort(
     state: PartitionState, electorate: Electorate, *, allow_unclean: bool
 ) -> LastResort | None:
-    """Return whose logs are to be compared for a partition that has no leader; None to wait."""
+    """Return the replicas whose logs are compared for a partition without a leader; None to
+    wait.
+    """
     if state.leader != NO_LEADER:
         return None
     if not state.isr and not state.elr:
@@ -406,10 +409,11 @@ def elect_longest(
     broker_epochs: Mapping[BrokerId, int],
     controller_epoch: int,
 ) -> PartitionState:
-    """Return the state led by the longest log, and by the first in assignment order of several.
+    """Return the state led by the replica with the longest log, of several the first in assignment
+    order.
 
-    It is marked as recovering unless no other replica could have had more. Leader epochs go beyond
-    all that the logs know of. ``broker_epochs`` are those of the brokers that live.
+    It is marked as recovering unless no other replica could have had more. The new leader epoch is
+    higher than every epoch in the logs. ``broker_epochs`` are those of the brokers that live.
     """
     assert logs
     epoch = max(end.last_epoch for end in logs.values())
@@ -444,9 +448,9 @@ def after_restart(
 ) -> PartitionState:
     """Return the state once the live brokers are known again; the same object when nothing changes.
 
-    A leader that may have lost records it had shown (``lost_records``: its broker did not stop
-    cleanly) gets a new leader epoch, so that consumers notice (KIP-320). So does one whose log
-    holds a later epoch (``log_epoch``) than the store knows of: epochs never go back in a log.
+    A leader that may have lost records which consumers have read (``lost_records``: its broker did
+    not stop cleanly) gets a new leader epoch, so that consumers detect it (KIP-320). So does one
+    whose log has a later epoch (``log_epoch``) than the store: epochs never go back in a log.
     """
     leader = elect_leader(state.replicas, state.isr, live)
     leads_on = leader == state.leader and log_epoch <= state.leader_epoch

@@ -1,4 +1,4 @@
-"""The coordinators' own topics, as the broker's settings want them.
+"""The internal topics of the coordinators, according to the broker's settings.
 
 Kafka: ``AutoTopicCreationManager.creatableTopic`` and ``groupMetadataTopicConfigs``.
 """
@@ -15,11 +15,11 @@ TRANSACTION_STATE = "__transaction_state"
 
 
 def wanted_topic(name: str, config: BrokerConfig, *, at_most: int | None = None) -> NewTopic:
-    """Return what to create when somebody needs the topic ``name``.
+    """Return the topic to create when ``name`` is needed.
 
-    Where the settings ask for more replicas than ``at_most``, internal topics get so many: a broker
-    on its own would have no groups otherwise. A cluster waits until there are enough brokers, lest
-    its groups depend for ever on the one that was first.
+    Where the settings ask for more replicas than ``at_most``, internal topics get that many:
+    otherwise a standalone broker would have no groups. A cluster waits until there are enough
+    brokers, so that its groups do not depend on the first broker for ever.
     """
     if name == CONSUMER_OFFSETS:
         wanted = NewTopic(

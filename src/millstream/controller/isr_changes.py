@@ -1,16 +1,16 @@
-"""Whether a leader gets the ISR that it proposes. The checks, in order (Kafka:
+"""Validates the ISR that a leader proposes. The checks, in order (Kafka:
 ``ReplicationControlManager.alterPartition``, KIP-497, KIP-841):
 
 ====================================================  ==========================================
-the sender lives, with the broker epoch it names      STALE_BROKER_EPOCH
+the sender is live, with the broker epoch it names    STALE_BROKER_EPOCH
 it leads, in the leader epoch it names                FENCED_LEADER_EPOCH, NOT_CONTROLLER
-the ISR is so already                                 success: nothing is written
+the ISR already is as proposed                        success: nothing is written
 it knows the newest partition epoch                   INVALID_UPDATE_VERSION, NOT_CONTROLLER
 every new member lives, with the broker epoch that    INELIGIBLE_REPLICA
 the leader saw, and is not about to stop
 ====================================================  ==========================================
 
-NOT_CONTROLLER answers a leader that knows newer state than this controller does: there must be a
+NOT_CONTROLLER is returned to a leader with newer state than this controller has: there must be a
 newer controller.
 """
 
@@ -30,7 +30,7 @@ from millstream.model.topic import TopicId
 
 @dataclass(frozen=True, slots=True)
 class WantedIsr:
-    """What a leader proposes for one partition."""
+    """The ISR that a leader proposes for one partition."""
 
     topic_id: TopicId
     index: int
@@ -41,7 +41,9 @@ class WantedIsr:
 
 
 def check_sender(context: ControllerContext, broker_id: BrokerId, broker_epoch: int) -> None:
-    """Raise STALE_BROKER_EPOCH unless the sender lives and is the one that it was."""
+    """Raise STALE_BROKER_EPOCH unless the sender is registered with the broker epoch that it
+    names.
+    """
     known = context.broker_epoch(broker_id)
     if known == NO_BROKER_EPOCH or known != broker_epoch:
         raise KafkaError(
@@ -57,9 +59,9 @@ def plan_isr(
     *,
     min_insync_replicas: int,
 ) -> PartitionState:
-    """Return the state that is to be written, or the present object when it is so already.
+    """Return the state to write, or the present object if it already is as proposed.
 
-    Raises the KafkaError of the table for what cannot be. The sender was checked before.
+    Raises the KafkaError of the table. The sender was checked before.
     """
     state = _state(context, wanted)
     _check_leader(state, sender, wanted)
@@ -115,7 +117,9 @@ def _check_members(context: ControllerContext, state: PartitionState, wanted: Wa
         or len(set(members)) != len(members)
         or not set(members) <= set(state.replicas)
     ):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{members} is no ISR of {state.replicas}")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"{members} is no valid ISR of {state.replicas}"
+        )
     if wanted.recovery_state is LeaderRecoveryState.RECOVERING and (
         len(members) > 1 or state.leader_recovery_state is LeaderRecoveryState.RECOVERED
     ):

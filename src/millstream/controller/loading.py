@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 def load_context(nodes: Mapping[str, Node], *, piecemeal: bool = False) -> ControllerContext:
-    """Return what the tree holds; PayloadError names a node that cannot be read.
+    """Return the context that the tree describes; PayloadError names a node that cannot be read.
 
     In a store that is written ``piecemeal`` a partition may have no state yet: its topic was being
-    created when a controller fell. Its partition epoch is NOT_STORED.
+    created when a controller failed. Its partition epoch is NOT_STORED.
     """
     context = ControllerContext()
     epoch = nodes.get(paths.CONTROLLER_EPOCH)
@@ -42,7 +42,7 @@ def load_context(nodes: Mapping[str, Node], *, piecemeal: bool = False) -> Contr
         for path in _below(nodes, paths.TOPICS + "/")
         if path.count("/") == 3
     ]
-    # The store answers by name; creation order is what listings showed before the restart.
+    # The store lists by name; sort by creation so that listings keep their order after a restart.
     for _, topic in sorted(topics, key=lambda pair: pair[0]):
         context.put_topic(topic)
     return context
@@ -110,7 +110,7 @@ def read_live_broker(broker_id: BrokerId, node: Node) -> LiveBroker:
 
 
 def deleted_topics(nodes: Mapping[str, Node]) -> dict[TopicId, str]:
-    """Return the topics whose deletion is remembered: path by topic id."""
+    """Return the paths of the deletion records, by topic id."""
     prefix = paths.DELETED_TOPICS + "/"
     return {topic_id_from_text(path.removeprefix(prefix)): path for path in _below(nodes, prefix)}
 

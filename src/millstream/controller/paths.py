@@ -1,9 +1,9 @@
-"""Where each decision lies in the metadata store: the paths that Kafka used in ZooKeeper.
+"""The paths of nodes in the metadata store, which are those that Kafka used in ZooKeeper.
 
 ::
 
     /cluster/id                             the cluster's id
-    /controller                             who the controller is (ephemeral)
+    /controller                             the controller's broker id (ephemeral)
     /controller_epoch                       how many controllers there have been
     /brokers/ids/<id>                       a live broker and where it listens (ephemeral)
     /brokers/topics/<topic>                 topic id and replicas of each partition
@@ -40,7 +40,7 @@ PERSISTENT: Final = (
     "/admin",
     DELETED_TOPICS,
 )
-"""Nodes that hold nothing and are there from the first start on, parents first."""
+"""Empty nodes that exist from the first start on, parents first."""
 
 
 def broker(broker_id: int) -> str:
@@ -79,5 +79,5 @@ def broker_config(broker: str) -> str:
 
 
 def deleted_topic(topic_id: str) -> str:
-    """Return the path that remembers a deleted topic."""
+    """Return the path of a topic's deletion record."""
     return f"{DELETED_TOPICS}/{topic_id}"

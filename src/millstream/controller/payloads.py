@@ -1,7 +1,7 @@
-"""What stands in the nodes of the metadata store: Kafka's JSON, to and from values.
+"""The payloads of the nodes of the metadata store: Kafka's JSON, to and from values.
 
-What is read may come from elsewhere (a shared ZooKeeper, a damaged file), so a payload that is not
-of its form is a :class:`PayloadError` and never a wrong decision.
+What is read may come from elsewhere (a shared ZooKeeper, a damaged file), so a malformed payload
+raises :class:`PayloadError` and never leads to a wrong decision.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROTOCOL_BY_DEFAULT: Final = "PLAINTEXT"
 
 
 class PayloadError(MillstreamError):
-    """A node of the metadata store holds something else than its path promises."""
+    """A node of the metadata store has a malformed payload."""
 
 
 def _dump(value: Mapping[str, object]) -> bytes:
@@ -55,7 +55,7 @@ def controller(broker_id: BrokerId, now_ms: int) -> bytes:
 
 
 def read_controller(path: str, data: bytes) -> BrokerId:
-    """Return who the controller is."""
+    """Return the controller's broker id."""
     broker_id = _load(path, data).get("brokerid")
     if not isinstance(broker_id, int):
         raise PayloadError(f"{path}: no broker id")
@@ -71,15 +71,15 @@ def read_controller_epoch(path: str, data: bytes) -> int:
 
 
 TRUSTED_SINCE_EVER: Final = NO_BROKER_EPOCH
-"""The continuity of a broker that never lost what it had: below every broker epoch."""
+"""The continuity of a broker that never lost data: below every broker epoch."""
 
 
 class Registration(NamedTuple):
-    """What a broker says of itself besides its addresses.
+    """The fields of a broker's registration besides its addresses.
 
-    ``directory_id`` tells its log directories from those of any other broker, so that a broker
-    knows its own older registration. ``continuity`` is the broker epoch since which it has kept
-    everything that it had; None where that begins with this registration.
+    ``directory_id`` identifies its log directories, so that a broker recognises its own older
+    registration. ``continuity`` is the broker epoch since which it has lost no data; None if that
+    begins with this registration.
     """
 
     directory_id: str = ""
@@ -137,7 +137,9 @@ def _read_endpoint(text: str) -> Endpoint:
 
 
 class Assignment(NamedTuple):
-    """What stands in `/brokers/topics/<topic>`: replicas by partition, and those in motion."""
+    """The payload of `/brokers/topics/<topic>`: replicas by partition, and ongoing
+    reassignments.
+    """
 
     topic_id: TopicId
     replicas: list[tuple[BrokerId, ...]]
@@ -188,9 +190,9 @@ def _read_replicas(value: object) -> dict[int, tuple[BrokerId, ...]]:
 
 
 def state(partition: PartitionState) -> bytes:
-    """Return the payload of a partition's state; its replicas stand in the topic's node.
+    """Return the payload of a partition's state; its replicas are in the topic's node.
 
-    What Kafka's own payload has no name for is left out where there is nothing to say.
+    Fields that Kafka's payload does not have are left out if they have their default.
     """
     value: dict[str, object] = {
         "controller_epoch": partition.controller_epoch,
@@ -285,7 +287,7 @@ def read_producer_id_block(path: str, data: bytes) -> int:
 
 
 def deleted_topic(name: str, brokers: Collection[BrokerId] = ()) -> bytes:
-    """Return the payload that remembers a deleted topic, and the brokers that kept replicas."""
+    """Return the payload of a topic's deletion record, with the brokers that host replicas."""
     value: dict[str, object] = {"version": 1, "topic": name}
     if brokers:
         value["brokers"] = sorted(brokers)
@@ -293,7 +295,7 @@ def deleted_topic(name: str, brokers: Collection[BrokerId] = ()) -> bytes:
 
 
 def read_deleted_topic(path: str, data: bytes) -> tuple[str, frozenset[BrokerId]]:
-    """Return the name of a deleted topic and the brokers that kept replicas of it."""
+    """Return the name of a deleted topic and the brokers that host replicas of it."""
     value = _load(path, data)
     name, brokers = value.get("topic"), value.get("brokers", [])
     if not isinstance(name, str) or not isinstance(brokers, list):

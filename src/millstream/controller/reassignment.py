@@ -6,14 +6,16 @@
        ^                 |
        +-----cancel------+
 
-* **start**: the replicas grow to the target and whoever is to go; the added ones begin to fetch.
-* **all adding replicas in sync**: the replicas shrink to the target. The leader moves if it is to
-  go. Whoever goes deletes its log when it hears of the higher leader epoch.
-* **cancel**: the added ones go, the removed ones stay.
+* **start**: the replicas become the union of the present and the target ones; the added ones begin
+  to fetch.
+* **all adding replicas in sync**: the replicas shrink to the target. Another leader is elected if
+  it is removed. A removed replica deletes its log when its broker receives the higher leader epoch.
+* **cancel**: the added ones are removed, the others stay.
 
-A start during a move replaces its target. Each of these raises the leader epoch, so that nobody
-that is told late deletes or serves what has become another's. None of them takes away the last that
-is known to have everything: a move waits for a leader, what else would do so is refused.
+A start during a move replaces its target. Each of these raises the leader epoch, so that a broker
+with stale metadata neither deletes nor serves the partition. None of them removes the last replica
+that has all committed records: a reassignment waits for a leader, and a request that would remove
+it is refused.
 """
 
 from __future__ import annotations
@@ -22,24 +24,24 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from millstream.controller.assignment import check_manual_replicas
-from millstream.controller.election import Electorate, elect_leader, place_counts, with_isr
+from millstream.controller.election import Electorate, elect_leader, membership_counts, with_isr
 from millstream.model.broker import BrokerId
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import NO_LEADER, PartitionState
 
 
 def is_moving(state: PartitionState) -> bool:
-    """True while replicas come or go."""
+    """True while replicas are being added or removed."""
     return bool(state.adding_replicas or state.removing_replicas)
 
 
 def target_of(state: PartitionState) -> tuple[BrokerId, ...]:
-    """Return the replicas that the partition has once it is settled."""
+    """Return the replicas after the reassignment."""
     return tuple(each for each in state.replicas if each not in state.removing_replicas)
 
 
 def origin_of(state: PartitionState) -> tuple[BrokerId, ...]:
-    """Return the replicas that the partition had before it began to move."""
+    """Return the replicas before the reassignment."""
     return tuple(each for each in state.replicas if each not in state.adding_replicas)
 
 
@@ -52,12 +54,12 @@ def start(
     min_insync_replicas: int,
     controller_epoch: int,
 ) -> PartitionState:
-    """Return the partition on its way to ``target``, or there already where nothing is to be
-    copied; the same object when that is where it is.
+    """Return the partition with a reassignment to ``target`` started, or finished if nothing has to
+    be copied; the same object if it already has these replicas.
 
-    Raises INVALID_REPLICA_ASSIGNMENT for a target that cannot be.
+    Raises INVALID_REPLICA_ASSIGNMENT for an invalid target.
     """
-    # A replica that the partition has may stay although its broker is down; a new one has to live.
+    # A present replica may stay although its broker is down; a new one has to be on a live broker.
     check_manual_replicas(target, {*brokers, *state.replicas}, None)
     wanted = tuple(BrokerId(each) for each in target)
     origin = origin_of(state)
@@ -88,7 +90,9 @@ def settle(
     min_insync_replicas: int,
     controller_epoch: int,
 ) -> PartitionState | None:
-    """Return the partition at its target, or None while not all of it is in sync."""
+    """Return the partition with the reassignment finished, or None while not all target replicas
+    are in sync.
+    """
     if not is_moving(state):
         return None
     target = target_of(state)
@@ -112,10 +116,10 @@ def cancel(
     min_insync_replicas: int,
     controller_epoch: int,
 ) -> PartitionState:
-    """Return the partition as it was before it began to move.
+    """Return the partition with the reassignment cancelled.
 
-    Raises NO_REASSIGNMENT_IN_PROGRESS, and INVALID_REPLICA_ASSIGNMENT when nobody of those that
-    are left is in sync.
+    Raises NO_REASSIGNMENT_IN_PROGRESS, and INVALID_REPLICA_ASSIGNMENT if none of the remaining
+    replicas is in sync.
     """
     if not is_moving(state):
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
@@ -127,8 +131,8 @@ def cancel(
 
 
 def _refuse_loss(before: PartitionState, after: PartitionState) -> None:
-    """Raise INVALID_REPLICA_ASSIGNMENT when nobody would be left of those that are known to have
-    everything that is committed.
+    """Raise INVALID_REPLICA_ASSIGNMENT if no replica would be left that is known to have everything
+    committed.
     """
     if before.leader != NO_LEADER:
         is_lost = after.leader == NO_LEADER
@@ -139,7 +143,7 @@ def _refuse_loss(before: PartitionState, after: PartitionState) -> None:
     if is_lost:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "nobody of the replicas that would be left is known to have everything",
+            "none of the remaining replicas is known to have all committed records",
         )
 
 
@@ -149,7 +153,9 @@ def _keep_only(
     electorate: Electorate,
     min_insync_replicas: int,
 ) -> PartitionState:
-    """Take everybody else out of ISR and ELR, and elect another leader if it was one of them."""
+    """Remove all other replicas from ISR and ELR, and elect another leader if it was one of
+    them.
+    """
     isr = tuple(each for each in replicas if each in state.isr)
     after = with_isr(state, isr, min_insync_replicas=min_insync_replicas)
     after = replace(
@@ -159,7 +165,7 @@ def _keep_only(
     )
     if state.leader in replicas:
         return after
-    able = [each for each in isr if place_counts(after, each, electorate)]
+    able = [each for each in isr if membership_counts(after, each, electorate)]
     return replace(after, leader=elect_leader(replicas, able, electorate.live))
 
 

@@ -1,4 +1,6 @@
-"""What a broker writes when it starts: itself, its claim to the controller, what it found."""
+"""What a standalone broker writes when it starts: its registration, itself as the controller,
+adopted topics.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,9 @@ from millstream.model.topic import TopicId, TopicPartition
 def registration(
     nodes: Mapping[str, Node], broker: BrokerNode, *, cluster_id: str, now_ms: int
 ) -> Iterator[Operation]:
-    """Yield what registers a broker on its own, and it as the controller.
+    """Yield the operations that register a standalone broker, also as the controller.
 
-    ``nodes`` is the tree as it was read: what stands there already is not made again.
+    ``nodes`` is the tree as it was read: nodes that exist are not created again.
     """
     for path in paths.PERSISTENT:
         if path not in nodes:
@@ -43,7 +45,7 @@ def states_after_restart(
     *,
     clean_shutdown: bool,
 ) -> list[TopicState]:
-    """Return the topics of which some partition has another leader or leader epoch now."""
+    """Return the topics in which some partition's leader or leader epoch has changed."""
     changed = []
     for topic in context.topics.values():
         states = tuple(
@@ -67,7 +69,7 @@ def _log_epoch(found: Mapping[TopicPartition, FoundLog], topic: str, index: int)
 
 
 def state_changes(before: TopicState, after: TopicState) -> Iterator[Operation]:
-    """Yield what puts changed partition states into the store."""
+    """Yield the store operations of changed partition states."""
     for index, (old, new) in enumerate(zip(before.partitions, after.partitions, strict=False)):
         if new is not old:
             path = paths.state(after.name, index)
@@ -77,8 +79,8 @@ def state_changes(before: TopicState, after: TopicState) -> Iterator[Operation]:
 def adoption_changes(
     adoption: Adoption, deleted: Mapping[TopicId, str], found: Mapping[TopicPartition, FoundLog]
 ) -> Iterator[Operation]:
-    """Yield what puts adopted logs into the store, and what forgets the topics deleted earlier
-    whose directories are gone.
+    """Yield the store operations of adopted logs, and those that remove the deletion records of
+    topics whose directories are gone.
     """
     for topic, count in adoption.topics:
         yield from creation(topic) if count == 0 else growth(topic, count)
@@ -91,6 +93,6 @@ def adoption_changes(
 def still_remembered(
     deleted: Mapping[TopicId, str], found: Mapping[TopicPartition, FoundLog]
 ) -> set[str]:
-    """Return the paths of deleted topics whose directories are still there."""
+    """Return the deletion records of topics whose directories still exist."""
     still_there = {log.topic_id for log in found.values()}
     return {path for topic_id, path in deleted.items() if topic_id in still_there}

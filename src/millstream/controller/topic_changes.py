@@ -1,8 +1,8 @@
-"""Plans what becomes of topics: creation, more partitions, deletion.
+"""Plans changes of topics: creation, more partitions, deletion.
 
-A plan is a new :class:`TopicState` and the operations that put it into the store; nothing changes
-until the store has them. The order of the checks is that of Kafka's controller
-(``ReplicationControlManager``), because a request that is wrong twice shows it.
+A plan is a new :class:`TopicState` and the store operations for it; nothing changes until the store
+has applied them. The order of the checks is that of Kafka's controller
+(``ReplicationControlManager``), because it decides which error a request with two mistakes gets.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAX_REMEMBERED_DELETIONS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic that somebody asks for. ``assignments`` are (partition index, brokers) by hand."""
+    """A requested topic. ``assignments`` are manual (partition index, brokers)."""
 
     name: str
     partition_count: int = DEFAULT
@@ -50,8 +50,8 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """A wish that a topic have ``total`` partitions; ``assignments`` hold the brokers of each new
-    one, or None.
+    """A request for a topic to have ``total`` partitions; ``assignments`` has the brokers of each
+    new one, or None.
     """
 
     topic: str
@@ -60,8 +60,8 @@ class NewPartitions:
 
 
 @dataclass(frozen=True, slots=True)
-class Placing:
-    """What a plan needs besides the wish: the broker's defaults, and two random numbers."""
+class PlacementContext:
+    """The input of a plan besides the request: the broker's defaults, and two random numbers."""
 
     partition_count: int
     replication_factor: int
@@ -69,21 +69,21 @@ class Placing:
     start_index: int = 0
     shift: int = 0
     broker_epochs: Mapping[BrokerId, int] = field(default_factory=dict)
-    """Epochs of the live brokers; empty for a broker on its own, which has none."""
+    """Epochs of the live brokers; empty for a standalone broker, which has none."""
     racks: Mapping[BrokerId, str] = field(default_factory=dict)
     """Racks of the live brokers; empty unless all have one."""
     cordoned: Collection[BrokerId] = ()
-    """Brokers all of whose log directories are cordoned (KIP-1066): they take no new replicas."""
+    """Brokers all of whose log directories are cordoned (KIP-1066): they get no new replicas."""
 
-    def takers(self, live_brokers: Sequence[BrokerId]) -> list[BrokerId]:
-        """Return the live brokers that take new replicas."""
+    def eligible_brokers(self, live_brokers: Sequence[BrokerId]) -> list[BrokerId]:
+        """Return the live brokers that may get new replicas."""
         return [broker_id for broker_id in live_brokers if broker_id not in self.cordoned]
 
 
 def plan_topic(
-    context: ControllerContext, wanted: NewTopic, placing: Placing, topic_id: TopicId
+    context: ControllerContext, wanted: NewTopic, placing: PlacementContext, topic_id: TopicId
 ) -> TopicState:
-    """Return the topic that would be created, or raise the KafkaError that says why not."""
+    """Return the topic to create, or raise the KafkaError that refuses it."""
     check_new_name(context, wanted.name)
     overrides = _checked_configs(wanted.configs, placing.config)
     assignment = _new_assignment(context, wanted, placing)
@@ -136,7 +136,7 @@ def check_topic_config(overrides: Mapping[str, str], defaults: TopicConfig) -> N
 
 
 def _new_assignment(
-    context: ControllerContext, wanted: NewTopic, placing: Placing
+    context: ControllerContext, wanted: NewTopic, placing: PlacementContext
 ) -> list[Replicas]:
     if wanted.assignments:
         for value, what in (
@@ -161,10 +161,10 @@ def _new_assignment(
         )
     factor = wanted.replication_factor
     factor = placing.replication_factor if factor == DEFAULT else factor
-    takers = placing.takers(context.live_brokers)
-    check_replication_factor(factor, takers)
+    eligible_brokers = placing.eligible_brokers(context.live_brokers)
+    check_replication_factor(factor, eligible_brokers)
     return assign_replicas(
-        spread_over_racks(takers, placing.racks),
+        spread_over_racks(eligible_brokers, placing.racks),
         partition_count=count_of(wanted, placing),
         replication_factor=factor,
         start_index=placing.start_index,
@@ -173,8 +173,10 @@ def _new_assignment(
     )
 
 
-def count_of(wanted: NewTopic, placing: Placing) -> int:
-    """Return how many partitions a wish comes to, if it is one that can be granted."""
+def count_of(wanted: NewTopic, placing: PlacementContext) -> int:
+    """Return how many partitions a request creates; never negative, even if the request is
+    invalid.
+    """
     if wanted.assignments:
         return len(wanted.assignments)
     count = wanted.partition_count
@@ -182,13 +184,13 @@ def count_of(wanted: NewTopic, placing: Placing) -> int:
 
 
 def growth_of(wanted: NewPartitions, context: ControllerContext) -> int:
-    """Return how many new partitions a wish comes to, if it can be granted."""
+    """Return how many partitions a request adds; 0 if the request is invalid."""
     topic = context.topics.get(wanted.topic)
     return 0 if topic is None else max(0, wanted.total - len(topic.partitions))
 
 
 def refuse_too_many(partition_count: int) -> None:
-    """Raise POLICY_VIOLATION when one request asks for more partitions than any may."""
+    """Raise POLICY_VIOLATION if one request creates more partitions than allowed."""
     if partition_count > MAX_PARTITIONS_PER_REQUEST:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
@@ -196,9 +198,9 @@ def refuse_too_many(partition_count: int) -> None:
 
 
 def plan_partitions(
-    context: ControllerContext, wanted: NewPartitions, placing: Placing
+    context: ControllerContext, wanted: NewPartitions, placing: PlacementContext
 ) -> TopicState:
-    """Return the topic with more partitions, or raise the KafkaError that says why not."""
+    """Return the topic with more partitions, or raise the KafkaError that refuses it."""
     topic = context.topics.get(wanted.topic)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -214,10 +216,10 @@ def plan_partitions(
             tuple(BrokerId(broker_id) for broker_id in replicas) for replicas in wanted.assignments
         ]
     else:
-        takers = placing.takers(live)
-        check_replication_factor(factor, takers)
+        eligible_brokers = placing.eligible_brokers(live)
+        check_replication_factor(factor, eligible_brokers)
         assignment = assign_replicas(
-            spread_over_racks(takers, placing.racks),
+            spread_over_racks(eligible_brokers, placing.racks),
             partition_count=additional,
             replication_factor=factor,
             start_index=placing.start_index,
@@ -254,7 +256,7 @@ def _check_growth(wanted: NewPartitions, count: int) -> None:
 
 
 def creation(topic: TopicState) -> Iterator[Operation]:
-    """Yield what puts a new topic into the store."""
+    """Yield the store operations that create a topic."""
     if topic.overrides:
         yield Create(paths.topic_config(topic.name), payloads.config(topic.overrides))
     yield Create(paths.topic(topic.name), payloads.topic(topic.topic_id, topic.partitions))
@@ -263,7 +265,7 @@ def creation(topic: TopicState) -> Iterator[Operation]:
 
 
 def growth(topic: TopicState, first_new: int) -> Iterator[Operation]:
-    """Yield what puts the partitions from ``first_new`` on into the store."""
+    """Yield the store operations that create the partitions from ``first_new`` on."""
     yield SetData(paths.topic(topic.name), payloads.topic(topic.topic_id, topic.partitions))
     yield from _partition_creation(topic, first_new)
 
@@ -274,10 +276,16 @@ def _partition_creation(topic: TopicState, first: int) -> Iterator[Operation]:
         yield Create(paths.state(topic.name, index), payloads.state(topic.partitions[index]))
 
 
-def deletion(topic: TopicState, keepers: Collection[BrokerId] = ()) -> Iterator[Operation]:
-    """Yield what takes a topic out of the store and remembers that it is gone, and who kept it."""
+def deletion(
+    topic: TopicState, brokers_with_replicas: Collection[BrokerId] = ()
+) -> Iterator[Operation]:
+    """Yield the store operations that delete a topic and create its deletion record, with the
+    brokers that host replicas.
+    """
     identifier = topic_id_to_text(topic.topic_id)
-    yield Create(paths.deleted_topic(identifier), payloads.deleted_topic(topic.name, keepers))
+    yield Create(
+        paths.deleted_topic(identifier), payloads.deleted_topic(topic.name, brokers_with_replicas)
+    )
     if topic.overrides:
         yield Delete(paths.topic_config(topic.name))
     for index in range(len(topic.partitions)):
@@ -288,23 +296,23 @@ def deletion(topic: TopicState, keepers: Collection[BrokerId] = ()) -> Iterator[
 
 
 def forgetting(context: ControllerContext) -> Iterator[Operation]:
-    """Yield what forgets the oldest deletions where too many are remembered.
+    """Yield the store operations that remove the oldest deletion records if there are too many.
 
-    A deletion is remembered until the next start finds the topic's directories gone; by the time
-    ten thousand others have followed, their renaming has long reached the disk.
+    A deletion record is kept until the next start finds the topic's directories gone. After ten
+    thousand later deletions the renames of its directories are long durable.
     """
     for path in context.deleted[:-MAX_REMEMBERED_DELETIONS]:
         yield Delete(path)
 
 
 def remember(context: ControllerContext, deleted: Iterable[TopicState]) -> None:
-    """Take over into the context what :func:`deletion` and :func:`forgetting` stored."""
+    """Apply to the context what :func:`deletion` and :func:`forgetting` stored."""
     del context.deleted[:-MAX_REMEMBERED_DELETIONS]
     context.deleted += [paths.deleted_topic(topic_id_to_text(topic.topic_id)) for topic in deleted]
 
 
 def config_change(topic: TopicState, overrides: Mapping[str, str]) -> Iterator[Operation]:
-    """Yield what gives a topic other settings of its own."""
+    """Yield the store operations that replace a topic's own settings."""
     path = paths.topic_config(topic.name)
     if overrides and topic.overrides:
         yield SetData(path, payloads.config(overrides))

@@ -1,13 +1,13 @@
-"""Topics that are deleted but not yet everywhere: which brokers may still keep replicas.
+"""Deleted topics whose replicas may still exist on some brokers.
 
 ::
 
-    deleted --each broker that kept replicas acknowledges--> forgotten
+    deleted --each broker that hosts replicas acknowledges--> record removed
 
-The topic's nodes go first, in one step with the note that it is deleted, so its name is free at
-once. The note names the brokers that kept replicas. A live one is told by push, until it
-acknowledges; a dead one reads the note when it comes back, before it opens its logs. Since notes go
-by topic id, nobody takes a new topic of the same name for the old one.
+The topic's nodes are deleted in one step with the creation of its deletion record, so its name is
+free at once. The record has the brokers that host replicas. A live broker gets a push, repeated
+until it acknowledges; a stopped broker reads the record when it starts, before it opens its logs.
+Records are keyed by topic id, so a new topic of the same name is not confused with the old one.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from millstream.model.metadata_store import Delete, Node, Operation
 from millstream.model.topic import TopicId, topic_id_from_text, topic_id_to_text
 
 
-def keepers(topic: TopicState) -> frozenset[BrokerId]:
-    """Return the brokers that keep replicas of a topic, those in motion too."""
+def brokers_with_replicas(topic: TopicState) -> frozenset[BrokerId]:
+    """Return the brokers that host replicas of a topic, including those of a reassignment."""
     return frozenset(each for state in topic.partitions for each in state.replicas)
 
 
 def remember(context: ControllerContext, topic: TopicState) -> None:
-    """Take note of a deletion that the store has."""
-    context.deletions[topic.topic_id] = Deletion(topic.name, keepers(topic))
+    """Add a deletion that the store has."""
+    context.deletions[topic.topic_id] = Deletion(topic.name, brokers_with_replicas(topic))
 
 
 def load_deletions(nodes: Mapping[str, Node]) -> dict[TopicId, Deletion]:
-    """Return the deletions that the store remembers."""
+    """Return the deletions that the store has records of."""
     prefix = paths.DELETED_TOPICS + "/"
     found = {}
     for path, node in nodes.items():
@@ -43,8 +43,8 @@ def load_deletions(nodes: Mapping[str, Node]) -> dict[TopicId, Deletion]:
 
 
 def acknowledge(context: ControllerContext, topic_id: TopicId, broker_id: BrokerId) -> bool:
-    """Take note that a broker keeps no replica of a deleted topic; True when no broker does and
-    the store may forget it.
+    """Record that a broker has no replica of a deleted topic any more; return True if no broker
+    has, so that the record may be removed.
     """
     deletion = context.deletions.get(topic_id)
     if deletion is None or broker_id not in deletion.brokers:
@@ -55,5 +55,5 @@ def acknowledge(context: ControllerContext, topic_id: TopicId, broker_id: Broker
 
 
 def forgetting(context: ControllerContext, topic_id: TopicId) -> Iterator[Operation]:
-    """Yield what makes the store forget a deletion."""
+    """Yield the store operations that remove a deletion record."""
     yield Delete(paths.deleted_topic(topic_id_to_text(topic_id)))

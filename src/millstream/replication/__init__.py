@@ -1,1 +1,1 @@
-"""What a leader knows of its followers, and what a follower does with a leader's answers. Pure."""
+"""The state of a leader about its followers, and of a follower about its fetches. Pure."""

@@ -1,15 +1,16 @@
-"""Whether leaders and followers reach each other, as fetches tell. Pure: times are arguments.
+"""Detects from fetches whether leaders and followers reach each other. Pure: times are arguments.
 
 A *grey failure* is a broker that its clients and the metadata store reach and its followers do not:
-its inter-broker listener resets or swallows connections. It keeps its session, so it leads on, and
-acks=all waits until ``replica.lag.time.max.ms`` has passed. Two observations, made on the two sides
-of the same fetches, tell it from a follower that is ill and from a leader that is paused:
+its inter-broker listener resets or swallows connections. It keeps its session and its leaderships,
+and acks=all waits until ``replica.lag.time.max.ms`` has passed. Two observations, on the two sides
+of the same fetches, distinguish it from a faulty follower and from a paused leader:
 
-* the leader hears nothing from a follower, and
-* the follower asks and gets no answer.
+* the leader receives no fetches from a follower, and
+* the follower sends fetches and gets no responses.
 
-A paused leader does not report silence, and an ill or paused follower does not confirm it, so the
-controller acts only on both (``controller.reachability``). Times are of a monotonic clock.
+A paused leader does not report the first, and a faulty or paused follower does not confirm the
+second, so the controller acts only on both (``controller.reachability``). Times are of a monotonic
+clock.
 """
 
 from __future__ import annotations
@@ -22,19 +23,22 @@ from millstream.model.broker import BrokerId
 
 SILENT_AFTER_MS: Final = 1_000.0
 """The least time after which a follower that has sent no fetch is silent; twice
-``replica.fetch.wait.max.ms`` (500 ms) where that is longer: a leader may keep a fetch so long."""
+``replica.fetch.wait.max.ms`` (500 ms) where that is longer: a leader may keep a fetch so long.
+"""
 
 UNANSWERED_AFTER_MS: Final = 700.0
-"""How much longer than ``replica.fetch.wait.max.ms`` a leader owes an answer before it counts as
-out of reach."""
+"""How much longer than ``replica.fetch.wait.max.ms`` a response may be overdue before the leader
+counts as unreachable.
+"""
 
 STALL_MS: Final = 400.0
-"""A tick that comes this much late was held up by a loop that did not run: what was not heard in
-the meantime is no silence of others."""
+"""A tick that is this late means that this broker's own loop did not run: missing fetches and
+responses of that time do not count.
+"""
 
 
 class FetchContact:
-    """Which followers this broker hears as a leader, and which leaders answer it as a follower.
+    """Tracks which followers fetch from this broker, and which leaders respond to its own fetches.
 
     ``tick`` has to be called regularly, every ``interval_ms``: neither silence nor a missing answer
     counts while this broker itself did not run.
@@ -49,11 +53,11 @@ class FetchContact:
         self._running_since_ms = inf
 
     def heard(self, follower: BrokerId, now_ms: float) -> None:
-        """Take note of a fetch by a follower."""
+        """Record a fetch by a follower."""
         self._heard_ms[follower] = now_ms
 
     def tick(self, now_ms: float) -> None:
-        """Take note that this broker runs. A tick that comes late begins anew with everybody."""
+        """Record that this broker runs. A late tick resets the times of all brokers."""
         if self._is_stalled(now_ms):
             self._running_since_ms = now_ms
         self._ticked_ms = now_ms
@@ -63,7 +67,8 @@ class FetchContact:
     ) -> frozenset[BrokerId]:
         """Return which of ``brokers`` have sent no fetch for long, although this broker ran.
 
-        One that is named for the first time counts as heard now. Others are forgotten.
+        A broker that is passed for the first time counts as seen now. Brokers that are not passed
+        are forgotten.
         """
         limit_ms = max(SILENT_AFTER_MS, 2 * max_wait_ms)
         self._heard_ms = {each: self._heard_ms.get(each, now_ms) for each in brokers}
@@ -76,7 +81,7 @@ class FetchContact:
     def unreachable(
         self, unanswered_since_ms: Mapping[BrokerId, float], now_ms: float, *, max_wait_ms: float
     ) -> frozenset[BrokerId]:
-        """Return which leaders have owed an answer for too long, although this broker ran."""
+        """Return the leaders whose response is overdue for too long, although this broker ran."""
         if self._is_stalled(now_ms):
             return frozenset()
         limit_ms = max_wait_ms + UNANSWERED_AFTER_MS

@@ -1,9 +1,10 @@
-"""Where two logs of one partition part, told by their leader epochs (KIP-101, KIP-279, KIP-595).
+"""Where two logs of one partition diverge, found by their leader epochs (KIP-101, KIP-279,
+KIP-595).
 
-Offsets alone do not tell: two logs may have different records at one offset, never in one epoch.
-A follower sends the epoch of its last record with its log end. The leader looks up where that
-epoch, or the largest one before it, ends in its own log; when that is not at or beyond the
-follower's end, the follower cuts back to the smaller of the two ends and asks again.
+Offsets alone are not enough: two logs may have different records at one offset, but never at one
+offset and epoch. A follower sends the epoch of its last record with its log end. The leader looks
+up where that epoch, or the largest one before it, ends in its own log; when that is not at or
+beyond the follower's end, the follower cuts back to the smaller of the two ends and asks again.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch, Offset
 def is_diverging(
     leader_end: EpochEndOffset, *, last_fetched_epoch: LeaderEpoch, fetch_offset: Offset
 ) -> bool:
-    """Tell whether a follower's log parts from the leader's, whose end for ``last_fetched_epoch``
-    is given.
+    """Tell whether a follower's log diverges from the leader's, whose end for
+    ``last_fetched_epoch`` is given.
     """
     if last_fetched_epoch == NO_LEADER_EPOCH:
         return False
@@ -29,7 +30,7 @@ def truncation_offset(
     """Return where a follower cuts its log, given the leader's answer and its own end for the
     epoch that the leader named.
 
-    An own log that knows no such epoch goes back to the leader's end.
+    A follower whose log has no such epoch truncates to the leader's end.
     """
     offset = diverging.end_offset
     if own_end.leader_epoch != NO_LEADER_EPOCH:

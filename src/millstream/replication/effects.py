@@ -1,4 +1,4 @@
-"""What a replication machine asks of its driver. Effects are carried out in their order."""
+"""What a replication state machine asks its driver to do. Effects are carried out in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from millstream.model.offsets import LeaderEpoch, Offset
 
 @dataclass(frozen=True, slots=True)
 class AdvanceHighWatermark:
-    """Everything below ``offset`` is committed: tell the log, the writers and the readers."""
+    """Everything below ``offset`` is committed: update the log, complete waiting produces and
+    fetches.
+    """
 
     offset: Offset
 
@@ -28,7 +30,9 @@ class ProposeIsr:
 
 @dataclass(frozen=True, slots=True)
 class RetryProposal:
-    """Call ``retry_proposal`` with ``attempt`` in ``delay_ms``: nobody knows what became of it."""
+    """Call ``retry_proposal`` with ``attempt`` in ``delay_ms``: the outcome of the attempt is
+    unknown.
+    """
 
     attempt: int
     delay_ms: float
@@ -36,7 +40,9 @@ class RetryProposal:
 
 @dataclass(frozen=True, slots=True)
 class AwaitNewState:
-    """There is newer state than this leader's: it comes by a push, or has to be read."""
+    """The controller has newer state than this leader: wait for its push, or read the stored
+    state.
+    """
 
 
 LeaderEffect: TypeAlias = AdvanceHighWatermark | ProposeIsr | RetryProposal | AwaitNewState

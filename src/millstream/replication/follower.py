@@ -1,10 +1,10 @@
-"""What the follower of one partition makes of its leader's answers. Pure: no clock, no I/O.
+"""The follower of one partition: decides what each fetch response means. Pure: no clock, no I/O.
 
-A follower fetches from its log end, and every answer decides what comes next::
+A follower fetches from its log end, and every response decides the next step::
 
     records            append, then raise the high watermark       fetch again
     a diverging epoch  cut the log back to the common part         fetch again
-    OFFSET_OUT_OF_RANGE  the leader's log begins where this one ends, or later: start anew there
+    OFFSET_OUT_OF_RANGE  the leader's log begins where this one ends, or later: restart there
     74, 75, 6 and others pause, longer each time; after twice the lag time ask for the state
 
 There is no truncation to the high watermark: the high watermark of a follower lags, and what lies
@@ -25,11 +25,13 @@ from millstream.model.offsets import NO_LEADER_EPOCH, NO_OFFSET, LeaderEpoch, Of
 from millstream.replication.divergence import truncation_offset
 
 FIRST_PAUSE_MS: Final = 50.0
-"""The pause after one refusal: leader and follower seldom hear of a change at the same moment."""
+"""The pause after one error: leader and follower rarely apply a metadata change at the same
+moment.
+"""
 
 
 class FetchPosition(NamedTuple):
-    """What a follower asks for one partition: from its log end on, in this leadership."""
+    """The fetch position of one partition: its log end and the leader epoch."""
 
     leader_epoch: LeaderEpoch
     offset: Offset
@@ -38,9 +40,9 @@ class FetchPosition(NamedTuple):
 
 
 class FetchAnswer(NamedTuple):
-    """What a leader answered for one partition, but for the records themselves.
+    """A fetch response for one partition, without the records.
 
-    ``log_start_offset`` and ``high_watermark`` are -1 where an error hides them.
+    ``log_start_offset`` and ``high_watermark`` are -1 if the response has an error.
     """
 
     error: ErrorCode = ErrorCode.NONE
@@ -65,8 +67,8 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Cut the log back to ``offset``. ``loses_committed``: below the own high watermark, which is
-    an error to be told, for somebody may have read what goes.
+    """Cut the log back to ``offset``. ``loses_committed``: below the follower's own high watermark,
+    which is logged as an error, because consumers may have read those records.
     """
 
     offset: Offset
@@ -75,14 +77,14 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class RestartAt:
-    """Drop everything and go on at ``offset``: the leader has nothing older."""
+    """Truncate fully and restart at ``offset``: the leader has nothing older."""
 
     offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class ReadState:
-    """The leader that this follower knows has refused it for long: read the stored state."""
+    """The known leader has returned errors for too long: read the stored state."""
 
 
 FollowerEffect: TypeAlias = Append | Truncate | RestartAt | ReadState
@@ -90,7 +92,7 @@ FollowerEffect: TypeAlias = Append | Truncate | RestartAt | ReadState
 
 @dataclass(frozen=True, slots=True)
 class FollowerRules:
-    """The settings that a follower goes by."""
+    """The settings of a follower."""
 
     lag_time_max_ms: float = 30_000
     pause_max_ms: float = 1_000
@@ -120,16 +122,16 @@ class FollowerReplication:
     def position(
         self, *, log_end_offset: Offset, log_start_offset: Offset, latest_epoch: LeaderEpoch
     ) -> FetchPosition:
-        """Return what to ask for: everything from the log end on."""
+        """Return the position to fetch from: the log end."""
         return FetchPosition(self.leader_epoch, log_end_offset, latest_epoch, log_start_offset)
 
     def on_answer(
         self, asked: FetchPosition, answer: FetchAnswer, log: LogView, now_ms: float
     ) -> tuple[FollowerEffect, ...]:
-        """Decide what an answer means.
+        """Decide what a response means.
 
-        It counts only when it belongs to this leadership and when the log still ends where it was
-        asked for: an answer from before a truncation would tear a hole.
+        It is used only if it belongs to this leadership and the log still ends at the fetch offset:
+        records requested before a truncation would leave a gap.
         """
         if asked.leader_epoch != self.leader_epoch or asked.offset != log.log_end_offset:
             return ()
@@ -149,7 +151,7 @@ class FollowerReplication:
         own_end = log.end_of_epoch(diverging.leader_epoch)
         offset = truncation_offset(diverging, own_end, log_end_offset=log.log_end_offset)
         if offset >= log.log_end_offset:
-            # Nothing to cut: asking again at once would be answered in the same way, for ever.
+            # Nothing to truncate: fetching again at once would get the same response for ever.
             return self._refused(now_ms)
         return (Truncate(offset, loses_committed=offset < log.high_watermark),)
 
@@ -161,7 +163,7 @@ class FollowerReplication:
         return self._refused(now_ms)
 
     def on_no_answer(self, now_ms: float) -> tuple[FollowerEffect, ...]:
-        """Pause after a fetch that never came back: the leader's broker is not reached."""
+        """Pause after a fetch without a response: the leader's broker is not reachable."""
         return self._refused(now_ms)
 
     def _refused(self, now_ms: float) -> tuple[FollowerEffect, ...]:
@@ -180,7 +182,7 @@ def high_watermark_after(
 ) -> Offset:
     """Return a follower's high watermark after an append: the leader's, as far as its own log goes.
 
-    What was committed once stays so, also where a new leader does not know it yet.
+    The high watermark never goes back, even if a new leader reports a lower one.
     """
     return max(own, min(leader_high_watermark, log_end_offset))
 

@@ -1,9 +1,10 @@
-"""What the leader of one partition knows about its followers. Pure: no clock, no I/O.
+"""The leader of one partition: the progress of its followers, the high watermark, the ISR. Pure: no
+clock, no I/O.
 
-The leader counts how far each follower has come by the offsets that it fetches from: a fetch from
-offset n says that everything below n is on the follower. From that come the high watermark, which
-follower joins the ISR and which has to leave it. Only the controller writes the ISR; the leader
-proposes (see ``isr``). Times are of a monotonic clock. Kafka: ``Partition``, ``Replica``.
+The leader tracks each follower by its fetch offsets: a fetch from offset n says that the follower
+has everything below n. The high watermark and ISR changes follow from that. Only the controller
+writes the ISR; the leader proposes (see ``isr``). Times are of a monotonic clock. Kafka:
+``Partition``, ``Replica``.
 
 The high watermark moves to the smallest log end of the maximal ISR, and only while the committed
 ISR has ``min.insync.replicas`` members (KIP-966): so every eligible leader replica that the
@@ -39,25 +40,26 @@ _NEWER_STATE: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""Answers of a controller that has another state than the proposal rests on."""
+"""Errors of a controller whose state is not the one that the proposal is based on."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicationRules:
-    """The settings that a leader goes by."""
+    """The settings of a leader."""
 
     min_insync_replicas: int = 1
     lag_time_max_ms: float = 30_000
     retry_first_ms: float = 100
     """How long nothing is proposed after a proposal that has failed; twice as long after each
-    further one."""
+    further one.
+    """
     retry_max_ms: float = 1_000
     """The longest such pause."""
 
 
 @dataclass(slots=True)
 class FollowerProgress:
-    """How far one follower has come, as its fetches tell."""
+    """The progress of one follower, from its fetches."""
 
     log_end_offset: Offset = NO_OFFSET
     log_start_offset: Offset = NO_OFFSET
@@ -71,10 +73,10 @@ class FollowerProgress:
     """It is not proposed for the ISR before this moment."""
 
     def fetched(self, fetch: FollowerFetch, *, leader_end: Offset, now_ms: float) -> None:
-        """Take note of a fetch (Kafka: ``Replica.updateFetchStateOrThrow``).
+        """Record a fetch (Kafka: ``Replica.updateFetchStateOrThrow``).
 
-        It had caught up now if it fetches from the leader's end, and had caught up at its fetch
-        before if it asks for what was the end then.
+        It is caught up now if it fetches from the leader's log end; it was caught up at its
+        previous fetch if it fetches from what was the log end then.
         """
         if fetch.offset >= leader_end:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
@@ -89,8 +91,8 @@ class FollowerProgress:
 
 
 class FollowerFetch(NamedTuple):
-    """Who fetches from where. ``live_epoch`` is the broker epoch under which the cluster knows the
-    follower now, None when it is not alive.
+    """One fetch of a follower. ``live_epoch`` is the broker epoch of the follower's present
+    registration, None if it is not registered.
     """
 
     broker_id: BrokerId
@@ -101,10 +103,10 @@ class FollowerFetch(NamedTuple):
 
 
 class LeaderReplication:
-    """The replicas of one partition through the eyes of its leader, for one leadership.
+    """The replicas of one partition as their leader sees them, for one leadership.
 
-    ``log_end_offset`` is the end of what counts on this broker: the flushed end where the flush
-    policy asks for it.
+    ``log_end_offset`` is the log end that counts on this broker: the flushed end if the flush
+    policy is ``ack``.
     """
 
     __slots__ = (
@@ -147,31 +149,31 @@ class LeaderReplication:
         self.state = state
         self.isr: Isr = Committed(state.isr)
         self._in_doubt = False
-        """True while an attempt whose outcome nobody knows may still be written."""
+        """True while an attempt with an unknown outcome may still be written."""
         self.failed_proposals = 0
-        """Proposals in a row that the controller has not answered with a state."""
+        """Consecutive proposals that the controller has not answered with a state."""
         self._since_ms = now_ms
         self.leader_epoch_start_offset = epoch_start_offset
         self.followers: dict[BrokerId, FollowerProgress] = {
             each: FollowerProgress(
-                # A member of the ISR has one period to show itself.
+                # A member of the ISR has one lag period to send its first fetch.
                 last_caught_up_ms=now_ms if each in state.isr else float("-inf")
             )
             for each in state.replicas
             if each != self._broker_id
         }
 
-    # What the controller says
+    # Changes from the controller
 
     def on_state(
         self, state: PartitionState, now_ms: float, *, epoch_start_offset: Offset | None = None
     ) -> tuple[LeaderEffect, ...]:
-        """Take over a state from the controller that keeps this broker the leader.
+        """Apply a state from the controller in which this broker is still the leader.
 
         An older partition epoch changes nothing. A higher leader epoch begins a new leadership; the
-        same one keeps what is known of followers, adopts the ISR and looks at the high watermark
-        again (KAFKA-13091, KAFKA-13254). ``epoch_start_offset`` is the log end where less than all
-        of the log counts yet.
+        same one keeps the followers' progress, adopts the ISR and evaluates the high watermark
+        again (KAFKA-13091, KAFKA-13254). ``epoch_start_offset`` is the log end, if not all of the
+        log counts yet.
         """
         assert state.leader == self._broker_id
         if (state.leader_epoch, state.partition_epoch) <= (
@@ -199,14 +201,14 @@ class LeaderReplication:
         }
 
     def on_rules(self, rules: ReplicationRules) -> tuple[LeaderEffect, ...]:
-        """Take over changed settings; a smaller ``min.insync.replicas`` may commit more."""
+        """Apply changed settings; a smaller ``min.insync.replicas`` may commit more."""
         self._rules = rules
         return self._advance()
 
-    # What happens to the log
+    # Appends
 
     def on_append(self, log_end_offset: Offset) -> tuple[LeaderEffect, ...]:
-        """Take note that this broker's own log counts up to ``log_end_offset``."""
+        """Record that this broker's own log counts up to ``log_end_offset``."""
         self.log_end_offset = log_end_offset
         return self._advance()
 
@@ -220,13 +222,13 @@ class LeaderReplication:
         """``min.insync.replicas``, or all replicas where there are fewer."""
         return min(self._rules.min_insync_replicas, len(self.state.replicas))
 
-    # What followers do
+    # Fetches of followers
 
     def on_follower_fetch(self, fetch: FollowerFetch, now_ms: float) -> tuple[LeaderEffect, ...]:
-        """Record a fetch whose epoch and offset hold, before it is answered.
+        """Record a fetch whose epoch and offset were validated, before it is answered.
 
-        KafkaError UNKNOWN_LEADER_EPOCH for a broker that is no replica (a reassignment that one of
-        the two has not heard of), NOT_LEADER_OR_FOLLOWER for one of a broker epoch gone by.
+        KafkaError UNKNOWN_LEADER_EPOCH for a broker that is not a replica (one of the two has not
+        applied a reassignment yet), NOT_LEADER_OR_FOLLOWER for a stale broker epoch.
         """
         progress = self.followers.get(fetch.broker_id)
         if progress is None:
@@ -234,17 +236,15 @@ class LeaderReplication:
                 ErrorCode.UNKNOWN_LEADER_EPOCH, f"broker {fetch.broker_id} is not a replica"
             )
         if NO_BROKER_EPOCH != fetch.broker_epoch < progress.broker_epoch:
-            raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, "a fetch from a life of that broker gone by"
-            )
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the fetch has a stale broker epoch")
         progress.fetched(fetch, leader_end=self.log_end_offset, now_ms=now_ms)
         effects = self._maybe_expand(fetch, progress, now_ms)
         return (*effects, *self._advance()) if effects else self._advance()
 
     def on_same_fetch(self, fetch: FollowerFetch, now_ms: float) -> bool:
-        """Record a fetch by a member of the ISR that has all there is and told so before: only the
-        time is new, and nothing follows from it. False, with nothing recorded, for any other fetch,
-        which is for :meth:`on_follower_fetch`.
+        """Record a fetch of an ISR member that repeats its last offset at the log end: only the
+        time changes, with no effects. Return False, recording nothing, for any other fetch; the
+        caller then uses :meth:`on_follower_fetch`.
         """
         progress = self.followers.get(fetch.broker_id)
         if (
@@ -272,10 +272,12 @@ class LeaderReplication:
         return (self._proposal(self.isr),)
 
     def _may_join(self, fetch: FollowerFetch, progress: FollowerProgress) -> bool:
-        """Tell whether a follower holds all that a leader has to, and is who it was.
+        """Tell whether a follower has everything a leader must have, and still has the broker epoch
+        it fetched with.
 
-        It needs the leader epoch's start as well as the high watermark (KAFKA-7128): what a leader
-        before us committed may lie above our high watermark, and never above that start.
+        It needs the leader epoch's start as well as the high watermark (KAFKA-7128): a previous
+        leader may have committed records above this leader's high watermark, but never above that
+        start.
         """
         return (
             progress.log_end_offset >= self.high_watermark
@@ -285,7 +287,9 @@ class LeaderReplication:
         )
 
     def check_shrink(self, now_ms: float) -> tuple[LeaderEffect, ...]:
-        """Propose to remove who has not caught up for ``replica.lag.time.max.ms``."""
+        """Propose to remove the followers that have not caught up for
+        ``replica.lag.time.max.ms``.
+        """
         if not isinstance(self.isr, Committed):
             return ()
         if now_ms - self._since_ms <= self._rules.lag_time_max_ms:
@@ -304,27 +308,27 @@ class LeaderReplication:
 
     def _lags(self, progress: FollowerProgress | None, now_ms: float) -> bool:
         if progress is None:
-            return True  # no replica any more
+            return True  # not a replica any more
         if progress.log_end_offset == self.log_end_offset:
             return False
         return now_ms - progress.last_caught_up_ms > self._rules.lag_time_max_ms
 
     @property
     def progress(self) -> Mapping[BrokerId, FollowerProgress]:
-        """How far each follower has come."""
+        """The progress of each follower."""
         return self.followers
 
-    # What becomes of a proposal
+    # Outcomes of a proposal
 
     def on_isr_answer(
         self, attempt: int, answer: PartitionState | ErrorCode, now_ms: float
     ) -> tuple[LeaderEffect, ...]:
-        """Take over what the controller answered to a proposal, or what went wrong on the way.
+        """Handle the controller's response to a proposal, or the error of the request.
 
-        Success is adopted. INELIGIBLE_REPLICA and OPERATION_NOT_ATTEMPTED say that nothing was
-        written, and the ISR is what it was. After anything else, a time-out above all, the
-        controller may hold the proposed ISR or come to hold it: the maximal ISR stays, and the
-        proposal is repeated or newer state is waited for.
+        Success is adopted. INELIGIBLE_REPLICA and OPERATION_NOT_ATTEMPTED mean that nothing was
+        written, and the ISR is unchanged. After anything else, a time-out above all, the controller
+        may hold the proposed ISR or come to hold it: the maximal ISR stays, and the proposal is
+        repeated or newer state is waited for.
         """
         if isinstance(answer, PartitionState):
             return self._answered_with_state(attempt, answer, now_ms)
@@ -345,7 +349,7 @@ class LeaderReplication:
         return (RetryProposal(attempt, pause_ms),)
 
     def _pending(self, attempt: int) -> Pending | None:
-        """Return what is proposed under ``attempt``; None once something else has settled it."""
+        """Return the proposal with number ``attempt``; None if it is not pending any more."""
         pending = self.isr
         return None if isinstance(pending, Committed) or pending.attempt != attempt else pending
 
@@ -359,25 +363,25 @@ class LeaderReplication:
         if state.partition_epoch > self.state.partition_epoch:
             return self.on_state(state, now_ms)
         if self._pending(attempt) is None:
-            # A push told of it before, and another proposal may rest on it by now: whom that one
-            # adds is waited for.
+            # A push delivered it before, and another proposal may be based on it by now: the high
+            # watermark waits for the replicas that proposal adds.
             return ()
-        # "Already so": what was proposed is what the controller holds.
+        # The controller already has the proposed ISR.
         self._adopt(state)
         return self._advance()
 
     def _may_revert_refused(self, pending: Pending, now_ms: float) -> bool:
-        """Tell whether a refusal settles the matter.
+        """Tell whether a refused proposal may be dropped.
 
-        An earlier attempt that nobody answered may still lie in a controller's socket and be
-        written after the refusal; it is given the lag time to surface.
+        An earlier attempt without a response may still be in a controller's socket buffer and be
+        written after the refusal; the lag time is waited for it.
         """
         return not self._in_doubt or now_ms - pending.since_ms > self._rules.lag_time_max_ms
 
     def _pause_after_failure(self) -> float:
-        """Count a proposal that has failed; return how long to wait before the next one."""
+        """Count a failed proposal; return how long to wait before the next one."""
         rules = self._rules
-        # The exponent has a bound of its own: a store may be away for days.
+        # The exponent is bounded: a store may be unreachable for days.
         pause_ms = rules.retry_first_ms * (1 << min(self.failed_proposals, 20))
         self.failed_proposals += 1
         return min(pause_ms, rules.retry_max_ms)
@@ -408,8 +412,8 @@ class LeaderReplication:
         return tuple(map(self._member, broker_ids))
 
     def _member(self, broker_id: BrokerId) -> IsrMember:
-        """Name a member with the broker epoch it fetched with (KIP-903); -1 for one that has not
-        fetched in this leadership.
+        """Return a member with the broker epoch it fetched with (KIP-903); -1 if it has not fetched
+        in this leadership.
         """
         if broker_id == self._broker_id:
             return IsrMember(broker_id, self._broker_epoch)
@@ -420,19 +424,19 @@ class LeaderReplication:
 
     @property
     def waited_for(self) -> tuple[BrokerId, ...]:
-        """Whom the high watermark waits for: everybody who may be elected in the controller's eyes.
+        """The replicas that the high watermark waits for: every one that the controller may elect.
 
-        Eligible leader replicas stand beside an ISR that is too small for anything to be committed.
-        Where this leader's ``min.insync.replicas`` is smaller than the one they were kept by, they
-        count until the controller's state names them no more.
+        The controller keeps eligible leader replicas while the ISR is too small for anything to be
+        committed. If this leader's ``min.insync.replicas`` is smaller than the controller's, they
+        count until the controller's state no longer has them.
         """
         elr = self.state.elr
         return (*self.isr.maximal_isr, *elr) if elr else self.isr.maximal_isr
 
     def was_followed_since(self, moment_ms: float, *, unclean: bool) -> bool:
-        """Tell whether everybody who may be elected in place of this leader has fetched from it in
-        this leadership at or after ``moment_ms``: then nobody had begun to lead before that moment.
-        With ``unclean`` elections that is every replica.
+        """Tell whether every replica that may be elected in place of this leader has fetched from
+        it in this leadership at or after ``moment_ms``: then no other broker had become leader
+        before that moment. With ``unclean`` elections that is every replica.
         """
         electable = self.state.replicas if unclean else self.waited_for
         return all(

@@ -1,11 +1,11 @@
 """A limit on bytes per second, for replicas that catch up. Pure.
 
-What passes is counted in samples of one window each. The rate is the sum of all samples over the
+Bytes are counted in samples of one window each. The rate is the sum of all samples over the
 time since the oldest began, taken as one window at least; a sample counts until ``windows`` windows
-have passed since its last byte. Whoever finds the limit exceeded moves nothing and asks again
-later; what was on its way already may go over it, and later seconds make up for that.
+have passed since its last byte. While the limit is exceeded the caller fetches nothing and checks
+again later; responses already in flight may exceed it, and later windows compensate.
 
-So a limit holds on average, and a limit far below what is moved at once does not hold: a fetch of
+So a limit holds on average, but a limit far below the size of one fetch does not hold: a fetch of
 1 MB is forgotten after 11 windows of a second. Kafka: ``ReplicationQuotaManager``, ``SimpleRate``.
 """
 
@@ -16,13 +16,13 @@ from collections.abc import Iterable
 from typing import Final
 
 UNLIMITED: Final = 2**63 - 1
-"""The limit that is none (Kafka: ``QUOTA_BYTES_PER_SECOND_DEFAULT``)."""
+"""No limit (Kafka: ``QUOTA_BYTES_PER_SECOND_DEFAULT``)."""
 
 ALL_REPLICAS: Final = "*"
 
 
 class _Sample:
-    """What passed in one window; times are monotonic milliseconds."""
+    """The bytes of one window; times are monotonic milliseconds."""
 
     __slots__ = ("began_ms", "bytes", "last_ms")
 
@@ -33,18 +33,18 @@ class _Sample:
 
 
 class ReplicationQuota:
-    """Counts bytes and tells whether there were too many of late."""
+    """Counts bytes and compares their recent rate with a limit."""
 
     __slots__ = ("_samples", "_window_ms", "_windows")
 
     def __init__(self, *, windows: int, window_ms: float) -> None:
         self._windows = windows
         self._window_ms = window_ms
-        # One more than counts: the oldest may have begun before the time that is looked at.
+        # One more than ``windows``: the oldest may have begun before the measured period.
         self._samples: deque[_Sample] = deque(maxlen=windows + 1)
 
     def record(self, count: int, now_ms: float) -> None:
-        """Count bytes that pass now, whatever the limit says."""
+        """Count bytes transferred now, regardless of the limit."""
         samples = self._samples
         if not samples or now_ms - samples[-1].began_ms >= self._window_ms:
             samples.append(_Sample(now_ms))
@@ -52,17 +52,17 @@ class ReplicationQuota:
         samples[-1].last_ms = now_ms
 
     def bytes_per_second(self, now_ms: float) -> float:
-        """Return the rate of what passed of late."""
+        """Return the recent rate."""
         total, elapsed_ms = self._measure(now_ms)
         return total * 1000 / elapsed_ms
 
     def is_exceeded(self, limit: int, now_ms: float) -> bool:
-        """Tell whether more than ``limit`` bytes per second passed of late."""
+        """Tell whether the recent rate is above ``limit`` bytes per second."""
         return limit < UNLIMITED and self.bytes_per_second(now_ms) > limit
 
     def exceeded_for_ms(self, limit: int, now_ms: float) -> float:
-        """Return after how long it is worth asking again: at most one window, for a sample may end
-        and the limit may change; 0 when the limit is not exceeded.
+        """Return after how long the caller should check again: at most one window, because a sample
+        may expire and the limit may change; 0 if the limit is not exceeded.
         """
         if not self.is_exceeded(limit, now_ms):
             return 0.0
@@ -86,8 +86,8 @@ def throttled_partitions(texts: Iterable[str], broker_id: int) -> frozenset[int]
     """Read ``leader.`` or ``follower.replication.throttled.replicas`` of a topic: the partitions
     whose replica on this broker is named, None where all are (``*``).
 
-    ``texts`` are ``*`` alone, or ``partition:broker`` each, as the setting's validator lets them
-    through.
+    ``texts`` are ``*`` alone, or ``partition:broker`` each, as the setting's validator accepts
+    them.
     """
     found = set()
     for text in texts:

@@ -14,7 +14,7 @@ from millstream.model.offsets import Offset
 
 @dataclass(frozen=True, slots=True)
 class ReplicaView:
-    """A live replica as the leader sees it; the leader itself has never been behind."""
+    """A live replica as the leader sees it; the leader itself is always caught up."""
 
     broker_id: BrokerId
     rack: str | None
@@ -26,9 +26,10 @@ class ReplicaView:
 def preferred_read_replica(
     rack: str, fetch_offset: Offset, leader: ReplicaView, followers: Iterable[ReplicaView]
 ) -> BrokerId | None:
-    """Return the follower in the consumer's rack that has come furthest, None to read here.
+    """Return the follower in the consumer's rack with the highest log end offset, None to read from
+    the leader.
 
-    A follower that does not hold ``fetch_offset`` is no choice; a leader in the rack is the best.
+    A follower that does not have ``fetch_offset`` is excluded; a leader in the rack is preferred.
     """
     if not rack or leader.rack == rack:
         return None

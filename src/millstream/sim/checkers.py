@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from millstream.controller import paths, payloads
-from millstream.controller.election import earned_epoch
+from millstream.controller.election import membership_epoch
 from millstream.model.leadership import NO_LEADER, LeaderRecoveryState, PartitionState
 from millstream.model.metadata_store import Node
 from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId, TopicPartition
@@ -165,7 +165,7 @@ class Checkers:
         continuity = life.member.registration.continuity
         if state is None or not committed or continuity is None:
             return
-        if life.id not in state.isr or continuity > earned_epoch(state, life.id):
+        if life.id not in state.isr or continuity > membership_epoch(state, life.id):
             return
         if partition.log.log_end_offset < committed[-1].next_offset:
             self._wrong(
@@ -213,7 +213,7 @@ class Checkers:
         assert partition.leading is not None
         state = partition.leading.machine.state
         continuity = life.member.registration.continuity
-        if continuity is None or continuity > earned_epoch(state, life.id):
+        if continuity is None or continuity > membership_epoch(state, life.id):
             self._wrong(
                 f"{Held.of(partition)}: broker {life.number} leads by {state}, and has lost what "
                 f"it had before epoch {continuity}"

@@ -24,7 +24,7 @@ def plan(
     return adoption, {topic.name: topic for topic, _ in adoption.topics}
 
 
-def test_settings_and_partition_counts_that_kafka_left_word_of() -> None:
+def test_settings_and_partition_counts_from_kafkas_metadata_log() -> None:
     configs = {"cleanup.policy": "compact"}
     found = {TopicPartition("t", 1): FoundLog(ONE, 4, configs, partition_count=5)}
     _, topics = plan(found)
@@ -35,7 +35,7 @@ def test_settings_and_partition_counts_that_kafka_left_word_of() -> None:
     assert topics["t"].partitions[4].leader_epoch == 0
 
 
-def test_without_a_word_the_names_of_directories_tell() -> None:
+def test_without_a_metadata_log_directory_names_give_the_partitions() -> None:
     _, topics = plan({TopicPartition("t", 2): FoundLog(None, 0)})
     assert topics["t"].topic_id == NEW
     assert topics["t"].overrides == {}

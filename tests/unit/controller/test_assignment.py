@@ -110,7 +110,7 @@ def test_replicas_that_cannot_be(replicas: Sequence[int], factor: int | None, re
     assert raised.value.error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_an_assignment_by_hand_may_come_in_any_order() -> None:
+def test_a_manual_assignment_may_come_in_any_order() -> None:
     assert manual_assignment([(1, [1, 0]), (0, [0, 1])], FIVE) == [(0, 1), (1, 0)]
 
 

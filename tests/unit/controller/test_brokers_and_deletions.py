@@ -35,7 +35,7 @@ def test_a_bounce_is_a_leave_and_a_join() -> None:
     assert not broker_changes(known, known.values())
 
 
-def test_who_is_about_to_stop_is_not_elected() -> None:
+def test_a_stopping_broker_is_not_elected() -> None:
     context = ControllerContext()
     for number in (1, 2):
         context.put_broker(broker(number, number))

@@ -66,6 +66,6 @@ def test_a_change_raises_the_leader_epoch(
     assert (state.partition_epoch, state.controller_epoch) == (10, 5)
 
 
-def test_a_partition_of_nobody_who_is_here_is_left_alone() -> None:
+def test_a_partition_without_live_replicas_is_unchanged() -> None:
     elsewhere = PartitionState(ids(2), NO_LEADER, 3, ids(2))
     assert after_restart(elsewhere, ids(1), controller_epoch=5, lost_records=True) is elsewhere

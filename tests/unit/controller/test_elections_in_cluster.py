@@ -10,16 +10,16 @@ from tests.unit.controller.states import EPOCH, brokers, electorate, ids, member
 from millstream.controller.election import (
     LastResort,
     LogEnd,
-    after_claim,
+    after_controller_election,
     after_joining,
+    after_leader_restart,
     after_leaving,
     after_smaller_min_isr,
-    after_takeover,
     before_shutdown,
     elect_longest,
     last_resort,
+    membership_counts,
     new_partition,
-    place_counts,
     preferred,
     with_isr,
 )
@@ -78,12 +78,12 @@ def test_a_removal_raises_leader_epoch_and_partition_epoch_and_is_signed() -> No
         assert (after.leader_epoch, after.partition_epoch, after.controller_epoch) == (8, 21, EPOCH)
 
 
-def test_a_death_that_concerns_nobody_changes_nothing() -> None:
+def test_a_failure_of_a_broker_without_replicas_changes_nothing() -> None:
     before = state((1, 2, 3), leader=1, isr=(1, 2))
     assert leaving(before, 3, 9, live=(1, 2)) is before
 
 
-def test_who_leaves_too_few_behind_becomes_eligible() -> None:
+def test_a_removed_member_below_min_isr_becomes_an_elr_member() -> None:
     after = leaving(state((1, 2, 3), leader=1, isr=(1, 2)), 2, live=(1,))
     assert (after.leader, after.isr, after.elr) == (1, (1,), (2,))
     assert after.isr_broker_epochs == members(1, 2)
@@ -94,14 +94,14 @@ def test_the_isr_may_become_empty() -> None:
     assert (after.leader, after.isr, after.elr) == (NO_LEADER, (), (1, 2, 3))
 
 
-def test_with_enough_in_sync_nobody_is_eligible() -> None:
+def test_with_enough_in_sync_there_is_no_elr() -> None:
     before = state((1, 2, 3), leader=1, isr=(1,), elr=(2,), last_known=(3,))
     after = with_isr(before, ids(1, 3), min_insync_replicas=2, epochs=members(3))
     assert (after.isr, after.elr, after.last_known_elr) == ((1, 3), (), ())
     assert after.isr_broker_epochs == members(1, 3)
 
 
-def test_min_insync_replicas_never_asks_for_more_than_there_are() -> None:
+def test_min_insync_replicas_is_bounded_by_the_replication_factor() -> None:
     after = leaving(state((1, 2), leader=1, isr=(1, 2)), 2, live=(1,), minimum=5)
     assert after.elr == (2,)
     after = with_isr(state((1,), leader=1, isr=(1,)), ids(1), min_insync_replicas=5)
@@ -118,12 +118,12 @@ def test_an_eligible_replica_leads_alone() -> None:
     assert after.leader_epoch == before.leader_epoch + 1
 
 
-def test_places_in_sync_come_before_eligible_ones() -> None:
+def test_isr_members_are_elected_before_elr_members() -> None:
     after = joining(state((1, 2, 3), isr=(3,), elr=(1,)), 1, 3, live=(1, 3))
     assert after.leader == 3
 
 
-def test_a_broker_that_lost_what_it_had_loses_its_places() -> None:
+def test_a_broker_that_lost_data_loses_its_memberships() -> None:
     before = state((1, 2, 3), elr=(2, 3))
     after = joining(before, 2, live=(2,), lost=(2,))
     assert (after.leader, after.elr, after.last_known_elr) == (NO_LEADER, (3,), (2,))
@@ -131,7 +131,7 @@ def test_a_broker_that_lost_what_it_had_loses_its_places() -> None:
     assert (again.leader, again.isr) == (3, (3,))
 
 
-def test_a_place_that_was_earned_after_the_loss_counts() -> None:
+def test_a_membership_gained_after_the_loss_counts() -> None:
     before = state((1, 2, 3), elr=(2,))
     came_in = (IsrMember(BrokerId(2), 1000),)
     trusted = PartitionState(
@@ -148,7 +148,7 @@ def test_a_broker_of_no_part_changes_nothing() -> None:
 # --- preferred leaders, and stopping ---------------------------------------------------------
 
 
-def test_the_preferred_replica_leads_if_it_lives_and_is_in_sync() -> None:
+def test_the_preferred_replica_leads_if_it_is_live_and_in_sync() -> None:
     before = state((1, 2, 3), leader=2, isr=(1, 2, 3))
     after = preferred(before, electorate(1, 2, 3), controller_epoch=EPOCH)
     assert after is not None
@@ -178,7 +178,7 @@ def test_a_broker_that_stops_gives_its_leadership_away_and_leaves_the_isr() -> N
     assert (follower.leader, follower.isr) == (1, (1, 3))
 
 
-def test_what_nobody_else_can_lead_stays() -> None:
+def test_a_partition_without_another_candidate_keeps_its_leader() -> None:
     assert stopping(state((1, 2, 3), leader=1, isr=(1,), elr=(2,)), 1) is None
     untouched = state((1, 2, 3), leader=1, isr=(1, 3))
     assert stopping(untouched, 2) is untouched
@@ -187,7 +187,7 @@ def test_what_nobody_else_can_lead_stays() -> None:
 # --- where nobody is known to have everything --------------------------------------------------
 
 
-def test_nothing_is_risked_while_somebody_has_everything() -> None:
+def test_no_unclean_election_while_a_complete_replica_exists() -> None:
     waiting = state((1, 2, 3), elr=(2,))
     assert last_resort(waiting, electorate(1, 3), allow_unclean=False) is None
     assert last_resort(THREE, electorate(1, 2, 3), allow_unclean=True) is None
@@ -200,7 +200,7 @@ def test_everybody_that_had_everything_is_waited_for() -> None:
     assert found == LastResort(ids(2, 3), unclean=False)
 
 
-def test_an_unclean_election_takes_whoever_lives() -> None:
+def test_an_unclean_election_takes_any_live_replica() -> None:
     waiting = state((1, 2, 3), elr=(2,))
     found = last_resort(waiting, electorate(1, 3), allow_unclean=True)
     assert found == LastResort(ids(1, 3), unclean=True)
@@ -233,7 +233,7 @@ def test_the_only_replica_has_nothing_to_recover() -> None:
     assert after.leader_recovery_state is LeaderRecoveryState.RECOVERED
 
 
-def test_a_new_partition_knows_its_members_epochs() -> None:
+def test_a_new_partition_has_its_members_epochs() -> None:
     epochs = {BrokerId(1): 11, BrokerId(2): 12}
     made = new_partition(ids(1, 2), ids(1, 2), EPOCH, broker_epochs=epochs)
     assert made.isr_broker_epochs == (IsrMember(BrokerId(1), 11), IsrMember(BrokerId(2), 12))
@@ -304,32 +304,32 @@ def test_a_smaller_min_isr_leaves_no_eligible_replicas_where_enough_are_in_sync(
 # --- a new controller ----------------------------------------------------------------------------
 
 
-def test_a_leader_of_another_life_leads_in_a_new_epoch() -> None:
+def test_a_restarted_leader_gets_a_new_leader_epoch() -> None:
     """All brokers were away for less than a session: nobody saw that the leader had stopped."""
     before = state((1, 2, 3), leader=1, isr=(1, 2, 3))
     earned = before.isr_broker_epochs[0].broker_epoch
-    after = after_takeover(
+    after = after_leader_restart(
         before, {BrokerId(1): earned + 5, BrokerId(2): earned}, controller_epoch=EPOCH
     )
     assert (after.leader, after.isr) == (before.leader, before.isr)
     assert after.leader_epoch == before.leader_epoch + 1
     assert after.isr_broker_epochs[0] == IsrMember(BrokerId(1), earned + 5)
     assert after.isr_broker_epochs[1:] == before.isr_broker_epochs[1:]
-    again = after_takeover(after, {BrokerId(1): earned + 5}, controller_epoch=EPOCH)
+    again = after_leader_restart(after, {BrokerId(1): earned + 5}, controller_epoch=EPOCH)
     assert again is after
 
 
 @pytest.mark.parametrize("live_epochs", [{}, {1: -1}, {1: 0}])
 def test_a_leader_that_lived_on_keeps_its_epoch(live_epochs: dict[BrokerId, int]) -> None:
     before = state((1, 2, 3), leader=1, isr=(1, 2, 3))
-    assert after_takeover(before, live_epochs, controller_epoch=EPOCH) is before
+    assert after_leader_restart(before, live_epochs, controller_epoch=EPOCH) is before
 
 
 def claimed(
     before: PartitionState, live_epochs: dict[int, int], *, lost: tuple[int, ...] = ()
 ) -> PartitionState:
     """What a controller makes of a state that it finds; those in ``lost`` have lost their logs."""
-    return after_claim(
+    return after_controller_election(
         before,
         {BrokerId(each): epoch for each, epoch in live_epochs.items()},
         electorate(*live_epochs, lost=lost),
@@ -338,7 +338,7 @@ def claimed(
     )
 
 
-def test_what_happened_while_nobody_decided_is_one_step() -> None:
+def test_changes_without_a_controller_are_applied_in_one_step() -> None:
     """The leader lost its log, a follower left: no state in between names that leader again."""
     after = claimed(THREE, {1: 1000, 2: 102}, lost=(1,))
     assert (after.leader, after.isr) == (2, (2,))
@@ -349,7 +349,7 @@ def test_what_happened_while_nobody_decided_is_one_step() -> None:
     assert after.controller_epoch == EPOCH
 
 
-def test_a_leader_in_another_life_whose_place_counts_earns_it_anew() -> None:
+def test_a_restarted_leader_whose_membership_counts_gets_its_new_broker_epoch() -> None:
     after = claimed(THREE, {1: 500, 2: 102})
     assert (after.leader, after.isr) == (1, (1, 2))
     assert after.isr_broker_epochs == (IsrMember(BrokerId(1), 500), *members(2))
@@ -357,7 +357,7 @@ def test_a_leader_in_another_life_whose_place_counts_earns_it_anew() -> None:
     assert after.leader_epoch == THREE.leader_epoch + 1
 
 
-def test_a_leader_that_lost_its_log_does_not_earn_its_place_by_coming_back() -> None:
+def test_a_restarted_leader_that_lost_its_log_does_not_regain_its_membership() -> None:
     """Alone, it leads no more: the epoch of its new life is not taken for the one it earned."""
     after = claimed(THREE, {1: 1000}, lost=(1,))
     assert (after.leader, after.isr, after.elr) == (NO_LEADER, (), ids(2, 3))
@@ -376,7 +376,7 @@ def test_where_nothing_happened_nothing_is_written() -> None:
     st.dictionaries(st.integers(1, 3), st.sampled_from((0, 500))),
     st.sets(st.integers(1, 3)),
 )
-def test_after_a_claim_only_places_that_count_are_left(
+def test_after_a_controller_election_only_memberships_that_count_are_left(
     isr: set[int], elr: set[int], lives: dict[int, int], lost: set[int]
 ) -> None:
     """A broker is in the life in which it earned its place (0) or in a later one; only who began
@@ -389,7 +389,7 @@ def test_after_a_claim_only_places_that_count_are_left(
     after = claimed(before, live_epochs, lost=gave_up)
     voters = electorate(*live_epochs, lost=gave_up)
     assert set(after.isr) <= live_epochs.keys()
-    assert all(place_counts(after, each, voters) for each in (*after.isr, *after.elr))
+    assert all(membership_counts(after, each, voters) for each in (*after.isr, *after.elr))
     assert after.leader in (*after.isr, NO_LEADER)
     able = [each for each in before.isr if each in live_epochs and each not in gave_up]
     if able:

@@ -46,7 +46,7 @@ def test_a_member_that_caught_up_comes_in() -> None:
     assert after.isr_broker_epochs == members(1, 2, 3)
 
 
-def test_who_is_taken_out_may_become_eligible() -> None:
+def test_a_removed_isr_member_may_become_an_elr_member() -> None:
     after = plan(replace(WANTED, isr=members(1)))
     assert (after.isr, after.elr) == ((1,), (2,))
 
@@ -88,7 +88,7 @@ def test_what_cannot_be_is_refused(wanted: WantedIsr, code: ErrorCode) -> None:
     assert refusal(wanted) is code
 
 
-def test_somebody_who_does_not_lead_is_fenced() -> None:
+def test_a_sender_that_is_not_the_leader_is_fenced() -> None:
     with pytest.raises(KafkaError, match="FENCED_LEADER_EPOCH"):
         plan_isr(context(), BrokerId(2), WANTED, min_insync_replicas=2)
 
@@ -99,7 +99,7 @@ def test_what_is_so_already_is_a_success_at_any_partition_epoch() -> None:
     assert plan(same, made) is made.topics["t"].partitions[0]
 
 
-def test_who_dies_or_stops_does_not_come_in() -> None:
+def test_a_dead_or_stopping_broker_is_not_added_to_the_isr() -> None:
     dead = context()
     dead.remove_broker(BrokerId(3))
     assert refusal(WANTED, dead) is ErrorCode.INELIGIBLE_REPLICA

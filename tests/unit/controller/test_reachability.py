@@ -71,14 +71,14 @@ def test_a_leader_alone_in_the_isr_leads_on() -> None:
     assert decided(alone, say(b2=(1,), b3=(1,)), 1, 2, 3) is alone
 
 
-def test_nobody_leads_whom_another_member_cannot_reach() -> None:
+def test_a_broker_that_another_member_cannot_reach_is_not_elected() -> None:
     assert decided(LED_BY_ONE, say(b1=(2,), b2=(1,), b3=(1,)), 1, 2, 3).leader == 3
     assert decided(LED_BY_ONE, say(b2=(1,), b3=(1, 2)), 1, 2, 3).leader == 3
     both_ways = say(b1=(2, 3), b2=(1,), b3=(1,))
     assert decided(LED_BY_ONE, both_ways, 1, 2, 3) is LED_BY_ONE, "it would be as bad there"
 
 
-def test_nobody_leads_who_is_suspected_or_has_lost_what_it_had() -> None:
+def test_a_suspected_broker_or_one_that_lost_data_is_not_elected() -> None:
     confirmed = say(b2=(1,), b3=(1,))
     assert decided(LED_BY_ONE, confirmed, 1, 2, 3, suspected=(2,)).leader == 3
     assert decided(LED_BY_ONE, confirmed, 1, 2, 3, lost=(2,)).leader == 3
@@ -97,7 +97,7 @@ def test_a_suspicion_ends_and_the_next_one_lasts_twice_as_long() -> None:
     assert longest_ms == MAX_SUSPECTED_MS
 
 
-def test_another_life_of_a_broker_is_not_suspected() -> None:
+def test_a_restarted_broker_is_not_suspected() -> None:
     suspicions, one = Suspicions(), BrokerId(1)
     suspicions.suspect(one, 7, 0)
     assert not suspicions.is_suspected(one, 8, 1)

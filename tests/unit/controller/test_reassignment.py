@@ -79,7 +79,7 @@ def test_what_needs_no_copy_is_done_at_once() -> None:
     assert (fewer.replicas, fewer.isr, fewer.leader) == ((2, 3), (2, 3), 2)
 
 
-def test_a_new_target_takes_the_place_of_the_old() -> None:
+def test_a_new_target_replaces_the_old_one() -> None:
     first = start(SETTLED, 1, 2, 4)
     second = start(replace(first, isr=ids(1, 2, 4, 3)), 1, 2, 5)
     assert (second.adding_replicas, second.removing_replicas) == ((5,), (3,))
@@ -100,14 +100,14 @@ def test_a_cancel_leaves_the_origin() -> None:
         cancel(after)
 
 
-def test_a_cancel_that_would_leave_nobody_in_sync_is_refused() -> None:
+def test_a_cancel_that_would_empty_the_isr_is_refused() -> None:
     moving = replace(start(SETTLED, 4, 5, 6), isr=ids(4), leader=ids(4)[0])
     with pytest.raises(KafkaError) as raised:
         cancel(moving)
     assert raised.value.error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_nobody_who_has_everything_goes_while_there_is_no_leader() -> None:
+def test_no_complete_replica_is_removed_while_there_is_no_leader() -> None:
     """Broker 1 is away and eligible; of the others nobody may have everything. A move that takes
     it away at once would have the longest of the other logs lead, and lose what 1 alone has.
     """
@@ -121,7 +121,7 @@ def test_nobody_who_has_everything_goes_while_there_is_no_leader() -> None:
     assert (done.replicas, done.leader) == ((2, 3), 2)
 
 
-def test_a_cancel_takes_nobody_away_who_alone_has_everything() -> None:
+def test_a_cancel_does_not_remove_the_only_complete_replica() -> None:
     """Broker 4 came in, was the last in sync, and is away."""
     before = replace(
         state((4, 1, 2), leader=-1, isr=(), elr=(4,)),

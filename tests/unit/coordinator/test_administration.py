@@ -116,7 +116,7 @@ def test_an_id_that_was_given_out_does_not_outlive_the_group() -> None:
     assert scene.coordinator.next_deadline_ms is None
 
 
-def test_a_deleted_group_begins_anew() -> None:
+def test_a_deleted_group_can_be_created_again() -> None:
     scene = Scene()
     member = scene.stable_group(1)[0]
     scene.leave((member, None))

@@ -73,14 +73,14 @@ def scene(group: OtherGroup) -> Scene:
     return scene
 
 
-def test_the_group_says_who_may_commit(scene: Scene) -> None:
+def test_the_group_validates_commits(scene: Scene) -> None:
     stale = scene.commit_error({("t", 0): 5}, generation_id=2)
     assert ErrorCode.of(stale) is ErrorCode.STALE_MEMBER_EPOCH
     scene.commit({("t", 0): 5}, generation_id=3)
     assert scene.offsets() == {("t", 0): 5}
 
 
-def test_the_group_says_who_may_ask(scene: Scene) -> None:
+def test_the_group_validates_offset_fetches(scene: Scene) -> None:
     scene.commit({("t", 0): 5}, generation_id=3)
     request = OffsetFetchRequestGroup(group_id="g", topics=None, member_id="m", member_epoch=2)
     with pytest.raises(KafkaError) as refused:

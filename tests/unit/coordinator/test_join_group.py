@@ -238,7 +238,7 @@ def test_the_rebalance_ends_when_all_have_joined_again() -> None:
     assert first.result().generation_id == second.result().generation_id == 2
 
 
-def test_who_does_not_join_again_in_time_is_out() -> None:
+def test_a_member_that_does_not_rejoin_in_time_is_removed() -> None:
     scene = Scene()
     leader, follower = scene.stable_group(2, session_timeout_ms=100_000)
     reply = scene.join(leader, session_timeout_ms=100_000)
@@ -288,7 +288,7 @@ def test_an_id_that_expires_lets_the_rebalance_end() -> None:
     assert reply.result().generation_id == 2
 
 
-def test_a_full_group_takes_nobody() -> None:
+def test_a_full_group_refuses_new_members() -> None:
     scene = Scene(GroupSettings(max_size=2))
     scene.stable_group(2)
     response = scene.join().result()
@@ -296,7 +296,7 @@ def test_a_full_group_takes_nobody() -> None:
     assert response.member_id == ""
 
 
-def test_the_size_limit_counts_those_who_wait_during_a_rebalance() -> None:
+def test_the_size_limit_counts_waiting_members_during_a_rebalance() -> None:
     scene = Scene(GroupSettings(max_size=2))
     _, first = scene.join_new()
     pending = scene.join().result().member_id

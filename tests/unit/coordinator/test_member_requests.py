@@ -197,7 +197,7 @@ def test_a_leader_that_falls_silent_leaves_the_lead() -> None:
     assert scene.group.leader_id == follower
 
 
-def test_who_waits_in_a_rebalance_does_not_expire() -> None:
+def test_a_member_waiting_in_a_rebalance_does_not_expire() -> None:
     scene = Scene()
     leader, follower = scene.stable_group(2)
     waiting = scene.join(leader)
@@ -208,7 +208,7 @@ def test_who_waits_in_a_rebalance_does_not_expire() -> None:
     assert leader in scene.group.members
 
 
-def test_sessions_begin_anew_after_a_restart() -> None:
+def test_sessions_restart_after_a_restart() -> None:
     scene = Scene()
     member = scene.stable_group(1)[0]
     scene.advance(9_000)
@@ -222,7 +222,7 @@ def test_sessions_begin_anew_after_a_restart() -> None:
 # LeaveGroup
 
 
-def test_who_leaves_is_out_at_once() -> None:
+def test_a_leaving_member_is_removed_at_once() -> None:
     scene = Scene()
     leader, follower = scene.stable_group(2)
     assert scene.leave((follower, None)).members[0].error_code == 0
@@ -254,7 +254,7 @@ def test_several_leave_at_once_and_each_gets_its_answer() -> None:
     assert scene.group.leader_id == three
 
 
-def test_nobody_leaves_an_unknown_group() -> None:
+def test_leaving_an_unknown_group_is_an_error() -> None:
     response = Scene().leave(("m", None), ("n", "i"))
     assert response.error_code == 0
     assert [member.error_code for member in response.members] == [25, 25]
@@ -270,7 +270,7 @@ def test_an_id_that_was_given_out_can_leave() -> None:
     assert waiting.result().generation_id == 2
 
 
-def test_who_waits_in_a_rebalance_and_leaves_is_unknown() -> None:
+def test_a_member_that_leaves_while_it_waits_in_a_rebalance_is_unknown() -> None:
     scene = Scene()
     leader, follower = scene.stable_group(2)
     waiting = scene.join(leader)
@@ -287,7 +287,7 @@ def test_the_last_to_be_awaited_leaves_and_the_rebalance_ends() -> None:
     assert waiting.result().generation_id == 2
 
 
-def test_who_waits_for_an_assignment_and_leaves_is_unknown() -> None:
+def test_a_member_that_leaves_while_it_waits_for_an_assignment_is_unknown() -> None:
     scene = Scene()
     leader, follower = completing_group(scene)
     waiting = scene.sync(follower)

@@ -85,7 +85,7 @@ def test_a_member_commits_in_its_generation() -> None:
     assert scene.commit_error({("t", 0): 1}, member_id="nobody", generation_id=1) == 25
 
 
-def test_nobody_else_commits_while_there_are_members() -> None:
+def test_only_members_commit_while_there_are_members() -> None:
     scene = Scene()
     member = scene.stable_group(1)[0]
     assert scene.commit_error({("t", 0): 1}) == 25
@@ -133,7 +133,7 @@ def test_no_topics_means_all_topics() -> None:
     assert scene.offsets("unknown") == {}
 
 
-def test_an_offset_of_a_topic_that_was_made_anew_is_not_returned() -> None:
+def test_an_offset_of_a_recreated_topic_is_not_returned() -> None:
     scene = Scene()
     scene.commit({("t", 0): 1}, topic_id=TOPIC_ID)
     assert scene.fetch({"t": [0]}, topic_id=TOPIC_ID).topics[0].partitions[0].committed_offset == 1
@@ -197,7 +197,7 @@ def test_offsets_of_a_topic_that_a_member_reads_stay() -> None:
     assert scene.offsets() == {("t", 0): 1}
 
 
-def test_offsets_stay_when_nobody_knows_what_the_members_read() -> None:
+def test_offsets_are_kept_when_the_subscription_is_unknown() -> None:
     scene = Scene()
     scene.stable_group(1, protocols={"range": b"?"})
     assert scene.delete_offsets({"t": [0]}).topics[0].partitions[0].error_code == 86

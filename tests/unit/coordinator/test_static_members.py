@@ -122,7 +122,7 @@ def test_a_member_that_comes_back_before_the_sync_starts_a_rebalance() -> None:
     assert scene.state == "PreparingRebalance"
 
 
-def test_a_static_member_keeps_its_place_when_it_misses_a_rebalance() -> None:
+def test_a_static_member_stays_in_the_group_when_it_misses_a_rebalance() -> None:
     scene = Scene()
     replies = [
         scene.join(instance_id=name, session_timeout_ms=300_000, rebalance_timeout_ms=20_000)
@@ -178,7 +178,7 @@ def test_an_administrator_removes_a_member_by_its_instance_id() -> None:
     assert scene.state == "PreparingRebalance"
 
 
-def test_an_instance_id_nobody_has_is_unknown() -> None:
+def test_an_unused_instance_id_is_unknown() -> None:
     scene = Scene()
     member = scene.stable_group(1)[0]
     assert scene.heartbeat_error(member, instance_id="a") == 25

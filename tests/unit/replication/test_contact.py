@@ -94,7 +94,7 @@ def test_a_pause_of_the_follower_is_no_missing_answer() -> None:
     assert site.unreachable(asked_ms) == {ONE}
 
 
-def test_who_has_never_looked_knows_nothing() -> None:
+def test_a_new_contact_reports_nothing() -> None:
     contact = FetchContact(TICK_MS)
     assert contact.unreachable({ONE: 0.0}, 60_000.0, max_wait_ms=WAIT_MS) == frozenset()
     assert contact.silent((ONE,), 0.0, max_wait_ms=WAIT_MS) == frozenset()

@@ -77,7 +77,7 @@ def test_a_diverging_epoch_cuts_to_the_smaller_end() -> None:
     assert answered(follower(), answer, own_end=EpochEndOffset(2, 85)) == (Truncate(85, False),)
 
 
-def test_a_cut_below_the_own_high_watermark_is_told() -> None:
+def test_a_truncation_below_the_own_high_watermark_is_reported() -> None:
     answer = FetchAnswer(diverging=EpochEndOffset(3, 70))
     assert answered(follower(), answer, own_end=EpochEndOffset(3, 90)) == (Truncate(70, True),)
 
@@ -89,7 +89,7 @@ def test_a_divergence_that_cuts_nothing_pauses_and_does_not_turn_in_a_circle() -
     assert machine.paused_until_ms == 50
 
 
-def test_a_log_that_lies_before_the_leaders_starts_anew() -> None:
+def test_a_log_that_ends_before_the_leaders_start_restarts_there() -> None:
     answer = FetchAnswer(ErrorCode.OFFSET_OUT_OF_RANGE, log_start_offset=500)
     assert answered(follower(), answer) == (RestartAt(500),)
 

@@ -34,7 +34,7 @@ from millstream.replication.leader import FollowerFetch
 # Become leader
 
 
-def test_become_leader_starts_its_epoch_at_the_log_end_and_knows_no_follower() -> None:
+def test_become_leader_starts_its_epoch_at_the_log_end_without_follower_progress() -> None:
     machine = leader(end=100, high_watermark=80)
     assert machine.leader_epoch_start_offset == 100
     assert machine.isr == Committed((ME, B, C))
@@ -78,7 +78,7 @@ def test_the_high_watermark_is_the_smallest_log_end_of_the_isr() -> None:
     assert fetch(machine, B, 100) == (AdvanceHighWatermark(95),)
 
 
-def test_the_high_watermark_does_not_wait_for_who_is_out_of_sync() -> None:
+def test_the_high_watermark_does_not_wait_for_replicas_out_of_sync() -> None:
     machine = leader(ME, B, end=100)
     fetch(machine, C, 10)
     assert only(fetch(machine, B, 100), AdvanceHighWatermark).offset == 100
@@ -167,7 +167,7 @@ def test_expansion_needs_the_start_of_the_leader_epoch() -> None:
 
 
 @pytest.mark.parametrize("live", [None, 22])
-def test_expansion_needs_the_life_that_the_follower_fetched_with(live: int | None) -> None:
+def test_expansion_needs_the_broker_epoch_that_the_follower_fetched_with(live: int | None) -> None:
     """KIP-841, KIP-903: a broker that is gone, or has been born again, does not join."""
     machine = leader(ME, B, end=100)
     assert fetch(machine, C, 100, epoch=21, live=live) == ()
@@ -185,7 +185,7 @@ def test_a_broker_that_is_no_replica_is_refused() -> None:
     assert caught.value.error is ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-def test_a_fetch_from_a_life_gone_by_is_refused() -> None:
+def test_a_fetch_with_a_stale_broker_epoch_is_refused() -> None:
     """KIP-380, KAFKA-15653."""
     machine = leader()
     fetch(machine, B, 90, epoch=30, live=30)
@@ -198,7 +198,7 @@ def test_a_fetch_from_a_life_gone_by_is_refused() -> None:
 # Shrink
 
 
-def test_who_has_not_caught_up_for_the_lag_time_is_proposed_to_leave() -> None:
+def test_a_follower_not_caught_up_for_the_lag_time_is_proposed_for_removal() -> None:
     machine = leader(end=100, high_watermark=0)
     fetch(machine, B, 100, now_ms=LAG_MS)
     fetch(machine, C, 60, now_ms=LAG_MS)
@@ -208,12 +208,12 @@ def test_who_has_not_caught_up_for_the_lag_time_is_proposed_to_leave() -> None:
     assert machine.high_watermark == 60
 
 
-def test_nobody_leaves_in_the_first_lag_time_of_a_leadership() -> None:
+def test_no_follower_is_removed_in_the_first_lag_time_of_a_leadership() -> None:
     machine = leader(end=100)
     assert machine.check_shrink(LAG_MS) == ()
 
 
-def test_who_is_at_the_end_stays_however_long_it_has_been_silent() -> None:
+def test_a_follower_at_the_log_end_stays_in_sync_without_fetches() -> None:
     machine = leader(end=100)
     fetch(machine, B, 100)
     fetch(machine, C, 100)
@@ -232,7 +232,7 @@ def test_a_follower_that_is_always_a_little_behind_stays() -> None:
     assert machine.check_shrink(3 * LAG_MS) == ()
 
 
-def test_a_member_that_asks_for_the_same_again_only_shows_that_it_is_there() -> None:
+def test_a_repeated_fetch_at_the_log_end_only_renews_the_time() -> None:
     """As ``on_follower_fetch`` would have it, at a smaller price."""
     long, short = leader(end=100), leader(end=100)
     for machine in (long, short):
@@ -287,7 +287,7 @@ def test_a_shrink_commits_only_when_the_controller_has_written_it() -> None:
     assert machine.isr == Committed((ME, B))
 
 
-def test_who_was_removed_may_come_back() -> None:
+def test_a_removed_follower_may_rejoin_the_isr() -> None:
     machine = leader(ME, B, end=100)
     machine.on_state(state(ME, partition_epoch=8), 1)
     assert proposed(fetch(machine, B, 100)) == (ME, B)
@@ -401,7 +401,7 @@ def test_an_answer_that_comes_after_its_push_leaves_the_next_proposal_pending() 
     assert C in machine.waited_for
 
 
-def test_a_proposal_is_repeated_for_the_life_that_had_caught_up() -> None:
+def test_a_proposal_is_repeated_with_the_broker_epoch_that_had_caught_up() -> None:
     """Its next life may lack what it had: the controller would take it in by its newer epoch."""
     machine = leader(ME, end=100, high_watermark=100)
     (first,) = fetch(machine, B, 100, epoch=21, live=21)
@@ -438,7 +438,7 @@ def test_a_replica_that_was_reassigned_away_is_known_no_more() -> None:
 # Who could lead instead
 
 
-def test_everybody_who_could_lead_instead_has_followed_since() -> None:
+def test_every_electable_replica_has_fetched_since() -> None:
     machine = leader()
     fetch(machine, B, 90, now_ms=10)
     assert not machine.was_followed_since(10, unclean=False), "C has not fetched"
@@ -447,7 +447,7 @@ def test_everybody_who_could_lead_instead_has_followed_since() -> None:
     assert not machine.was_followed_since(11, unclean=False)
 
 
-def test_who_is_not_in_sync_could_lead_by_an_unclean_election_alone() -> None:
+def test_an_out_of_sync_replica_could_lead_by_an_unclean_election_only() -> None:
     machine = leader(ME)
     assert machine.was_followed_since(10, unclean=False)
     assert not machine.was_followed_since(10, unclean=True)

@@ -74,7 +74,7 @@ def test_so_many_samples_are_kept_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("step_ms", [10, 130, 999])
-def test_who_asks_before_each_piece_keeps_to_the_limit(step_ms: int) -> None:
+def test_checking_before_each_fetch_keeps_to_the_limit(step_ms: int) -> None:
     counted, piece, limit = quota(), 1000, 20_000
     passed = 0
     for now_ms in range(0, 60_000, step_ms):

@@ -25,7 +25,7 @@ def test_a_follower_must_hold_the_offset() -> None:
     assert choose("b", 96, NEAR, NEARER) is None
 
 
-def test_the_leader_where_nobody_is_nearer() -> None:
+def test_the_leader_is_read_without_a_replica_in_the_rack() -> None:
     assert choose("a", 50, NEAR, FAR) is None
     assert choose("z", 50, NEAR, FAR) is None
     assert choose("", 50, NEAR, FAR) is None

@@ -90,7 +90,7 @@ def test_it_may_lie_in_a_directory_of_its_own(directory: Path, tmp_path: Path) -
     assert (elsewhere / METADATA_LOG).is_dir()
 
 
-def test_nothing_is_deleted_of_a_topic_whose_settings_nobody_knows(
+def test_nothing_is_deleted_of_a_topic_with_unknown_settings(
     directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     # As in a directory of Kafka's time with ZooKeeper, where the settings lie there.

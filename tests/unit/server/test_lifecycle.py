@@ -118,7 +118,7 @@ def test_a_signal_stops_the_broker_and_the_directory_is_closed(
     assert is_clean(tmp_path)
 
 
-def test_a_terminal_that_closes_ends_no_broker_that_was_told_so(tmp_path: Path) -> None:
+def test_a_broker_that_ignores_sighup_survives_a_closed_terminal(tmp_path: Path) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
     code: list[int] = []
 
@@ -236,7 +236,7 @@ def test_metadata_in_a_directory_that_is_not_the_first_is_not_passed_over(tmp_pa
     assert run(both, stop_soon) == 0
 
 
-def test_a_place_where_nobody_can_listen_is_named(
+def test_an_address_that_cannot_be_bound_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unknown(*_: object, **__: object) -> None:
@@ -256,7 +256,7 @@ def test_a_name_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
     assert run(config, stop_soon) == 0
 
 
-def test_a_setting_that_changes_asks_for_no_names_that_are_known(
+def test_a_changed_setting_resolves_no_names_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []

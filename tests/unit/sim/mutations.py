@@ -368,7 +368,7 @@ def ignores_broker_epochs(patch: pytest.MonkeyPatch) -> None:
     original = BrokerMetadata.apply
     patch.setattr(BrokerMetadata, "apply", apply)
     patch.setattr(isr_changes, "_check_members", lambda context, state, wanted: None)
-    patch.setattr(election, "place_counts", lambda state, broker_id, electorate: True)
+    patch.setattr(election, "membership_counts", lambda state, broker_id, electorate: True)
     patch.setattr(
         LeaderReplication,
         "_may_join",
@@ -417,7 +417,9 @@ def leads_anew_in_the_same_epoch(patch: pytest.MonkeyPatch) -> None:
 
 def keeps_the_epoch_of_a_leader_reborn(patch: pytest.MonkeyPatch) -> None:
     """A new controller lets a leader of another life lead in a new epoch."""
-    patch.setattr(election, "after_takeover", lambda state, live_epochs, *, controller_epoch: state)
+    patch.setattr(
+        election, "after_leader_restart", lambda state, live_epochs, *, controller_epoch: state
+    )
 
 
 def shows_what_was_decided_for_other_lives(patch: pytest.MonkeyPatch) -> None:
@@ -464,7 +466,7 @@ def keeps_the_last_of_the_isr(patch: pytest.MonkeyPatch) -> None:
 
 def trusts_who_lost_its_power(patch: pytest.MonkeyPatch) -> None:
     """An ISR member that has lost its data since it joined may not be elected."""
-    patch.setattr(election, "place_counts", lambda state, broker_id, electorate: True)
+    patch.setattr(election, "membership_counts", lambda state, broker_id, electorate: True)
 
 
 def trusts_every_start(patch: pytest.MonkeyPatch) -> None:

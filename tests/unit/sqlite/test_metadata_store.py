@@ -63,7 +63,7 @@ def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         Database(tmp_path / "none")
 
 
-def test_work_on_a_thread_comes_home_to_the_loop(tmp_path: Path) -> None:
+def test_work_of_a_thread_completes_on_the_loop(tmp_path: Path) -> None:
     calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
     offload = ThreadOffload(calls.put)
     store = SqliteMetadataStore(offload, tmp_path)

@@ -105,7 +105,7 @@ def test_many_reads_fail_as_one_where_one_is_refused() -> None:
         MultiRead.deserialize(answer, 0)
 
 
-def test_what_a_server_grants_is_told_with_the_moment_of_the_request(client: Any) -> None:
+def test_a_granted_timeout_comes_with_the_time_of_the_request(client: Any) -> None:
     """Before kazoo says that it is connected; a session that is over is granted nothing."""
     connection = client._connection
     assert list(inspect.signature(connection._invoke).parameters) == ["timeout", "request", "xid"]

@@ -17,7 +17,7 @@ from millstream.controller.broker_changes import broker_changes
 from millstream.controller.context import ControllerContext, LiveBroker
 from millstream.controller.election import (
     Electorate,
-    after_claim,
+    after_controller_election,
     after_joining,
     after_leaving,
     after_smaller_min_isr,
@@ -106,7 +106,7 @@ class ReplicaControl:
         may hear a state that was decided for lives which have ended.
         """
         self._suspicions.clear()
-        await self.partitions.store(self._after_claim())
+        await self.partitions.store(self._after_election())
 
     async def resume(self) -> None:
         """Go on with moves and elections that the controller before this one did not finish."""
@@ -168,11 +168,11 @@ class ReplicaControl:
             )
         )
 
-    def _after_claim(self) -> Changes:
+    def _after_election(self) -> Changes:
         context = self._context
         epochs = {each: live.node.epoch for each, live in context.brokers.items()}
         return self.partitions.each(
-            lambda topic, state, electorate: after_claim(
+            lambda topic, state, electorate: after_controller_election(
                 state,
                 epochs,
                 electorate,

@@ -14,8 +14,8 @@ from millstream.controller.config_changes import (
 )
 from millstream.controller.context import TopicState
 from millstream.controller.internal_topics import wanted_topic
-from millstream.controller.topic_changes import NewPartitions, NewTopic, Placing
-from millstream.controller.topic_deletion import keepers
+from millstream.controller.topic_changes import NewPartitions, NewTopic, PlacementContext
+from millstream.controller.topic_deletion import brokers_with_replicas
 from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
@@ -122,7 +122,9 @@ class TopicControl:
             operations = [
                 op
                 for topic in known.values()
-                for op in topic_changes.deletion(topic, keepers(topic) if in_cluster else ())
+                for op in topic_changes.deletion(
+                    topic, brokers_with_replicas(topic) if in_cluster else ()
+                )
             ]
             await self._events.write([*operations, *topic_changes.forgetting(context)])
         deleted: dict[str, TopicImage] = {}
@@ -234,10 +236,10 @@ class TopicControl:
             )
         return images
 
-    def _placing(self) -> Placing:
+    def _placing(self) -> PlacementContext:
         config = self._config.current
         brokers = max(1, len(self._state.context.live_brokers))
-        return Placing(
+        return PlacementContext(
             partition_count=config.num_partitions,
             replication_factor=config.default_replication_factor,
             config=config.topic_defaults,
