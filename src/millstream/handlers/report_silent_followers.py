@@ -20,13 +20,13 @@ async def handle(
     services: Services, context: RequestContext, request: ReportSilentFollowersRequest
 ) -> ReportSilentFollowersResponse:
     """Ask the followers, and move leaderships if they confirm it."""
-    await cluster_of(services).controller.reports.silent_followers(
+    is_behind = await cluster_of(services).controller.reports.silent_followers(
         BrokerId(request.broker_id),
         request.broker_epoch,
         [BrokerId(each) for each in request.silent],
         [BrokerId(each) for each in request.unreachable_leaders],
     )
-    return ReportSilentFollowersResponse()
+    return ReportSilentFollowersResponse(is_behind=is_behind)
 
 
 def failed(

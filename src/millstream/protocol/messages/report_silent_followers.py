@@ -7,7 +7,7 @@ moves leaderships if they say that it is the leader whom they cannot reach.
 
 from __future__ import annotations
 
-from millstream.protocol.fields import array, int16, int32, int64
+from millstream.protocol.fields import array, bool_, int16, int32, int64
 from millstream.protocol.message import Request, Response
 
 
@@ -24,3 +24,5 @@ class ReportSilentFollowersResponse(Response, key=10006, versions="0", flexible=
     """Response of ReportSilentFollowers."""
 
     error_code: int = int16(default=0)
+    is_behind: bool = bool_(default=False)
+    """True when the sender has not acknowledged all that the controller has told it."""

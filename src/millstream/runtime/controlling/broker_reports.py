@@ -84,12 +84,13 @@ class BrokerReports:
         broker_epoch: int,
         silent: Collection[BrokerId],
         unreachable_leaders: Collection[BrokerId],
-    ) -> Deferred[None]:
+    ) -> Deferred[bool]:
         """Move leaderships from a broker whose in-sync followers have stopped to fetch from it, if
         they confirm that they cannot reach it (`controller.reachability`).
 
-        ``unreachable_leaders`` do not answer the sender itself. Fails with STALE_BROKER_EPOCH or
-        NOT_CONTROLLER.
+        ``unreachable_leaders`` do not answer the sender itself. The result is True when the sender
+        has not acknowledged all that it was told: it may lead no more what it reports. Fails
+        with STALE_BROKER_EPOCH or NOT_CONTROLLER.
         """
         return spawn(
             self._silent_followers(sender, broker_epoch, silent, frozenset(unreachable_leaders))
@@ -101,7 +102,7 @@ class BrokerReports:
         broker_epoch: int,
         silent: Collection[BrokerId],
         unreachable_leaders: frozenset[BrokerId],
-    ) -> None:
+    ) -> bool:
         self._state.check_active()
         context = self._state.context
         check_sender(context, sender, broker_epoch)
@@ -110,6 +111,7 @@ class BrokerReports:
         reports = ReachabilityReports({**answers.unreachable, sender: unreachable_leaders})
         if any(reports.cannot_reach(each, sender) for each in silent):
             await self._events.submit(lambda: self._move_leaders(sender, broker_epoch, reports))
+        return self._events.is_behind(sender)
 
     async def _move_leaders(
         self, unreachable: BrokerId, broker_epoch: int, reports: ReachabilityReports

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from millstream.controller import paths
 from millstream.controller.context import TopicState
+from millstream.model.broker import BrokerId
 from millstream.model.clock import Clock
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError, StorageError
@@ -128,6 +129,10 @@ class ControllerEvents:
         else:
             log.error("the metadata store is not as this controller left it", exc_info=error)
         self.on_fenced()
+
+    def is_behind(self, broker_id: BrokerId) -> bool:
+        """True while another broker has not acknowledged every change that was published."""
+        return self._propagation.is_behind(broker_id)
 
     # --- publishing: to this broker at once, to the others by the propagation -----------------
 

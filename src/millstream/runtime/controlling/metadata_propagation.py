@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from millstream.controller.context import TopicState
+from millstream.model.broker import BrokerId
 from millstream.model.topic import TopicId
 
 
@@ -29,6 +30,9 @@ class MetadataPropagation(Protocol):
     def broker_configs_changed(self) -> None:
         """Tell the dynamic settings of brokers."""
 
+    def is_behind(self, broker_id: BrokerId) -> bool:
+        """True while another broker has not acknowledged every change that it was told of."""
+
 
 class NoPropagation:
     """The propagation of a broker on its own: there are no other brokers."""
@@ -47,3 +51,7 @@ class NoPropagation:
 
     def broker_configs_changed(self) -> None:
         """Tell nobody."""
+
+    def is_behind(self, broker_id: BrokerId) -> bool:
+        """Return False: there is no other broker."""
+        return False

@@ -91,6 +91,8 @@ class _Addressee:
     def __init__(self, node: BrokerNode) -> None:
         self.node = node
         self.unsent = Unsent(everything=True, brokers=True, configs=True)
+        self.sent = Unsent()
+        """What the push that was sent last holds, until it is acknowledged."""
         self.under_way = False
         self.last_sent_ms = 0.0
         self.refused = 0
@@ -216,6 +218,13 @@ class MetadataPushes:
         """True while a broker has not acknowledged everything."""
         return any(each.under_way or each.unsent for each in self._addressees.values())
 
+    def is_behind(self, broker_id: BrokerId) -> bool:
+        """True while a live broker has not acknowledged every change that it was told of; an empty
+        push that is under way is none.
+        """
+        addressee = self._addressees.get(broker_id)
+        return addressee is not None and bool(addressee.unsent or addressee.sent)
+
     def _flush_soon(self) -> None:
         """Push after what runs now: one decision often changes many topics."""
         if self._term < 0 or self._flushing:
@@ -253,6 +262,7 @@ class MetadataPushes:
             return
         request, sent = self._next_push(addressee)
         addressee.under_way = True
+        addressee.sent = sent
         addressee.last_sent_ms = self._clock.monotonic_ms()
         self._send(addressee.node.broker_id, request, PUSH_TIMEOUT_MS).on_done(
             lambda answer: self._answered(addressee, sent, answer)
@@ -304,6 +314,7 @@ class MetadataPushes:
 
     def _answered(self, addressee: _Addressee, sent: Unsent, answer: Deferred[Response]) -> None:
         addressee.under_way = False
+        addressee.sent = Unsent()
         if self._addressees.get(addressee.node.broker_id) is not addressee:
             return
         try:

@@ -167,7 +167,7 @@ class ClusterMember:
             self.channel.report_silent_followers,
             broker.read_states_of,
         )
-        self.stored_states = StoredStates(store, self.metadata)
+        self.stored_states = StoredStates(store, self.metadata, clock)
         self._shutdown = ControlledShutdown(
             self.channel,
             self.metadata,

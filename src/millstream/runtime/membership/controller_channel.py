@@ -116,9 +116,10 @@ class ControllerChannel:
 
     def report_silent_followers(
         self, silent: Collection[BrokerId], unreachable_leaders: Collection[BrokerId]
-    ) -> Deferred[None]:
+    ) -> Deferred[bool]:
         """Report the in-sync followers that have stopped to fetch from this broker, and the leaders
-        that do not answer it.
+        that do not answer it. True when this broker has not acknowledged all that the controller
+        has told it.
         """
         if self._is_here:
             return self._controller.reports.silent_followers(
@@ -128,7 +129,7 @@ class ControllerChannel:
 
     async def _report_silent_followers(
         self, silent: Collection[BrokerId], unreachable_leaders: Collection[BrokerId]
-    ) -> None:
+    ) -> bool:
         request = ReportSilentFollowersRequest(
             broker_id=self._broker_id,
             broker_epoch=self._broker_epoch,
@@ -142,6 +143,7 @@ class ControllerChannel:
         assert isinstance(response, ReportSilentFollowersResponse)
         if response.error_code:
             raise KafkaError(ErrorCode.of(response.error_code))
+        return response.is_behind
 
     def stop_leading(self) -> Deferred[Sequence[TopicPartition]]:
         """Have the controller elect other leaders for all that this broker leads; return the

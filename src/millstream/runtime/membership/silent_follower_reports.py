@@ -4,7 +4,8 @@ A broker that leads looks several times a second (`replication.contact`). While 
 silent it reports them, together with the leaders that it cannot fetch from itself: at once, then
 after pauses that double from ``FIRST_PAUSE_MS`` to ``LONGEST_PAUSE_MS``. What follows from a report
 is decided by the controller (``broker_reports.BrokerReports.silent_followers``). It may not reach
-this broker with its decision, so the broker looks into the store after each report that was taken.
+this broker with its decision; it answers a report with whether this broker has acknowledged all
+that it was told, and where not the broker looks into the store.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ FIRST_PAUSE_MS: Final = 500.0
 LONGEST_PAUSE_MS: Final = 8_000.0
 
 Brokers: TypeAlias = Collection[BrokerId]
-Send: TypeAlias = Callable[[Brokers, Brokers], Deferred[None]]
+Send: TypeAlias = Callable[[Brokers, Brokers], Deferred[bool]]
 
 
 class SilentFollowerReports:
     """One broker's reports. ``silent`` names the followers, ``unreachable`` the leaders that do not
-    answer this broker; ``send`` carries both to the controller; ``on_reported`` is called with the
-    silent followers once a report was taken.
+    answer this broker; ``send`` carries both to the controller, which answers True when this broker
+    has not acknowledged all that it was told; ``on_behind`` is called then with the silent
+    followers.
     """
 
     def __init__(
@@ -37,13 +39,13 @@ class SilentFollowerReports:
         silent: Callable[[], Brokers],
         unreachable: Callable[[], Brokers],
         send: Send,
-        on_reported: Callable[[Brokers], None],
+        on_behind: Callable[[Brokers], None],
     ) -> None:
         self._clock = clock
         self._silent = silent
         self._unreachable = unreachable
         self._send = send
-        self._on_reported = on_reported
+        self._on_behind = on_behind
         self._timer: TimerHandle | None = None
         self._under_way = False
         self._pause_ms = FIRST_PAUSE_MS
@@ -72,10 +74,11 @@ class SilentFollowerReports:
             done = self._send(sorted(silent), sorted(self._unreachable()))
             done.on_done(lambda sent: self._sent(silent, sent))
 
-    def _sent(self, silent: Brokers, done: Deferred[None]) -> None:
+    def _sent(self, silent: Brokers, done: Deferred[bool]) -> None:
         self._under_way = False
         try:
-            done.result()
+            is_behind = done.result()
         except KafkaError:
             return  # a later report says it again
-        self._on_reported(silent)
+        if is_behind:
+            self._on_behind(silent)

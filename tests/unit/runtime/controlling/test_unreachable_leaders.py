@@ -28,7 +28,7 @@ class Grey:
 
     def report(
         self, *silent: int, sender: int = 3, unreachable: tuple[int, ...] = ()
-    ) -> Deferred[None]:
+    ) -> Deferred[bool]:
         done = self.site.controller.decisions.reports.silent_followers(
             BrokerId(sender),
             self.site.members[sender].local.broker_epoch or 0,
@@ -150,3 +150,21 @@ def test_a_report_of_a_life_that_has_ended_is_refused(grey: Grey) -> None:
         done.result()
     assert refused.value.error is ErrorCode.NOT_CONTROLLER
     assert grey.leaders() == (3, 3, 2)
+
+
+def test_a_leader_that_was_not_told_hears_so_from_every_report(grey: Grey) -> None:
+    """Also from a controller that knows nothing of the report that moved its leaderships."""
+    site = grey.site
+    assert grey.report(1, 2).result() is False, "nothing was decided"
+    grey.cannot_reach(3, 1, 2)
+    site.members[1].cut_from.add(3)
+    site.members[2].cut_from.add(3)
+    assert grey.report(1, 2).result() is True
+    grey.cannot_reach(3)
+    assert grey.report(1, 2).result() is True, "the answer before may have been lost"
+    site.members[1].kill()
+    site.until(lambda: site.members[2].is_controller)
+    assert grey.report(2).result() is True
+    site.members[2].cut_from.clear()
+    site.settle(500)
+    assert grey.report(2).result() is False

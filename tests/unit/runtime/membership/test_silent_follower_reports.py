@@ -25,16 +25,16 @@ class Site:
         self.clock = HandClock()
         self.silent: set[BrokerId] = set()
         self.sent: list[tuple[float, Brokers, Brokers]] = []
-        self.answers: list[Deferred[None]] = []
+        self.answers: list[Deferred[bool]] = []
         self.taken: list[Brokers] = []
         self.reports = SilentFollowerReports(
             self.clock, lambda: self.silent, lambda: {TWO}, self.send, self.taken.append
         )
         self.reports.start()
 
-    def send(self, silent: Brokers, unreachable: Brokers) -> Deferred[None]:
+    def send(self, silent: Brokers, unreachable: Brokers) -> Deferred[bool]:
         self.sent.append((self.clock.monotonic_ms(), silent, unreachable))
-        answer: Deferred[None] = Deferred()
+        answer: Deferred[bool] = Deferred()
         self.answers.append(answer)
         return answer
 
@@ -60,7 +60,7 @@ def test_a_report_is_repeated_after_pauses_that_grow() -> None:
     assert pauses[:5] == [FIRST_PAUSE_MS * 2**i for i in range(5)]
     assert pauses[5] == LONGEST_PAUSE_MS
     assert site.sent[0][1:] == ([ONE], [TWO])
-    assert site.taken == [], "the store is read after reports that were taken"
+    assert site.taken == [], "nobody has said that this broker is behind"
     site.silent = set()
     site.clock.advance(CONTACT_INTERVAL_MS)
     site.silent = {ONE}
@@ -74,11 +74,25 @@ def test_one_report_at_a_time_and_none_after_the_end() -> None:
     site.silent = {ONE}
     site.clock.advance(20_000)
     assert len(site.sent) == 1
-    site.answers[0].complete(None)
+    site.answers[0].complete(True)
     site.clock.advance(CONTACT_INTERVAL_MS)
     assert len(site.sent) == 2
     assert site.taken == [{ONE}]
-    site.answers[1].complete(None)
+    site.answers[1].complete(False)
     site.reports.stop()
     site.clock.advance(60_000)
     assert len(site.sent) == 2
+
+
+def test_the_store_is_read_only_where_the_controller_could_not_tell_what_it_decided() -> None:
+    """A follower that is paused is silent for long, and nothing has changed: the states of all
+    partitions that it follows are not to be read again and again.
+    """
+    site = Site()
+    site.silent = {ONE}
+    site.clock.advance(CONTACT_INTERVAL_MS)
+    site.answers[-1].complete(False)
+    assert site.taken == []
+    site.clock.advance(FIRST_PAUSE_MS)
+    site.answers[-1].complete(True)
+    assert site.taken == [{ONE}]
