@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.model.errors import CorruptLogError, ErrorCode, KafkaError
-from millstream.model.offsets import NO_LEADER_EPOCH, Offset
+from millstream.model.offsets import MAX_RELATIVE_OFFSET, NO_LEADER_EPOCH, Offset
 from millstream.records.batch import Batch, iter_batches
 from millstream.records.scan import BatchScanner
 from millstream.storage.segment import Segment
@@ -95,10 +95,19 @@ def append_run(log: Log, batches: list[Batch], view: memoryview, now_ms: int) ->
         ):
             _write_run(log, segment, run, view[start : start + size])
             start, size, run = start + size, 0, []
-            segment = log.roll_at(max(batch.base_offset, log.log_end_offset), now_ms)
+            segment = log.roll_at(_base_offset_for(log, batch), now_ms)
         run.append(batch)
         size += batch.size
     _write_run(log, segment, run, view[start : start + size])
+
+
+def _base_offset_for(log: Log, batch: Batch) -> Offset:
+    """Return where a segment begins whose first batch is ``batch``: at the log end, although the
+    leader's log may have been compacted before the batch. A gap between two segments is how
+    recovery tells that the end of the first one is lost; a gap inside a segment tells nothing.
+    """
+    fits = batch.last_offset - log.log_end_offset <= MAX_RELATIVE_OFFSET
+    return log.log_end_offset if fits else batch.base_offset
 
 
 def _write_run(log: Log, segment: Segment, run: list[Batch], data: memoryview) -> None:

@@ -415,3 +415,32 @@ def test_recovery_believes_the_file_where_an_epochs_first_batches_were_compacted
     path.write_text("0\n2\n1 0\n2 3\n")
     log = reopen(tmp_path, config, clean=False)
     assert log.end_offset_for_epoch(1).end_offset == 3
+
+
+def follow(log: Log, offset: int) -> None:
+    """Append one batch that begins at ``offset``, as a leader has sent it."""
+    batch = values_batch([b"%d" % offset * 30])
+    batch.assign(base_offset=offset, leader_epoch=0)
+    log.append_as_follower(bytes(batch.buffer), now_ms=NOW_MS)
+
+
+def test_the_gaps_of_a_leader_that_was_compacted_once_end_no_log(tmp_path: Path) -> None:
+    """A replica that was copied from one, or moved, has not been compacted itself."""
+    log = create_log(tmp_path)
+    for offset in range(0, 100, 5):
+        follow(log, offset)
+    assert len(log.segment_base_offsets) > 2
+    kept = read_values(log)
+    log = reopen(tmp_path, clean=False)
+    assert read_values(log) == kept
+    assert log.recovery_report.truncated_at is None
+
+
+def test_a_segment_begins_no_further_before_its_first_batch_than_its_index_reaches(
+    tmp_path: Path,
+) -> None:
+    log = create_log(tmp_path)
+    follow(log, 0)
+    follow(log, 2**31 + 7)
+    assert log.segment_base_offsets == [0, 2**31 + 7]
+    assert [offset for offset, _ in read_values(log)] == [0, 2**31 + 7]
