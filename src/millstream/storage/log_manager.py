@@ -56,8 +56,8 @@ class LogManager:
         self.topic_id_of: Callable[[str], TopicId | None] = lambda _: None
         """Returns the id of an existing topic; set before logs are loaded."""
         self.on_gone: Callable[[], None] = lambda: None
-        """Called when a log is gone whose lines in the checkpoints a later one could inherit: what
-        it says of the log start would have records dropped that were written since.
+        """Called when the checkpoints should be written soon: a log is gone, or has taken the place
+        of another one, and they still say what was so before.
         """
         self._unreadable: dict[str, list[str]] = {}
         """Logs that are left unchanged, by the name and path of their directories."""
@@ -349,6 +349,8 @@ class LogManager:
         self.future_logs.take_name(future)
         future.replace_current(current)
         self._logs[topic_partition] = future
+        # The checkpoint there knows little of the copy: a crash would have it read as a whole.
+        self.on_gone()
         return future, left
 
     def delete(self, topic_partition: TopicPartition, *, now_ms: int) -> bool:

@@ -14,6 +14,7 @@ from millstream.model.topic import TopicPartition
 from millstream.records.batch import iter_batches
 from millstream.records.record import read_records
 from millstream.runtime.logs import replica_mover
+from millstream.runtime.logs.log_maintenance import LogMaintenance
 from millstream.runtime.logs.replica_mover import ReplicaMover
 from millstream.runtime.replicas.partition import Partition
 from millstream.storage.flush import FlushPlan
@@ -83,6 +84,21 @@ def test_a_replica_moves(site: LogSite) -> None:
     site.log_manager.close()
     site.restart()
     assert values(site.partition()) == written
+
+
+def test_a_kill_after_a_move_has_no_more_read_than_one_before(site: LogSite) -> None:
+    site.create("t", **SMALL)
+    fill(site.partition(), 50)
+    site.clock.settle()
+    config = DynamicConfig(BrokerConfig())
+    LogMaintenance(site.clock, site.offload, config, site.log_manager, site.partitions).start()
+    mover_of(site).move(site.partition(), other(site.directory_of("t")))
+    site.clock.settle()
+    site.restart()
+    partition = site.partition()
+    assert len(partition.log.segment_base_offsets) > 3
+    scanned = partition.log.recovery_report.scanned_bytes
+    assert scanned == partition.log.local.active.size
 
 
 def test_writes_and_reads_go_on_at_every_step(
