@@ -2,7 +2,8 @@
 
 ``with BrokerProcess(directory) as broker:`` starts ``millstream serve`` as a user would, reads the
 line that says where it listens, and stops it with SIGTERM. A broker that does not stop cleanly, or
-leaves a process behind, fails the test.
+leaves a process behind, fails the test. One that crashes in C writes the Python stack of every
+thread into its log first (``faulthandler``); after Python's own end there is none to write.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class BrokerProcess:
                 self.command(),
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env=environment | self.environment,
+                env=environment | {"PYTHONFAULTHANDLER": "1"} | self.environment,
                 cwd=self.directory,
             )
         self.first_line = self._read_first_line()
@@ -136,7 +137,7 @@ class BrokerProcess:
         for child in left:
             child.kill()
         if code != 0 or left:
-            raise BrokerFailedError(f"exit code {code}, left behind {left}\n{self.log[-2000:]}")
+            raise BrokerFailedError(f"exit code {code}, left behind {left}\n{self.log[-8000:]}")
 
     def kill(self) -> None:
         """End the process with SIGKILL, as a power cut would."""

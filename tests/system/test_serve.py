@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.broker_process import BrokerProcess
+from tests.broker_process import BrokerFailedError, BrokerProcess
 
 from millstream.client import Admin, Producer
 from millstream.client.core.admin.offsets import LATEST
@@ -38,6 +38,18 @@ def test_a_signal_stops_it_cleanly(tmp_path: Path, ending: signal.Signals) -> No
     assert broker.process.wait(30) == 0
     broker.kill()
     assert (broker.data_directory / ".kafka_cleanshutdown").exists()
+
+
+def test_a_crash_names_what_ran(tmp_path: Path) -> None:
+    """A rule for the brokers of tests: without it a crash that comes once is a number."""
+    broker = BrokerProcess(tmp_path)
+    broker.start()
+    broker.process.send_signal(signal.SIGSEGV)
+    broker.process.wait(30)
+    with pytest.raises(BrokerFailedError, match=f"exit code -{signal.SIGSEGV.value}") as failed:
+        broker.stop()
+    assert "Fatal Python error: Segmentation fault" in str(failed.value)
+    assert "lifecycle.py" in str(failed.value)
 
 
 def test_what_was_written_is_there_after_a_restart_and_after_kill(tmp_path: Path) -> None:
