@@ -1,3 +1,3 @@
-"""Pure coordinators: an operation answers a response and the records to persist; replay applies
+"""Pure coordinators: an operation returns a response and the records to persist; replay applies
 them.
 """

@@ -1,7 +1,7 @@
 """Deadlines by key, in order of time, cheap to move.
 
 Moving a deadline later, which every heartbeat does, is one dictionary store: the heap keeps the
-entry it has, and when that entry comes up too early it is put back at the deadline of the day. So
+entry it has, and when that entry comes up too early it is put back with the current deadline. So
 a key has one heap entry however often it moved, and one more when it moved earlier.
 """
 
@@ -15,7 +15,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Deadlines(Generic[K]):
-    """When each key runs out, in milliseconds of a monotonic clock."""
+    """The deadline of each key, in milliseconds of a monotonic clock."""
 
     def __init__(self) -> None:
         self._deadline: dict[K, float] = {}
@@ -38,7 +38,7 @@ class Deadlines(Generic[K]):
             self._push(key, deadline_ms)
 
     def cancel(self, key: K) -> None:
-        """Take the key's deadline away; harmless when it has none."""
+        """Remove the key's deadline, if it has one."""
         if self._deadline.pop(key, None) is not None:
             del self._entry[key]
 
@@ -62,7 +62,7 @@ class Deadlines(Generic[K]):
         return heap[0][0] if heap else None
 
     def pop_due(self, now_ms: float) -> K | None:
-        """Take out one key whose deadline is reached, the earliest first; None when there is
+        """Remove and return one key whose deadline is reached, the earliest first; None if there is
         none.
         """
         while (entry_ms := self.next_ms) is not None and entry_ms <= now_ms:

@@ -1,18 +1,18 @@
-"""What a coordinator's operation decides: an answer, records to persist, answers for others, and
-requests to other brokers.
+"""The result of a coordinator's operation: a response, records to persist, responses to parked
+requests, and requests to other brokers.
 
 Theory of operation (Kafka: ``CoordinatorRuntime``, ``CoordinatorResult``):
 
-* **plan**: an operation looks at the state and returns a :class:`Result`. It changes nothing that
-  is in the log; what only lives in memory (who waits, who has a session) it may change.
+* **plan**: an operation reads the state and returns a :class:`Result`. It does not change state
+  that is in the log; it may change state that is only in memory (parked requests, sessions).
 * **persist**: the driver appends the result's records to the coordinator's partition.
 * **apply**: ``replay`` changes the state from the records; loading after a restart is the same
-  call. A result with ``replay=False`` describes memory that the operation has settled already.
+  call. A result with ``replay=False`` describes state that the operation has already changed in
+  memory.
 
-No answer leaves, and no request is sent, before every record it may rest on is committed. When an
-append fails, the driver throws the memory away and loads it again from the log; a request that was
-not sent then is not sent any more, and ``on_loaded`` asks for it again if the log says that it is
-owed.
+No response and no request is sent before every record it may depend on is committed. When an append
+fails, the driver discards the state and loads it again from the log; requests that were not sent by
+then are dropped, and ``on_loaded`` returns them again if the log says that they are due.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TYPE_BYTES = 2
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """One moment on both clocks: ``wall_ms`` goes into records, ``monotonic_ms`` into deadlines."""
+    """A time on both clocks: ``wall_ms`` goes into records, ``monotonic_ms`` into deadlines."""
 
     wall_ms: int
     monotonic_ms: float
@@ -43,7 +43,7 @@ class Instant:
 
 @dataclass(slots=True)
 class CoordinatorRecord:
-    """A key and what it now stands for; ``value`` None is a tombstone. Not to be changed.
+    """A key and its new value; ``value`` None is a tombstone. Immutable.
 
     ``key_type`` is the int16 before the key, ``value_version`` the one before the value.
     """
@@ -57,7 +57,7 @@ class CoordinatorRecord:
     )
 
     def encode(self) -> tuple[bytes, bytes | None]:
-        """Return the bytes of the record's key and value as they stand in the log."""
+        """Return the bytes of the record's key and value in the log."""
         if self._encoded is None:
             key = self.key_type.to_bytes(_TYPE_BYTES, "big") + self.key.encode_body(0)
             value = None
@@ -76,26 +76,28 @@ class CoordinatorRecord:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a request gets, a response or a KafkaError, and the cell that its handler waits on."""
+    """A response or a KafkaError for a request, and the Deferred that its handler awaits."""
 
     reply: Deferred[object]
     response: object
 
     def send(self) -> None:
-        """Give the response to the handler."""
+        """Complete the handler's Deferred with the response."""
         if isinstance(self.response, KafkaError):
             self.reply.fail(self.response)
         else:
             self.reply.complete(self.response)
 
     def refuse(self, error: KafkaError) -> None:
-        """Give the handler an error in place of the response."""
+        """Fail the handler's Deferred with an error."""
         self.reply.fail(error)
 
 
 Event: TypeAlias = Callable[["Response | KafkaError", Instant], "Result[None]"]
-"""An operation that takes what became of an outbound request: its response, or why there is none
-(BROKER_NOT_AVAILABLE: it was not sent; NETWORK_EXCEPTION, REQUEST_TIMED_OUT: nobody knows)."""
+"""An operation that handles the outcome of an outbound request: its response, or the error
+(BROKER_NOT_AVAILABLE: it was not sent; NETWORK_EXCEPTION, REQUEST_TIMED_OUT: the outcome is
+unknown).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +106,8 @@ class OutboundRequest:
 
     It is sent once the records of its result are committed. ``event`` is run on the same state
     machine when it is answered or has failed; it is dropped where the state machine has ended or
-    was loaded again meanwhile. The receiver must be able to tell a request of an older coordinator
-    by an epoch that the request carries.
+    was loaded again meanwhile. The request has to carry an epoch by which the receiver can refuse
+    requests of an older coordinator.
     """
 
     target: BrokerId
@@ -116,7 +118,7 @@ class OutboundRequest:
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """What became of a topic: it was created, or deleted."""
+    """A topic that was created or deleted."""
 
     name: str
     topic_id: TopicId
@@ -127,8 +129,8 @@ class TopicChange:
 class Result(Generic[R]):
     """The outcome of one operation.
 
-    ``response`` answers the request that asked; None when its answer comes later through the
-    reply it parked. ``answers`` go to requests that waited. ``records`` go into one batch, all or
+    ``response`` is for the request itself; None if the request is parked and answered later.
+    ``answers`` are for requests that were parked before. ``records`` go into one batch, all or
     none, unless ``atomic`` is False (tombstones may be many). ``outbound`` is sent once the records
     are committed.
     """
@@ -141,15 +143,15 @@ class Result(Generic[R]):
     atomic: bool = True
 
     def answer(self, reply: Deferred[A], response: A) -> None:
-        """Add the response to a request that waits."""
+        """Add the response to a parked request."""
         self.answers.append(Answer(cast("Deferred[object]", reply), response))
 
     def refuse(self, reply: Deferred[A], error: KafkaError) -> None:
-        """Add an error as the answer to a request."""
+        """Add an error as the response to a request."""
         self.answers.append(Answer(cast("Deferred[object]", reply), error))
 
     def settled(self, record: CoordinatorRecord) -> None:
-        """Add a record of what memory already holds."""
+        """Add a record of state that is already changed in memory."""
         assert self.replay is False or not self.records, "one result does not mix both kinds"
         self.replay = False
         self.records.append(record)

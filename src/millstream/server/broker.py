@@ -1,4 +1,4 @@
-"""One broker of the real world: a core, its listeners, and its metadata backend."""
+"""One broker process: the core, its listeners, and its metadata backend."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ T = TypeVar("T")
 
 
 class Broker:
-    """Logs, metadata, listeners: on its own or in a cluster. ``on_fatal`` ends the process.
+    """A broker, standalone or in a cluster. ``on_fatal`` ends the process.
 
-    ``environment`` is what its logs use in place of the machine's own files.
+    ``environment`` replaces the machine's files, for tests.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Broker:
         self._on_fatal = on_fatal
         self._started = False
         self.failed = False
-        """True once no log directory is left to serve from."""
+        """True once every log directory has failed."""
         self.bound: tuple[str, int] = ("", 0)
         """Host and port of the first listener, once started."""
         self._quotas = ConnectionQuotas(_connection_limits(config, _limits_of_addresses(config)))
@@ -69,10 +69,10 @@ class Broker:
         self._dispatcher: Dispatcher | None = None
 
     def start(self) -> None:
-        """Read the data directories, listen, take over every partition, accept.
+        """Load the log directories, bind the listeners, join the cluster, accept connections.
 
         Clients that connect early wait in the backlog. Raises StorageError, ConfigError, KafkaError
-        or OSError when it cannot be, LoadingStoppedError after ``interrupt``.
+        or OSError if the start fails, LoadingStoppedError after ``interrupt``.
         """
         core = self._core
         advertised = self._config.advertised()
@@ -97,24 +97,26 @@ class Broker:
             listener.start(self.open_session)
 
     def open_session(self, peer: Peer) -> DispatchSession:
-        """Return what serves the frames of one connection, once the broker has started.
+        """Return the session that serves one connection, once the broker has started.
 
-        Its listeners call it for every connection; a caller in the process needs no socket.
+        The listeners call it for every connection; a caller in the same process needs no socket.
         """
         assert self._dispatcher is not None
         return self._dispatcher.open_session(peer)
 
     def interrupt(self) -> None:
-        """Give up a start that takes long, see ``BrokerCore``. A signal handler may call it."""
+        """Abort the start, see ``BrokerCore``. A signal handler may call it."""
         self._core.interrupt()
 
     def until_known(self) -> Deferred[None]:
-        """Return what is filled once its cluster may give partitions to a broker that serves."""
+        """Return a Deferred that is completed once the controller may assign partitions to this
+        broker.
+        """
         assert self._backend is not None
         return self._backend.until_known()
 
     def stop(self) -> None:
-        """Accept nothing more, bring everything to disk, and mark the shutdown as clean.
+        """Stop accepting, flush everything, and mark the shutdown as clean.
 
         A broker whose start has failed leaves its directories as they were.
         """
@@ -136,7 +138,7 @@ class Broker:
             self.failed = True
 
     def _bind(self, advertised: tuple[config_listeners.Listener, ...]) -> BrokerNode:
-        """Listen, and return what clients are told about this broker."""
+        """Bind the listeners, and return the broker's advertised endpoints."""
         config = self._config
         budget = ReceiveBudget(config.queued_max_request_bytes)
         policy = ConnectionPolicy(
@@ -157,7 +159,7 @@ class Broker:
             port = _bind(listener, listening)
             if not self.bound[0]:
                 self.bound = (listening.host or "0.0.0.0", port)
-            host = told.host or _own_name(listening.host)
+            host = told.host or _default_host(listening.host)
             endpoints.append(Endpoint(told.name, host, told.port or port))
         return BrokerNode(config.broker, tuple(endpoints), config.broker_rack)
 
@@ -170,7 +172,7 @@ class Broker:
         return outcome.result()
 
     def _on_settings(self, before: BrokerConfig, after: BrokerConfig) -> None:
-        """Take over dynamic settings that are not read afresh at each use."""
+        """Apply dynamic settings that are not read at each use."""
         self._core.environment.producer_id_expiration_ms = after.producer_id_expiration_ms
         overrides = self._quotas.limits.max_connections_per_ip_overrides
         if after.max_connections_per_ip_overrides != before.max_connections_per_ip_overrides:
@@ -185,13 +187,13 @@ class Broker:
             self._on_fatal()
 
 
-def _own_name(host: str) -> str:
-    """Return what clients are told to connect to where nobody chose a name."""
+def _default_host(host: str) -> str:
+    """Return the default host of `advertised.listeners`."""
     return host if host not in ("", "0.0.0.0") else socket.getfqdn()
 
 
 def _bind(listener: Listener, wanted: config_listeners.Listener) -> int:
-    """Listen there and return the port; the OSError says where it cannot be."""
+    """Bind the listener and return its port; an OSError names the address that cannot be bound."""
     host = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
     where = f"{wanted.name}://{host}:{wanted.port}"
     try:
@@ -221,8 +223,8 @@ def _connection_limits(
 
 
 def _limits_of_addresses(config: BrokerConfig) -> tuple[tuple[str, int], ...]:
-    """Return `max.connections.per.ip.overrides` by address. Names are looked up, which may take its
-    time: the loop stands still meanwhile.
+    """Return `max.connections.per.ip.overrides` by address. Host names are resolved, which blocks
+    the loop.
     """
     pairs = config.max_connections_per_ip_overrides.split(",")
     return tuple(
@@ -233,12 +235,12 @@ def _limits_of_addresses(config: BrokerConfig) -> tuple[tuple[str, int], ...]:
 
 
 def _if_given(config: BrokerConfig, name: str) -> int:
-    """Return a socket buffer's size where the operator chose one, else −1: the kernel fits it."""
+    """Return the configured size of a socket buffer, else −1: the kernel adjusts it."""
     return int(config.overrides[name]) if name in config.overrides else -1
 
 
 def _addresses(host: str) -> set[str]:
-    """Return the addresses of a host as peers show them."""
+    """Return the addresses of a host in the form of peer addresses."""
     try:
         return {str(found[4][0]) for found in socket.getaddrinfo(host.strip("[]"), None)}
     except (OSError, ValueError) as error:

@@ -1,7 +1,7 @@
-"""A broker above its sockets and its metadata store; simulated brokers are made of it too.
+"""A broker without its sockets and its metadata store, shared with simulated brokers.
 
-Clock, offload, disk and chance come from outside. `server.broker` joins it to the operating system,
-`sim.broker` to a simulation; whatever a broker is made of is made here, once.
+Clock, offload, disk and randomness are parameters. `server.broker` connects it to the operating
+system, `sim.broker` to a simulation; the parts of a broker are constructed here, once.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ _SESSION_EVICTION_MS: Final = 120_000
 
 
 class BrokerCore:
-    """Logs, partitions, groups and what looks after them. ``on_directory_failed`` hears of each log
-    directory that goes offline; ``random_bytes`` is all the chance there is, but for the logs'.
+    """Logs, partitions, groups and their maintenance. ``on_directory_failed`` is called for each
+    log directory that goes offline; ``random_bytes`` is the source of randomness except for the
+    logs.
     """
 
     def __init__(
@@ -123,11 +124,13 @@ class BrokerCore:
     # --- what its metadata store needs -----------------------------------------------------------
 
     def controller_state(self) -> ControllerState:
-        """Return what the controller on this broker begins with."""
+        """Return the initial state of the controller on this broker."""
         return ControllerState(self.dynamic, self._random_bytes)
 
     def found(self) -> dict[TopicPartition, FoundLog]:
-        """Return every log on disk, and what Apache Kafka left word of about its topic."""
+        """Return every log on disk, with its topic's settings from Apache Kafka's metadata log, if
+        any.
+        """
         return {each.topic_partition: self._found(each) for each in self.log_manager.logs()}
 
     def _found(self, each: Log) -> FoundLog:
@@ -146,12 +149,12 @@ class BrokerCore:
         )
 
     def _kafka_directories(self) -> list[str]:
-        """Return where a metadata log of Apache Kafka may lie."""
+        """Return the directories that may contain a metadata log of Apache Kafka."""
         apart = self._config.metadata_log_dir
         return [*self.log_manager.directories, *([os.path.abspath(apart)] if apart else ())]
 
     def first_directory(self) -> str:
-        """Return the first of ``log.dirs``. StorageError when it is offline: metadata made anew in
+        """Return the first of ``log.dirs``. StorageError when it is offline: metadata created in
         another one would contradict it when it comes back.
         """
         directory = os.path.abspath(self._config.log_directories[0])
@@ -160,7 +163,9 @@ class BrokerCore:
         return directory
 
     def settle_adoption(self, adoption: Adoption) -> None:
-        """Say what was found in the directories, and put aside what belongs to nobody."""
+        """Log what was adopted from the directories, and rename logs of unknown topics to
+        ``-stray``.
+        """
         if adoption.topics:
             log.info(
                 "adopted from the log directories: %s",
@@ -173,7 +178,7 @@ class BrokerCore:
         ]
         if unknown:
             log.warning(
-                "nobody knows the settings of %s: nothing of them is deleted before you say so "
+                "the settings of %s are unknown: nothing of them is deleted until you change them "
                 "(retention.ms and retention.bytes are -1)",
                 ", ".join(unknown),
             )
@@ -181,7 +186,7 @@ class BrokerCore:
         for topic_partition in adoption.deleted:
             self.log_manager.delete(topic_partition, now_ms=now_ms)
         for topic_partition in adoption.strays:
-            log.warning("%s belongs to no topic here: put aside as stray", topic_partition)
+            log.warning("%s belongs to no known topic: renamed to -stray", topic_partition)
             self.log_manager.mark_stray(topic_partition)
 
     # --- start and stop ------------------------------------------------------------------------
@@ -199,7 +204,7 @@ class BrokerCore:
         await spawn(loading.run(self._config_of))
 
     def interrupt(self) -> None:
-        """Let a start fail with LoadingStoppedError that has logs to open still. A signal handler
+        """Make a start that is still loading logs fail with LoadingStoppedError. A signal handler
         may call it.
         """
         self._is_interrupted = True
@@ -207,7 +212,9 @@ class BrokerCore:
             self._loading.stop()
 
     def begin(self) -> None:
-        """Look after the logs from now on, and run the groups that are there already."""
+        """Start the maintenance of logs, and the coordinators of the partitions that this broker
+        leads.
+        """
         self.coordinators.begin()
         self._maintenance.start()
         if self._config.log_cleaner_enable:
@@ -215,7 +222,7 @@ class BrokerCore:
         self._mover.resume()
 
     async def stop(self) -> None:
-        """Lead nothing more and answer everybody who waits."""
+        """Resign all leaderships and answer all waiting requests."""
         self._maintenance.stop()
         await self._cleaner.stop()
         self._mover.stop()
@@ -223,7 +230,7 @@ class BrokerCore:
         self.partitions.stop()
 
     def cordon(self, config: BrokerConfig) -> None:
-        """Take over which log directories get no new logs."""
+        """Apply which log directories get no new logs (`cordoned.log.dirs`)."""
         self.log_manager.cordoned = frozenset(map(os.path.abspath, config.cordoned_directories))
 
     def services(
@@ -235,7 +242,7 @@ class BrokerCore:
         ensure_topic: EnsureTopic,
         member: ClusterMember | None,
     ) -> Services:
-        """Return what handlers reach."""
+        """Return the services of the request handlers."""
         self._member = member
         return Services(
             node=node,
@@ -267,8 +274,8 @@ class BrokerCore:
         return ProducerIds(store, self._config.broker, failed, first_id=first_unused_id(known))
 
     def _new_groups(self) -> GroupCoordinatorRuntime:
-        """Make the group coordinator. Its code is a fifth of all that a start would load, and many
-        brokers never need it.
+        """Create the group coordinator on first use: its code is a fifth of all that a start would
+        load, and many brokers never need it.
         """
         from millstream.runtime.coordinators.group_coordinator_runtime import (
             GroupCoordinatorRuntime,
@@ -287,10 +294,12 @@ class BrokerCore:
     def _send_for_coordinator(
         self, broker_id: BrokerId, request: Request, timeout_ms: int
     ) -> Deferred[Response]:
-        """Send what a coordinator asks to be sent; BROKER_NOT_AVAILABLE outside a cluster."""
+        """Send a coordinator's outbound request; BROKER_NOT_AVAILABLE outside a cluster."""
         if self._member is None:
             refused: Deferred[Response] = Deferred()
-            refused.fail(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "this broker is on its own"))
+            refused.fail(
+                KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "this broker is not in a cluster")
+            )
             return refused
         return self._member.channels.send(broker_id, request, timeout_ms, lane="coordinator")
 
@@ -304,25 +313,25 @@ class BrokerCore:
             return image.config
         defaults = self.dynamic.current.topic_defaults
         topic = self._kafka_topics.find(topic_partition.topic, topic_id)
-        # Of a log that nobody knows nothing is taken for a loss that may come of compaction.
+        # For a log of an unknown topic, gaps are assumed to come from compaction, not from loss.
         overrides = {"cleanup.policy": "compact,delete"} if topic is None else topic.configs
-        # What is refused is told where the topic is taken over.
+        # Invalid settings are reported where the topic is applied.
         return stored_topic_config(overrides, defaults, lambda _: None)
 
     # --- what the controller says (runtime.broker_metadata.BrokerStateListener) -----------------
 
     def topic_changed(self, image: TopicImage, *, created: bool) -> None:
-        """Open what is kept here; coordinators begin and end with the leadership of their
+        """Open the partitions hosted here; start and stop coordinators with the leadership of their
         partitions.
         """
         self.partitions.topic_changed(image, created=created)
         self.coordinators.topic_changed(image, created=created)
 
     def topic_deleted(self, image: TopicImage) -> None:
-        """Close what was kept here and give it to deletion."""
+        """Close the partitions hosted here and schedule them for deletion."""
         self.partitions.topic_deleted(image)
         self.coordinators.topic_deleted(image)
 
     def config_changed(self, image: TopicImage) -> None:
-        """Take over a topic's changed settings."""
+        """Apply a topic's changed settings."""
         self.partitions.config_changed(image)

@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 
 
 class ClusterBroker:
-    """Joins a core to its cluster: replicas, registration, and since when the broker has kept
-    everything (`storage.continuity`).
+    """Connects a core to its cluster: replicas, registration, and continuity
+    (`storage.continuity`).
     """
 
     def __init__(
@@ -76,25 +76,30 @@ class ClusterBroker:
         core.partitions.replicas = self._replica_manager
 
     async def prepare(self) -> None:
-        """Read what the cluster has decided, once the store is connected."""
+        """Read the cluster's metadata, once the store is connected."""
         manager = self._core.log_manager
         await self.member.prepare(manager.cluster_id)
         manager.assign_cluster_id(self._core.metadata.cluster_id)
 
     async def join(self, node: BrokerNode) -> None:
-        """Put aside the logs that are not this broker's any more, then register."""
+        """Delete replicas that were removed meanwhile, rename logs of unknown topics to ``-stray``,
+        then register.
+        """
         core = self._core
         core.settle_adoption(self.member.arrival(core.found()))
-        # Any of them tells this broker from another one of its number; some may be offline.
+        # Any directory id distinguishes this broker from another one with the same id; some
+        # directories may be offline.
         directory = core.log_manager.directories[0]
         for damaged in damaged_logs(core.log_manager):
-            log.error("%s was damaged in the middle: what it lacks is fetched again", damaged)
+            log.error(
+                "%s was damaged in the middle: the missing records are fetched again", damaged
+            )
         registration = Registration(
             directory_id=core.log_manager.directory_id(directory) or "",
             continuity=read_continuity(core.environment.file_system, core.log_manager),
         )
         if registration.continuity is None:
-            log.info("this broker may lack what it had: its places in ISRs count no more")
+            log.info("this broker may have lost data: its ISR memberships no longer count")
         await self.member.start(node, registration)
 
     def _registered(self, continuity: int) -> None:
@@ -119,7 +124,7 @@ class ClusterBroker:
             return None
         found = self._core.partitions.replica(topic_partition.topic, topic_partition.partition)
         if found is not None and is_damaged(found):
-            # It would refuse to lead: any other log goes before it.
+            # A damaged replica refuses to lead, so any other log is preferred.
             return LogEnd(NO_LEADER_EPOCH, 0)
         end = kept.log_end_offset
         return LogEnd(kept.epoch_for_offset(end - 1), end)

@@ -1,8 +1,8 @@
-"""From a frame to its answer: read the header, find the handler, decode, call, encode.
+"""From a request frame to its response: read the header, find the handler, decode, call, encode.
 
-Errors become answers here. A KafkaError that leaves a handler refuses the request as a whole; any
-other exception is a fault of ours, logged, and refuses it with UNKNOWN_SERVER_ERROR. A
-ProtocolError is the peer's fault and closes the connection.
+Errors become responses here. A KafkaError raised by a handler is the error of the whole request;
+any other exception is a bug, which is logged and answered with UNKNOWN_SERVER_ERROR. A
+ProtocolError means invalid bytes from the peer and closes the connection.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Handle = Callable[[Services, RequestContext, Any], Reply]
 
 
 class _Ready(NamedTuple):
-    """One API in one version: how its bodies are read, who answers, how answers are written."""
+    """One API in one version: its request decoder, its handler, its response encoder."""
 
     decode: Callable[[memoryview, int], Request]
     handle: Handle
@@ -60,7 +60,7 @@ class DispatchSession:
         """Answers one frame."""
 
     def closed(self) -> None:
-        """Let go of what is parked for the peer: nobody is there to be answered."""
+        """Drop the parked requests of a closed connection."""
         abandon, self._connection.abandon = self._connection.abandon, None
         if abandon is not None:
             abandon()
@@ -74,7 +74,7 @@ class Dispatcher:
         self._ready: dict[tuple[int, int], _Ready] = {}
 
     def open_session(self, peer: Peer) -> DispatchSession:
-        """Return who serves the frames of one connection."""
+        """Return the session of one connection."""
         return DispatchSession(
             self, ConnectionInfo(peer.connection_id, peer.listener, peer.host, peer.port)
         )
@@ -110,13 +110,13 @@ class Dispatcher:
         return _later(ready, context, request, later)
 
     def _check_inter_broker(self, connection: ConnectionInfo, header: RequestHeader) -> None:
-        """Hang up on whoever speaks as a broker where no broker does."""
+        """Raise ConnectionClosedError for an inter-broker request on a client listener."""
         cluster = self._services.cluster
         if cluster is None or connection.listener != cluster.listener_name:
             raise ProtocolError(f"API {header.key} is not served on {connection.listener}")
 
     def _prepare(self, route: Route, header: RequestHeader) -> _Ready:
-        """Load what serves one API in one version, for its first request and all that follow."""
+        """Load the handler and the codecs of one API in one version, at its first request."""
         key, version = header.key, header.version
         ready = _Ready(
             request_decoder(key, version), route.handle(), response_encoder(key, version)
@@ -126,7 +126,9 @@ class Dispatcher:
 
 
 def _refuse_version(header: RequestHeader) -> Outgoing:
-    """ApiVersions is answered in every version; anything else that is not served hangs up."""
+    """Answer ApiVersions in every version; close the connection for any other unsupported
+    version.
+    """
     if header.key == ApiKey.API_VERSIONS:
         return encode_response(
             header.key, 0, header.correlation_id, api_versions.unsupported_version()
@@ -142,7 +144,7 @@ def _later(
     def finish(settled: Deferred[Answer]) -> None:
         try:
             outgoing = _finish(ready, context, request, settled)
-        except Exception as error:  # the connection closes, whatever it is
+        except Exception as error:  # any error closes the connection
             outcome.fail(error)
         else:
             outcome.complete(outgoing)
@@ -154,7 +156,7 @@ def _later(
 def _finish(
     ready: _Ready, context: RequestContext, request: Request, settled: Deferred[Answer]
 ) -> Outgoing | None:
-    """Encode what a handler has answered at last, or the refusal that its error becomes."""
+    """Encode the late response of a handler, or the error response for its exception."""
     try:
         answer = settled.result()
     except ConnectionClosedError:
@@ -165,12 +167,12 @@ def _finish(
 
 
 def _failure(context: RequestContext, request: Request, error: Exception) -> Answer:
-    """Refuse a request as a whole."""
+    """Return the error response for a whole request."""
     if not isinstance(error, KafkaError):
         log.exception(
             "request %s v%d of client %r at %s failed",
             ApiKey(context.api_key).name,
-            context.version,  # what the client says of itself stands in the log as a literal
+            context.version,  # client-controlled text is logged as a literal
             context.client_id,
             context.connection.peer_host,
             exc_info=error,

@@ -1,4 +1,4 @@
-"""One broker in one process: start, say where it listens, serve until a signal, stop cleanly."""
+"""The broker process: start, report the listeners, serve until a signal, stop cleanly."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from millstream.server.broker import Broker
 log = logging.getLogger(__name__)
 
 Announce = Callable[[str, int, list[str]], None]
-"""Called once with the host, the port and the log directories, when the broker takes its part."""
+"""Called once with the host, the port and the log directories, when the broker is ready."""
 
 
 def run(config: BrokerConfig, announce: Announce) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP; return the exit code: 0, or 1 when every disk has
-    failed. SIGHUP that is ignored, as under `nohup`, stays so.
+    failed. SIGHUP stays ignored if it was, as under `nohup`.
 
     Raises ConfigError, StorageError or OSError when the broker cannot start.
     """
@@ -43,10 +43,11 @@ def run(config: BrokerConfig, announce: Announce) -> int:
         stopped = True
         if broker is not None:
             broker.interrupt()
-        if not loop.is_closed():  # the second signal of somebody who is impatient
+        if not loop.is_closed():  # a second signal during the stop
             loop.call_soon_threadsafe(loop.stop)
 
-    # Not by the loop: it would lose a signal that comes while it does not run, as during start-up.
+    # Not by the loop's handlers: they would lose a signal that arrives while the loop does not run,
+    # as during start-up.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, stop)
@@ -63,7 +64,7 @@ def run(config: BrokerConfig, announce: Announce) -> int:
             while not stopped:
                 loop.run_forever()
         except LoadingStoppedError:
-            log.info("the start was given up")
+            log.info("the start was aborted")
         finally:
             broker.stop()
     finally:
@@ -72,7 +73,7 @@ def run(config: BrokerConfig, announce: Announce) -> int:
 
 
 def _warn_without_a_kernel() -> None:
-    """Say in the log what `record.validation=relaxed` leaves out on this machine."""
+    """Log what `record.validation=relaxed` does not check on this machine."""
     lack = why_not()
     if lack:
         log.warning(
@@ -83,7 +84,7 @@ def _warn_without_a_kernel() -> None:
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return uvloop's loop where it is installed: a third less CPU per request."""
+    """Return uvloop's loop if it is installed, which takes a third less CPU per request."""
     try:
         import uvloop
     except ImportError:
@@ -92,7 +93,7 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def _settle_memory() -> None:
-    """Leave what start-up made out of garbage collection, and collect seldom.
+    """Exclude the objects of start-up from garbage collection, and collect rarely.
 
     Requests make few cycles; walking ten thousand partitions again and again would show up as
     pauses.

@@ -1,7 +1,7 @@
-"""How a broker reaches its metadata store, and its life with it: on its own, or in a cluster.
+"""The metadata store of a broker and the steps of its life cycle: standalone, or in a cluster.
 
-``server.broker`` goes through the same steps for both; what differs is here. kazoo and all that
-belongs to clusters is loaded only where `zookeeper.connect` is set.
+``server.broker`` goes through the same steps for both; what differs is here. kazoo and the cluster
+modules are loaded only if `zookeeper.connect` is set.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Wait: TypeAlias = Callable[[Deferred[None]], None]
 
 
 class MetadataBackend(Protocol):
-    """The steps of a broker's life that concern its metadata."""
+    """The metadata steps of a broker's life cycle."""
 
     @property
     def store(self) -> MetadataStore:
@@ -44,23 +44,23 @@ class MetadataBackend(Protocol):
 
     @property
     def ensure_topic(self) -> EnsureTopic:
-        """Has the controller, wherever it is, create a topic that is needed."""
+        """Asks the controller, on this or another broker, to create a topic that is needed."""
 
     @property
     def member(self) -> ClusterMember | None:
-        """The broker as a member of a cluster, None for one on its own."""
+        """The broker's cluster membership, None for a standalone broker."""
 
     def open(self) -> None:
         """Read the metadata into the cache, before the logs are opened."""
 
     def join(self, node: BrokerNode) -> None:
-        """Register the broker, decide about the logs that were found, open what it keeps."""
+        """Register the broker, adopt or delete the logs that were found, open its partitions."""
 
     def until_known(self) -> Deferred[None]:
-        """Return what is filled once partitions may be given to the broker."""
+        """Return a Deferred that is completed once partitions may be assigned to the broker."""
 
     def move_leaderships_away(self) -> None:
-        """Have other brokers lead what this broker leads, before it stops."""
+        """Move this broker's leaderships to other brokers, before it stops."""
 
     def close(self) -> None:
         """Close the store."""
@@ -112,7 +112,7 @@ class StandaloneBackend:
         self._wait(self._standalone.load())
 
     def join(self, node: BrokerNode) -> None:
-        """Become the controller, adopt logs that the file does not know."""
+        """Become the controller, adopt logs that are not in the database."""
         core = self._core
         manager = core.log_manager
         self._wait(
@@ -142,8 +142,8 @@ class StandaloneBackend:
 
 
 def _metadata_directory(core: BrokerCore) -> Path:
-    """Return the first log directory. ConfigError where another one holds metadata and it does not:
-    made anew, it would know no topic's settings.
+    """Return the first log directory. ConfigError if another one has the metadata: a new database
+    would have no topic's settings.
     """
     from millstream.sqlite.database import FILE_NAME
 
@@ -159,7 +159,7 @@ def _metadata_directory(core: BrokerCore) -> Path:
 
 
 def metadata_backend(core: BrokerCore, loop: AbstractEventLoop, wait: Wait) -> MetadataBackend:
-    """Return the metadata backend that a broker's settings ask for."""
+    """Return the metadata backend for a broker's settings."""
     if core.dynamic.static.zookeeper_connect:
         from millstream.server.zookeeper_backend import ZooKeeperBackend
 

@@ -1,4 +1,6 @@
-"""A broker in a cluster: its store is ZooKeeper, its controller may be another broker."""
+"""The metadata backend of a broker in a cluster: the store is ZooKeeper, the controller may be
+another broker.
+"""
 
 from __future__ import annotations
 
@@ -51,21 +53,21 @@ class ZooKeeperBackend:
 
     @property
     def controller(self) -> Controller:
-        """This broker as the controller, whenever it is."""
+        """The controller on this broker, whether or not it is elected."""
         return self._member.controller
 
     @property
     def ensure_topic(self) -> EnsureTopic:
-        """Asks the controller, wherever it is."""
+        """Asks the controller, on this or another broker."""
         return self._member.channel.ensure_topic
 
     @property
     def member(self) -> ClusterMember | None:
-        """This broker as a member of its cluster."""
+        """This broker's cluster membership."""
         return self._member
 
     def open(self) -> None:
-        """Connect to the ensemble and read what the cluster has decided."""
+        """Connect to the ensemble and read the cluster's metadata."""
         config = self._config
         timeout_ms = config.zookeeper_connection_timeout_ms
         if timeout_ms is None:
@@ -79,16 +81,20 @@ class ZooKeeperBackend:
         self._wait(spawn(self._broker.prepare()))
 
     def join(self, node: BrokerNode) -> None:
-        """Put aside the logs that are not this broker's any more, then register."""
+        """Delete replicas that were removed meanwhile, rename logs of unknown topics to ``-stray``,
+        then register.
+        """
         self._wait(spawn(self._broker.join(node)))
         self._joined = True
 
     def until_known(self) -> Deferred[None]:
-        """Wait for a controller, for a while."""
+        """Wait for a controller, up to a time limit."""
         return self._member.until_known()
 
     def move_leaderships_away(self) -> None:
-        """Have the controller elect other leaders, if `controlled.shutdown.enable` says so."""
+        """Request a controlled shutdown from the controller, if `controlled.shutdown.enable` is
+        set.
+        """
         if self._joined and self._config.controlled_shutdown_enable:
             self._wait(self._member.move_leaderships_away())
 

@@ -179,7 +179,7 @@ class LogManager:
             if old.topic_id == log.topic_id == other.topic_id
             else "of a topic of that name that was deleted"
         )
-        _log.warning("%s is %s: put aside as stray", old.directory, why)
+        _log.warning("%s is %s: renamed to -stray", old.directory, why)
         self._stray.append(self._rename(old, DirectoryKind.STRAY))
 
     def settle_moves(self) -> None:

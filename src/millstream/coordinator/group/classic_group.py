@@ -1,14 +1,14 @@
-"""A classic group: its members, its generation, and the rules about both.
+"""A classic group: its members, its generation, and their invariants.
 
 Kafka: ``ClassicGroup``. What a request does to a group is in ``rebalance``, ``join_group`` and
-``member_requests``; here is what a group is at any moment. The rules that hold at all times:
+``member_requests``; this module has the state. Its invariants:
 
 * ``leader_id`` is a member, or None when there are no members;
 * ``static_members`` maps the instance id of each static member to its member id, and no other;
-* ``protocol_support`` counts, per protocol, the members that speak it, and ``metadata_bytes`` what
-  they say about all of them;
+* ``protocol_support`` counts, per protocol, the members that support it, and ``metadata_bytes`` is
+  the size of their metadata for all protocols;
 * ``awaiting_join`` counts the members whose JoinGroup waits;
-* in COMPLETING_REBALANCE and STABLE every member speaks ``protocol_name``.
+* in COMPLETING_REBALANCE and STABLE every member supports ``protocol_name``.
 """
 
 from __future__ import annotations
@@ -59,18 +59,20 @@ class ClassicGroup:
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
         self.pending_join: set[str] = set()
-        """Ids that were given out with MEMBER_ID_REQUIRED and have not come back yet."""
+        """Ids that were returned with MEMBER_ID_REQUIRED and have not been used to join yet."""
         self.pending_sync: set[str] = set()
         """Members of this generation that have not asked for their assignment yet."""
         self.awaiting_join = 0
         self.protocol_support: Counter[str] = Counter()
         self.metadata_bytes = 0
         self.subscribed_topics: frozenset[str] | None = None
-        """None when nobody knows: another protocol type, or metadata that cannot be read."""
+        """None if unknown: another protocol type, or metadata that cannot be parsed."""
         self.new_member_added = False
-        """Somebody joined during the initial rebalance, so it may be delayed further."""
+        """True if a member joined during the initial rebalance, so that it may be delayed
+        further.
+        """
         self.initial_delay_ms = 0
-        """The delay of the initial rebalance that runs, ..."""
+        """The current delay of the initial rebalance, ..."""
         self.initial_remaining_ms = 0
         """... and by how much it may still be prolonged."""
 
@@ -87,7 +89,7 @@ class ClassicGroup:
 
     @property
     def is_empty(self) -> bool:
-        """True while the group has no members, not even any about to join."""
+        """True while the group has no members, including pending ones."""
         return self.state is GroupState.EMPTY
 
     def is_leader(self, member_id: str) -> bool:
@@ -95,7 +97,7 @@ class ClassicGroup:
         return self.leader_id == member_id
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """True when a member reads the topic, or when that cannot be known."""
+        """True if a member subscribes to the topic, or if the subscription is unknown."""
         if self.subscribed_topics is None:
             return self.is_consumer_group
         return topic in self.subscribed_topics
@@ -105,17 +107,17 @@ class ClassicGroup:
         return self.state in VALID_PREVIOUS_STATES[GroupState.PREPARING_REBALANCE]
 
     def has_all_members_joined(self) -> bool:
-        """True when nobody is awaited any more in this rebalance."""
+        """True if the rebalance waits for no further member."""
         return len(self.members) == self.awaiting_join and not self.pending_join
 
     def rebalance_timeout_ms(self) -> int:
-        """Return how long a rebalance may take: what its slowest member asks for."""
+        """Return the longest rebalance timeout of the members, in milliseconds."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     # Members
 
     def add(self, member: Member, reply: Deferred[JoinGroupResponse] | None = None) -> None:
-        """Take in a member, which waits for ``reply``; the first one leads."""
+        """Add a member whose JoinGroup is parked with ``reply``; the first member is the leader."""
         if not self.members:
             self.protocol_type = member.protocol_type
         assert self.protocol_type == member.protocol_type, "one protocol type per group"
@@ -130,7 +132,9 @@ class ClassicGroup:
         self.park_join(member, reply)
 
     def remove(self, member_id: str) -> None:
-        """Remove a member, joined or about to join; when it led, another member leads."""
+        """Remove a member, joined or pending; if it was the leader, another member becomes the
+        leader.
+        """
         member = self.members.pop(member_id, None)
         if member is not None:
             self._forget_protocols(member)
@@ -143,20 +147,20 @@ class ClassicGroup:
         self.pending_sync.discard(member_id)
 
     def update_protocols(self, member: Member, protocols: dict[str, bytes]) -> None:
-        """Note what a member speaks from now on."""
+        """Replace the protocols of a member."""
         self._forget_protocols(member)
         member.protocols = protocols
         self._count_protocols(member)
 
     def park_join(self, member: Member, reply: Deferred[JoinGroupResponse] | None) -> None:
-        """Make ``reply`` what the member waits for; None when it waits no more."""
+        """Park the member's JoinGroup with ``reply``; None if it does not wait any more."""
         self.awaiting_join += (reply is not None) - (member.awaiting_join is not None)
         member.awaiting_join = reply
 
     def replace_static(self, old: Member, member_id: str) -> Member:
-        """Give a static member's place to the process that now runs under its instance id.
+        """Replace a static member by the new process with its instance id.
 
-        The old one's waiting requests must have been answered.
+        The parked requests of the old one must have been answered.
         """
         assert old.instance_id is not None
         assert old.awaiting_join is None
@@ -180,8 +184,8 @@ class ClassicGroup:
         return new
 
     def validate_member(self, member_id: str, instance_id: str | None) -> Member:
-        """Return the member; raise UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another process
-        took over its instance id.
+        """Return the member; raise UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another process uses
+        its instance id now.
         """
         if instance_id is not None:
             current = self.static_members.get(instance_id)
@@ -197,7 +201,7 @@ class ClassicGroup:
     # Protocols
 
     def supports(self, protocol_type: str, protocols: Collection[str]) -> bool:
-        """True when a member of this type that speaks these protocols may join."""
+        """True if a member with this protocol type and these protocols may join."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         size = len(self.members)
@@ -206,12 +210,13 @@ class ClassicGroup:
         )
 
     def select_protocol(self) -> str:
-        """Return the protocol that most members prefer among those that all of them speak."""
+        """Return the protocol that most members prefer among those that all of them support."""
         size = len(self.members)
         candidates = {name for name, count in self.protocol_support.items() if count == size}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         most = max(votes.values())
-        # Kafka takes the first in the order of its hash map, so a tie ends the same way here.
+        # Kafka takes the first in the order of its hash map, so a tie is resolved in the same way
+        # here.
         return min((name for name, count in votes.items() if count == most), key=_java_map_bucket)
 
     def _count_protocols(self, member: Member) -> None:
@@ -228,7 +233,7 @@ class ClassicGroup:
     # Generations
 
     def elect_leader_among_joined(self) -> bool:
-        """Make sure that the leader is one who joined again; False when nobody did."""
+        """Make sure that the leader is a member that has rejoined; return False if none has."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].awaiting_join is not None:
@@ -240,7 +245,7 @@ class ClassicGroup:
         return False
 
     def start_next_generation(self, now: Instant) -> None:
-        """Begin the generation of the members there are: EMPTY when there are none."""
+        """Begin the next generation with the present members; EMPTY if there are none."""
         self.generation_id += 1
         if self.members:
             self.protocol_name = self.select_protocol()
@@ -266,7 +271,7 @@ class ClassicGroup:
                 member.protocols[name] for member in self.members.values()
             )
 
-    # What offsets and administration ask of any group
+    # The Group protocol, for offsets and administration
 
     def validate_commit(self, request: OffsetCommitRequest) -> str | None:
         """See :meth:`Group.validate_commit`."""
@@ -279,16 +284,18 @@ class ClassicGroup:
         if generation_id != self.generation_id:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         if self.state is GroupState.COMPLETING_REBALANCE:
-            # The member knows its generation but not its assignment, so it has nothing to commit.
+            # The member has its generation but no assignment yet, so it has nothing to commit.
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         joined = self.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
         return member.member_id if joined else None
 
     def validate_fetch(self, request: OffsetFetchRequestGroup) -> None:
-        """Everybody may ask for the offsets of a classic group."""
+        """Every client may fetch the offsets of a classic group."""
 
     def validate_delete_offsets(self) -> None:
-        """See :meth:`Group.validate_delete_offsets`: of consumers it is known what they read."""
+        """See :meth:`Group.validate_delete_offsets`: the subscriptions of consumer groups are
+        known.
+        """
         if not self.is_empty and not self.is_consumer_group:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
@@ -300,9 +307,9 @@ class ClassicGroup:
     def retention_counts_from(self) -> Callable[[CommittedOffset], int] | None:
         """See :meth:`Group.retention_counts_from`.
 
-        A group that is empty counts from the moment it became so; one with members only loses
-        offsets of topics that none of them reads, counted from the commit; one that merely stores
-        offsets counts from the commit too (KIP-211, KIP-496).
+        For an empty group it counts from the time when it became empty; with members, only offsets
+        of topics without a subscription expire, counted from the commit; for a group that only
+        stores offsets it counts from the commit too (KIP-211, KIP-496).
         """
         if self.protocol_type is None:
             return _commit_time
@@ -322,8 +329,8 @@ class ClassicGroup:
         )
 
     def describe(self) -> DescribedGroup:
-        """Return the group as DescribeGroups shows it: what its members want and have only while it
-        is stable.
+        """Return the group for DescribeGroups: metadata and assignments of members only while it is
+        stable.
         """
         protocol = self.protocol_name if self.state is GroupState.STABLE else None
         return DescribedGroup(

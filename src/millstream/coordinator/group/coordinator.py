@@ -1,13 +1,13 @@
 """The group coordinator of one partition of ``__consumer_offsets``.
 
 It answers the requests about the groups that hash to this partition, and is rebuilt from the
-partition's records. Pure: the driver (``runtime.coordinators``) brings the time, appends the
-records, calls back when ``next_deadline_ms`` is reached, and lets no answer go before the records
-it rests on are committed.
+partition's records. Pure: the driver (``runtime.coordinators``) passes the time, appends the
+records, calls :meth:`expire` when ``next_deadline_ms`` is reached, and sends no response before the
+records it depends on are committed.
 
-Offsets, and groups that vanish, change by ``replay`` alone. The members of a classic group live in
-memory first: a rebalance is a conversation that is not in the log, and its outcome is recorded when
-it is settled (``result.Result.settled``). Kafka: ``GroupCoordinatorShard``.
+Offsets, and the removal of groups, change by ``replay`` alone. The members of a classic group
+change in memory first: a rebalance is not in the log, and its outcome is recorded once it is
+complete (``result.Result.settled``). Kafka: ``GroupCoordinatorShard``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from millstream.protocol.messages.sync_group import SyncGroupRequest, SyncGroupR
 
 
 class GroupCoordinator:
-    """Everything that one shard knows and does."""
+    """The state machine of one shard."""
 
     def __init__(self, settings: GroupSettings) -> None:
         self.groups = Groups()
@@ -115,7 +115,7 @@ class GroupCoordinator:
         return self._offset_requests.delete(request)
 
     def topic_changed(self, change: TopicChange, now: Instant) -> Result[None]:
-        """Forget the offsets committed in a topic that was deleted."""
+        """Delete the offsets committed in a deleted topic."""
         if not change.deleted:
             return Result()
         records = self._offset_requests.forget_topic(change.name, change.topic_id)
@@ -130,11 +130,11 @@ class GroupCoordinator:
     def list_groups(
         self, *, states: Sequence[str], types: Sequence[str]
     ) -> Result[list[ListedGroup]]:
-        """List the groups of this shard; an empty filter lets all pass."""
+        """List the groups of this shard; an empty filter matches all."""
         return Result(list_groups(self.groups, states=states, types=types))
 
     def delete_group(self, group_id: str) -> Result[DeletableGroupResult]:
-        """Forget a group without members, and all its offsets."""
+        """Delete a group without members, and all its offsets."""
         group = self.groups.require(group_id)
         group.validate_delete()
         return Result(
@@ -147,11 +147,11 @@ class GroupCoordinator:
 
     @property
     def next_deadline_ms(self) -> float | None:
-        """When :meth:`expire` has something to do, on the monotonic clock."""
+        """The time of the next deadline, on the monotonic clock."""
         return self._deadlines.next_ms
 
     def expire(self, now: Instant) -> Result[None]:
-        """Do what the deadlines that have passed ask for."""
+        """Handle the deadlines that have passed."""
         result: Result[None] = Result(atomic=False)
         while (key := self._deadlines.pop_due(now.monotonic_ms)) is not None:
             group = self.groups.classic(key.group_id)
@@ -160,11 +160,11 @@ class GroupCoordinator:
         return result
 
     def postpone(self, by_ms: float) -> None:
-        """Count time in which no request was taken for nobody's time-out."""
+        """Move all deadlines by a time in which the broker took no requests."""
         self._deadlines.postpone(by_ms)
 
     def expire_offsets(self, now: Instant) -> Result[None]:
-        """Forget offsets whose retention is over, and empty groups that have none left."""
+        """Delete offsets whose retention has passed, and empty groups that have none left."""
         result: Result[None] = Result(atomic=False)
         for group in self.groups:
             records, all_gone = self._offset_requests.expire(group, now)
@@ -177,7 +177,7 @@ class GroupCoordinator:
 
     @staticmethod
     def decode(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
-        """Read a stored record; None for one that means nothing here."""
+        """Decode a stored record; None for a type that this coordinator does not use."""
         return decode_record(key, value)
 
     def replay(
@@ -196,26 +196,27 @@ class GroupCoordinator:
             case GroupMetadataKey() as key, GroupMetadataValue() as value:
                 self.groups.put(group_from_record(key.group, value))
             case _:
-                raise AssertionError(f"no record of a group coordinator: {record}")
+                raise AssertionError(f"not a record of a group coordinator: {record}")
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Apply the marker that ends a producer's transaction."""
         self.offsets.end_transaction(producer_id, committed=committed)
 
     def on_loaded(self, now: Instant) -> Result[None]:
-        """Begin to serve what the log says: every member gets a fresh session."""
+        """Start serving after the replay of the log: every member gets a new session."""
         result: Result[None] = Result(atomic=False)
         for group in self.groups.classics():
             for member in group.members.values():
                 self._rebalances.renew_session(group, member, now)
             if len(group.members) > self._settings.max_size:
-                # The limit was lowered meanwhile. A rebalance lets members commit before some go.
+                # The limit was lowered meanwhile. A rebalance lets members commit before some are
+                # removed.
                 self._rebalances.prepare(group, now, result)
         return result
 
     def on_suspended(self, now: Instant) -> Result[None]:
-        """Tell everybody who waits that another broker may coordinate their group. Members stay,
-        with a fresh session: they come back where it is still this broker.
+        """Answer NOT_COORDINATOR to all parked requests, because another broker may coordinate the
+        group by now. Members stay, with a new session: they rejoin if it is still this broker.
         """
         result: Result[None] = Result()
         for group in self.groups.classics():
@@ -224,7 +225,9 @@ class GroupCoordinator:
         return result
 
     def on_unloaded(self) -> Result[None]:
-        """Tell everybody who waits that this broker does not coordinate their group any more."""
+        """Answer NOT_COORDINATOR to all parked requests: this broker does not coordinate their
+        groups any more.
+        """
         result: Result[None] = Result()
         for group in self.groups.classics():
             self._refuse_waiting(group, result)
@@ -232,7 +235,7 @@ class GroupCoordinator:
         return result
 
     def _refuse_waiting(self, group: ClassicGroup, result: Result[None]) -> list[Member]:
-        """Answer NOT_COORDINATOR to the members that wait; return them."""
+        """Answer NOT_COORDINATOR to the members with parked requests; return them."""
         error = ErrorCode.NOT_COORDINATOR
         refused = []
         for member in group.members.values():

@@ -1,4 +1,4 @@
-"""What a group is, whatever protocol its members speak.
+"""The interface of a group, independent of its members' group protocol.
 
 Committed offsets, listing and deletion depend on this alone. The classic protocol is one kind of
 group (``classic_group``); those of KIP-848 and KIP-932 are others. Kafka: ``Group``.
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class GroupType(Enum):
-    """The value is the name that ListGroups shows (Kafka: ``GroupType``)."""
+    """The value is the name in ListGroups (Kafka: ``GroupType``)."""
 
     CLASSIC = "classic"
 
 
 class Group(Protocol):
-    """One group, as offsets and administration see it."""
+    """One group, for offsets and administration."""
 
     @property
     def group_id(self) -> str:
@@ -34,30 +34,31 @@ class Group(Protocol):
 
     @property
     def kind(self) -> GroupType:
-        """Which protocol its members speak."""
+        """The group protocol of its members."""
 
     @property
     def is_empty(self) -> bool:
         """True while the group has no members."""
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """True when a member reads the topic, or when that cannot be known."""
+        """True if a member subscribes to the topic, or if the subscription is unknown."""
 
     def validate_commit(self, request: OffsetCommitRequest) -> str | None:
-        """Return the id of the member that a commit shows to be alive, None for nobody's.
+        """Return the id of the member whose session a commit renews, None if it comes from no
+        member.
 
-        KafkaError for who may not commit: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
+        Raises KafkaError if the client may not commit: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
         ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
         """
 
     def validate_fetch(self, request: OffsetFetchRequestGroup) -> None:
-        """Raise a KafkaError for who may not ask for the group's offsets."""
+        """Raise a KafkaError if the client may not fetch the group's offsets."""
 
     def validate_delete_offsets(self) -> None:
-        """Raise NON_EMPTY_GROUP where offsets may not be deleted while there are members."""
+        """Raise NON_EMPTY_GROUP if the group has members and its offsets may not be deleted."""
 
     def validate_delete(self) -> None:
-        """Raise NON_EMPTY_GROUP where the group may not be deleted."""
+        """Raise NON_EMPTY_GROUP if the group may not be deleted."""
 
     def retention_counts_from(self) -> Callable[[CommittedOffset], int] | None:
         """Return from when the retention of an offset counts, in milliseconds of wall time; None
@@ -65,7 +66,7 @@ class Group(Protocol):
         """
 
     def listed(self) -> ListedGroup:
-        """Return the group as ListGroups shows it."""
+        """Return the group for ListGroups."""
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """Return the records that forget the group, but for its offsets."""
+        """Return the tombstones of the group, without those of its offsets."""

@@ -13,7 +13,7 @@ from millstream.model.errors import ErrorCode, KafkaError
 
 
 class Groups:
-    """Keeps every group that a partition of ``__consumer_offsets`` knows."""
+    """The groups of one partition of ``__consumer_offsets``."""
 
     def __init__(self) -> None:
         self._groups: dict[str, Group] = {}
@@ -29,8 +29,8 @@ class Groups:
         return self._groups.get(group_id)
 
     def classic(self, group_id: str) -> ClassicGroup | None:
-        """Return the group with this id, or None; GROUP_ID_NOT_FOUND where its members speak
-        another protocol than the classic one.
+        """Return the group with this id, or None; GROUP_ID_NOT_FOUND if it uses another protocol
+        than the classic one.
         """
         group = self._groups.get(group_id)
         if group is None or isinstance(group, ClassicGroup):
@@ -55,30 +55,30 @@ class Groups:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
 
     def check_room(self) -> None:
-        """Raise POLICY_VIOLATION when no further group is taken."""
+        """Raise POLICY_VIOLATION if the limit of groups is reached."""
         if len(self._groups) >= MAX_GROUPS_PER_SHARD:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"this coordinator keeps {len(self._groups)} groups and takes no more",
+                f"this coordinator has {len(self._groups)} groups, which is its limit",
             )
 
     def create(self, group_id: str, now: Instant) -> ClassicGroup:
-        """Make an empty group; POLICY_VIOLATION when there are too many."""
+        """Create an empty group; POLICY_VIOLATION if there are too many."""
         self.check_room()
         group = self._groups[group_id] = ClassicGroup(group_id, state_timestamp_ms=now.wall_ms)
         return group
 
     def ensure_simple(self, group_id: str) -> None:
-        """Make sure that a group stands behind its offsets: a group without a protocol type is
-        one whose consumers only store offsets here.
+        """Create the group of committed offsets if it does not exist: a group without a protocol
+        type has consumers that only store offsets.
         """
         if group_id not in self._groups:
             self._groups[group_id] = ClassicGroup(group_id, state_timestamp_ms=NO_TIMESTAMP)
 
     def put(self, group: Group) -> None:
-        """Put in a group as a record describes it, in place of what was known."""
+        """Add or replace a group, as a record describes it."""
         self._groups[group.group_id] = group
 
     def remove(self, group_id: str) -> Group | None:
-        """Take a group out and return it, or None."""
+        """Remove a group and return it, or None."""
         return self._groups.pop(group_id, None)

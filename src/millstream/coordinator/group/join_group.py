@@ -1,8 +1,9 @@
-"""The rules of JoinGroup: who gets into a group, and when that starts a rebalance.
+"""The rules of JoinGroup: which members may join, and when that starts a rebalance.
 
-KIP-394: a new dynamic member is first sent back with an id, so that a client that loses the answer
-does not leave members behind. KIP-345: a static member, which names an instance id, may come back
-under a new member id and gets its old place. Kafka: ``GroupMetadataManager.classicGroupJoin``.
+KIP-394: a new dynamic member first gets an id and has to join again with it, so that a client that
+loses the response leaves no members behind. KIP-345: a static member, which has an instance id, may
+rejoin with a new member id and keeps its membership. Kafka:
+``GroupMetadataManager.classicGroupJoin``.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sends a request: its client id, its host as Kafka writes it (``/10.0.0.1``), and the
-    version it speaks.
+    """The sender of a request: its client id, its host in Kafka's format (``/10.0.0.1``), and the
+    API version.
     """
 
     client_id: str
@@ -44,7 +45,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """One JoinGroup request on its way through the rules."""
+    """One JoinGroup request while it is processed."""
 
     request: JoinGroupRequest
     protocols: dict[str, bytes]
@@ -89,9 +90,9 @@ class JoinRules:
         reply: Deferred[JoinGroupResponse],
         now: Instant,
     ) -> Result[JoinGroupResponse]:
-        """Let a member into the next generation; the answer comes when that begins.
+        """Add a member to the next generation; the response is sent when that begins.
 
-        ``new_id`` is a unique text out of which a new member's id is made.
+        ``new_id`` is a unique text from which a new member's id is made.
         """
         prefix = request.group_instance_id
         if prefix is None:
@@ -132,7 +133,7 @@ class JoinRules:
         return joining.result
 
     def _refusal(self, joining: Joining) -> ErrorCode | None:
-        """Return what is wrong with a request whatever the group is; None when nothing is."""
+        """Return the error of a request that is invalid for any group; None if it is valid."""
         settings = self._settings
         lowest_ms, highest_ms = settings.min_session_timeout_ms, settings.max_session_timeout_ms
         if not lowest_ms <= joining.request.session_timeout_ms <= highest_ms:
@@ -143,7 +144,7 @@ class JoinRules:
         return None
 
     def _accepts(self, group: ClassicGroup, joining: Joining) -> bool:
-        """True when the group has room; a member that is in already always has."""
+        """True if the group has room; always true for a present member."""
         settings = self._settings
         if joining.request.member_id == NO_MEMBER_ID and (
             self._rebalances.session_count >= MAX_SESSIONS_PER_SHARD
@@ -154,8 +155,8 @@ class JoinRules:
         member = group.members.get(joining.request.member_id)
         match group.state:
             case GroupState.PREPARING_REBALANCE:
-                # Those who wait count, not the members: when the limit was lowered, the last to
-                # come back are the ones to go.
+                # Waiting members count, not all members: after the limit was lowered, the last ones
+                # to rejoin are refused.
                 waits = member is not None and member.awaiting_join is not None
                 return waits or group.awaiting_join < limit
             case GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
@@ -189,7 +190,7 @@ class JoinRules:
             return
         if request.member_id in group.pending_join:
             if request.group_instance_id is not None:
-                # Ids are given out to dynamic members only; Kafka fails just so.
+                # Only dynamic members get pending ids; Kafka fails in the same way.
                 joining.answer(join_refused(ErrorCode.UNKNOWN_SERVER_ERROR))
             else:
                 self._add(group, joining, request.member_id)
@@ -202,11 +203,11 @@ class JoinRules:
         self._rejoin(group, member, joining)
 
     def _rejoin(self, group: ClassicGroup, member: Member, joining: Joining) -> None:
-        """Take a member that is in already into the next generation, if there has to be one.
+        """Add a present member to the next generation, if a rebalance is needed.
 
-        A member that asks again with the same metadata, perhaps because it lost the answer, gets
-        the present generation. A leader that asks while the group is stable wants a new one: it
-        saw a change that no member's metadata shows.
+        A member that sends the same metadata again, perhaps because it lost the response, gets the
+        present generation. A leader that rejoins while the group is stable starts a rebalance: it
+        has detected a change that is in no member's metadata.
         """
         same = member.matches(joining.protocols)
         match group.state:
@@ -241,7 +242,7 @@ class JoinRules:
 
     def _note_request(self, group: ClassicGroup, member: Member, joining: Joining) -> None:
         if member.awaiting_join is not None:
-            # The same member asks twice, so nobody listens on the older connection.
+            # The same member sent the request again, so the older connection is dead.
             joining.result.answer(
                 member.awaiting_join,
                 join_refused(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id),
@@ -252,11 +253,12 @@ class JoinRules:
         group.park_join(member, joining.reply)
 
     def _replace_static(self, group: ClassicGroup, old: Member, joining: Joining) -> None:
-        """Give the place of a static member to the process that now has its instance id.
+        """Replace a static member by the process that now has its instance id.
 
-        In a stable group whose protocol stays what it is nobody else notices: the new process
-        gets the present generation. Below version 9 a leader cannot be told to skip the
-        assignment, so it hears that its old id leads and acts as a follower (KIP-814).
+        In a stable group whose protocol does not change, the other members are not affected: the
+        new process gets the present generation. Below version 9 there is no flag to skip the
+        assignment, so a leader gets a response with its old id as the leader and acts as a follower
+        (KIP-814).
         """
         old_leader_id = group.leader_id
         stable = group.state is GroupState.STABLE
@@ -272,13 +274,13 @@ class JoinRules:
             group.park_join(new, None)
             joining.answer(self._present_generation(group, new, old_leader_id, joining.caller))
         elif group.state is GroupState.COMPLETING_REBALANCE:
-            # The leader may be assigning to the old id already.
+            # The leader may already have made an assignment for the old id.
             self._rebalances.prepare(group, joining.now, joining.result)
         else:
             self._rebalances.prepare_or_complete(group, joining.now, joining.result)
 
     def _fits(self, group: ClassicGroup, joining: Joining) -> bool:
-        """True when the group's record still fits after the request, whatever it changes."""
+        """True if the group's record still fits after the request's change."""
         texts = joining.new_member_id, joining.caller.client_id, joining.caller.client_host
         more = joining.metadata_bytes + sum(len(text.encode()) for text in texts)
         present = group_record(group, assignments_of(group)).size
@@ -293,7 +295,9 @@ class JoinRules:
         return joined(group, member.member_id, leader_id=old_leader_id, with_members=False)
 
     def _fence(self, group: ClassicGroup, old: Member, joining: Joining) -> None:
-        """Tell the process that had a static member's place that it has it no longer."""
+        """Answer FENCED_INSTANCE_ID to the parked requests of the previous process of a static
+        member.
+        """
         self._rebalances.end_session(group, old.member_id)
         group.pending_sync.discard(old.member_id)
         if old.awaiting_join is not None:

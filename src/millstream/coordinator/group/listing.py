@@ -1,4 +1,4 @@
-"""DescribeGroups and ListGroups: what others may see of a group."""
+"""DescribeGroups and ListGroups."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND: Final = 6
 def describe_group(groups: Groups, group_id: str, version: int) -> DescribedGroup:
     """Return a classic group's state and members.
 
-    A group that is unknown, or is none of the classic protocol, is Dead, and from version 6 on an
-    error too (KIP-1043).
+    A group that does not exist, or does not use the classic protocol, is Dead, and from version 6
+    on an error too (KIP-1043).
     """
     try:
         return groups.require_classic(group_id).describe()
@@ -40,8 +40,8 @@ def describe_group(groups: Groups, group_id: str, version: int) -> DescribedGrou
 def list_groups(
     groups: Groups, *, states: Sequence[str], types: Sequence[str]
 ) -> list[ListedGroup]:
-    """Return the groups in one of the states and of one of the types, whatever their case; an
-    empty filter lets all pass (KIP-518, KIP-848).
+    """Return the groups in one of the states and of one of the types, ignoring case; an empty
+    filter matches all (KIP-518, KIP-848).
     """
     wanted_states = {state.lower().strip() for state in states}
     wanted_types = {name.lower() for name in types}

@@ -22,11 +22,11 @@ def protocols_by_name(protocols: Iterable[JoinGroupRequestProtocol]) -> dict[str
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """A consumer (or a Connect worker, ...) as the group knows it.
+    """A member of a group: a consumer, a Connect worker, ...
 
-    ``instance_id`` is there for static members (KIP-345). ``awaiting_join`` and ``awaiting_sync``
-    are the replies that the member waits for. ``is_new`` until its first generation begins: it
-    does not know its id yet, so it cannot send heartbeats.
+    ``instance_id`` is set for static members (KIP-345). ``awaiting_join`` and ``awaiting_sync`` are
+    the replies of its parked requests. ``is_new`` until its first generation begins: it does not
+    have its id yet, so it cannot send heartbeats.
     """
 
     member_id: str
@@ -44,7 +44,7 @@ class Member:
 
     @property
     def is_static(self) -> bool:
-        """True for a member that keeps its place when it restarts."""
+        """True for a member that keeps its membership when it restarts."""
         return self.instance_id is not None
 
     @property
@@ -61,7 +61,9 @@ class Member:
         return next(name for name in self.protocols if name in candidates)
 
     def has_satisfied_heartbeat(self) -> bool:
-        """True when the session cannot expire: who waits for a rebalance sends no heartbeats."""
+        """True when the session cannot expire: a member that waits for a rebalance sends no
+        heartbeats.
+        """
         if self.is_new:
             return False
         return self.awaiting_join is not None or self.awaiting_sync is not None

@@ -1,4 +1,4 @@
-"""What a member does after it joined: SyncGroup, Heartbeat, LeaveGroup.
+"""The requests of a member after it has joined: SyncGroup, Heartbeat, LeaveGroup.
 
 Kafka: ``GroupMetadataManager.classicGroupSync``, ``classicGroupHeartbeat``, ``classicGroupLeave``.
 """
@@ -39,7 +39,9 @@ class MemberRequests:
     def sync(
         self, request: SyncGroupRequest, reply: Deferred[SyncGroupResponse], now: Instant
     ) -> Result[SyncGroupResponse]:
-        """Give a member its assignment: at once in a stable group, else when the leader sent it."""
+        """Return a member's assignment: at once in a stable group, else when the leader has sent
+        it.
+        """
         result: Result[SyncGroupResponse] = Result()
         group = self._groups.classic(request.group_id)
         if group is None or group.state is GroupState.EMPTY:
@@ -108,14 +110,14 @@ class MemberRequests:
     # LeaveGroup
 
     def leave(self, request: LeaveGroupRequest, now: Instant) -> Result[LeaveGroupResponse]:
-        """Remove members at once; a rebalance follows for those who stay.
+        """Remove members at once; a rebalance follows for the remaining ones.
 
-        A member without an id but with an instance id is one that an administrator removes.
+        A member with an instance id and no member id is removed by an administrator.
         """
         group = self._groups.classic(request.group_id)
         result: Result[LeaveGroupResponse] = Result()
         if group is None:
-            # Kafka says for each member that it is unknown, and not that the group is.
+            # Kafka returns an error for each member, not for the group.
             errors = [ErrorCode.UNKNOWN_MEMBER_ID] * len(request.members)
         else:
             errors = [self._leave_one(group, member, result) for member in request.members]

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete, and the end of offsets nobody needs any more.
+"""OffsetCommit, OffsetFetch and OffsetDelete, and the expiration of offsets.
 
 Each plans the records that change the offsets; nothing changes before they are replayed. Kafka:
 ``OffsetMetadataManager``.
@@ -54,8 +54,8 @@ _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
 class OffsetRequests:
     """Serves the offset requests over one shard, for groups of any kind.
 
-    ``member_committed`` is called with a group and the id of its member that a commit shows to be
-    alive.
+    ``member_committed`` is called with a group and the id of the member whose session a commit
+    renews.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class OffsetRequests:
         self._validate_commit(request, version, now)
         expires_ms = NO_EXPIRY
         if request.retention_time_ms != NO_EXPIRY:
-            # Some ask for as long as the field can say, which goes beyond what a record can.
+            # Some clients send the largest value of the field, and the sum would exceed an int64.
             expires_ms = min(now.wall_ms + request.retention_time_ms, _NEVER)
         records: list[CoordinatorRecord] = []
         topics = []
@@ -136,8 +136,8 @@ class OffsetRequests:
     ) -> Result[OffsetFetchResponseGroup]:
         """Return offsets of the partitions asked for, or of all when ``topics`` is null.
 
-        With ``require_stable`` a partition in an open transaction is UNSTABLE_OFFSET_COMMIT. An
-        unknown group has committed nothing.
+        With ``require_stable`` a partition in an open transaction is UNSTABLE_OFFSET_COMMIT. A
+        group that does not exist has no offsets.
         """
         group_id = request.group_id
         group = self._groups.get(group_id)
@@ -165,7 +165,7 @@ class OffsetRequests:
     # OffsetDelete
 
     def delete(self, request: OffsetDeleteRequest) -> Result[OffsetDeleteResponse]:
-        """Forget offsets of partitions that no member of the group reads."""
+        """Delete offsets of partitions of topics that no member of the group subscribes to."""
         group = self._groups.require(request.group_id)
         group.validate_delete_offsets()
         records: list[CoordinatorRecord] = []
@@ -198,7 +198,7 @@ class OffsetRequests:
             if self._offsets.get(key) is not None or self._offsets.is_unstable(key):
                 yield offset_tombstone(*key)
 
-    # The end of offsets
+    # Deletion and expiration
 
     def forget_group(self, group_id: str) -> list[CoordinatorRecord]:
         """Return a tombstone for each offset of a group, those of open transactions too."""
@@ -213,7 +213,7 @@ class OffsetRequests:
     def forget_topic(self, name: str, topic_id: TopicId) -> list[CoordinatorRecord]:
         """Return a tombstone for each offset in a topic that was deleted.
 
-        An offset that names another topic id belongs to a topic that came after.
+        An offset with another topic id belongs to a later topic of the same name.
         """
         return [
             offset_tombstone(group_id, name, partition)
@@ -223,8 +223,8 @@ class OffsetRequests:
         ]
 
     def expire(self, group: Group, now: Instant) -> tuple[list[CoordinatorRecord], bool]:
-        """Return tombstones for a group's offsets whose retention is over, and whether that were
-        all of its offsets. Offsets of topics that a member reads are kept.
+        """Return tombstones for a group's expired offsets, and True if those are all of its
+        offsets. Offsets of topics with a subscription are kept.
         """
         group_id = group.group_id
         stored = self._offsets.of_group(group_id)
@@ -301,7 +301,7 @@ def _fetched(
 
 
 def _is_of_another_topic(committed: TopicId, asked: TopicId) -> bool:
-    """True when both ids are known and differ: the topic was deleted and made anew."""
+    """True when both ids are known and differ: the topic was deleted and created again."""
     return committed != asked and ZERO_TOPIC_ID not in (committed, asked)
 
 

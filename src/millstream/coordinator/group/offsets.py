@@ -1,7 +1,8 @@
-"""The offsets that groups committed, as the records of one shard say it.
+"""The committed offsets of groups, from the records of one shard.
 
-A commit inside a transaction is kept aside until the transaction's marker comes: then it counts,
-unless a later commit was made outside of it, or it is forgotten (Kafka: ``OffsetMetadataManager``).
+A commit inside a transaction is pending until the transaction's marker: a commit marker applies it,
+unless a later commit was made outside of the transaction, and an abort marker discards it (Kafka:
+``OffsetMetadataManager``).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ NO_EXPIRY: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """Where a group goes on in one partition.
+    """The committed offset of a group in one partition.
 
     ``expire_timestamp_ms`` is -1 for the retention that the broker sets. ``record_offset`` orders
     commits: the offset of the record, or a number that grows as offsets do.

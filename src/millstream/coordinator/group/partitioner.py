@@ -1,4 +1,4 @@
-"""Which partition of ``__consumer_offsets`` keeps a group (Kafka: ``Utils.abs(hashCode) % n``)."""
+"""Maps a group to its partition of ``__consumer_offsets`` (Kafka: ``Utils.abs(hashCode) % n``)."""
 
 from __future__ import annotations
 

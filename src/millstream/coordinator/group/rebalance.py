@@ -1,13 +1,14 @@
-"""How a group gets from one generation to the next.
+"""Rebalances: the transition of a group from one generation to the next.
 
 A rebalance has two halves. In the **join phase** (PREPARING_REBALANCE) every member sends
-JoinGroup again and waits; it ends when all have, when the time is up, or, for a group that was
-empty, when nobody new came for the initial delay. Then the members of the new generation are known,
-and each gets its JoinGroup answer, the leader with everybody's metadata. In the **sync phase**
-(COMPLETING_REBALANCE) the leader sends the assignment with SyncGroup and the others wait for it.
+JoinGroup again and waits; it ends when all have, when the rebalance timeout has passed, or, for a
+group that was empty, when no member has joined for the initial delay. Then the members of the new
+generation are known, and each gets its JoinGroup response, the leader's with all members' metadata.
+In the **sync phase** (COMPLETING_REBALANCE) the leader sends the assignment with SyncGroup and the
+others wait for it.
 
-Nothing of this is in the log until the leader's assignment, or the news that nobody is left, is
-written. Kafka: the ``classicGroup...`` methods of ``GroupMetadataManager``.
+Nothing is written to the log until the leader's assignment has arrived or the group has become
+empty. Kafka: the ``classicGroup...`` methods of ``GroupMetadataManager``.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SHORTEST_SECOND_WAIT_MS: Final = 1_000
 
 
 class Rebalances:
-    """Drives the groups of one shard through their generations."""
+    """Runs the rebalances of the groups of one shard."""
 
     def __init__(self, settings: GroupSettings, deadlines: GroupDeadlines) -> None:
         self._settings = settings
@@ -45,8 +46,8 @@ class Rebalances:
 
     @property
     def session_count(self) -> int:
-        """Members, joined or about to, of all groups; nearly, for a group's own deadlines count
-        too.
+        """The approximate number of members, joined or pending, of all groups; deadlines of groups
+        are counted too.
         """
         return len(self._deadlines)
 
@@ -60,7 +61,7 @@ class Rebalances:
         now: Instant,
         result: Result[R],
     ) -> None:
-        """Take in a new member, whose JoinGroup waits for the rebalance it causes."""
+        """Add a new member, whose JoinGroup is parked until the rebalance it starts has ended."""
         member.is_new = True
         if (
             group.state is GroupState.PREPARING_REBALANCE
@@ -69,8 +70,8 @@ class Rebalances:
             group.new_member_added = True
         group.add(member, reply)
         # A new member cannot send heartbeats while it waits, and a client that gave up leaves a
-        # member behind at every try; so a new member lives this long, and one that is still there
-        # tries again.
+        # member behind at every try; so a new member's session ends after this time, and a client
+        # that still runs joins again.
         timeout_ms = self._settings.new_member_join_timeout_ms
         self.start_session(group, member.member_id, timeout_ms, now)
         self.prepare_or_complete(group, now, result)
@@ -82,14 +83,16 @@ class Rebalances:
     def start_session(
         self, group: ClassicGroup, member_id: str, timeout_ms: int, now: Instant
     ) -> None:
-        """Let a member, or an id that was given out, expire when ``timeout_ms`` have passed."""
+        """Start the session of a member, or of a pending member id; it expires after
+        ``timeout_ms``.
+        """
         key = TimerKey(Timer.SESSION, group.group_id, member_id)
         self._deadlines.set(key, now.monotonic_ms + timeout_ms)
 
     # Members go
 
     def drop_member(self, group: ClassicGroup, member: Member, result: Result[R]) -> None:
-        """Take a member out; if it waits for a rebalance it learns that it is unknown now."""
+        """Remove a member; its parked requests are answered with UNKNOWN_MEMBER_ID."""
         self.end_session(group, member.member_id)
         if member.awaiting_join is not None:
             result.answer(member.awaiting_join, join_refused(ErrorCode.UNKNOWN_MEMBER_ID))
@@ -100,11 +103,11 @@ class Rebalances:
         group.remove(member.member_id)
 
     def end_session(self, group: ClassicGroup, member_id: str) -> None:
-        """Forget the session of a member, or of an id that was given out."""
+        """Cancel the session of a member, or of a pending member id."""
         self._deadlines.cancel(TimerKey(Timer.SESSION, group.group_id, member_id))
 
     def forget(self, group: ClassicGroup) -> None:
-        """Cancel every deadline of a group that is gone."""
+        """Cancel every deadline of a removed group."""
         for member_id in (*group.members, *group.pending_join):
             self.end_session(group, member_id)
         for timer in (Timer.INITIAL_JOIN, Timer.JOIN, Timer.SYNC):
@@ -113,14 +116,14 @@ class Rebalances:
     # The join phase
 
     def prepare_or_complete(self, group: ClassicGroup, now: Instant, result: Result[R]) -> None:
-        """Start a rebalance, or end the join phase of the one that runs if all have joined."""
+        """Start a rebalance, or end the join phase of the present one if all have joined."""
         if group.can_rebalance():
             self.prepare(group, now, result)
         else:
             self.complete_if_all_joined(group, now, result)
 
     def prepare(self, group: ClassicGroup, now: Instant, result: Result[R]) -> None:
-        """Start a rebalance: everybody must join again."""
+        """Start a rebalance: all members have to rejoin."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             self.abandon_sync(group, ErrorCode.REBALANCE_IN_PROGRESS, now, result)
         group.pending_sync.clear()
@@ -146,7 +149,7 @@ class Rebalances:
             self.complete_join(group, now, result)
 
     def end_initial_delay(self, group: ClassicGroup, now: Instant, result: Result[R]) -> None:
-        """End the initial join phase, unless somebody came during the delay that has run out."""
+        """End the initial join phase, unless a member joined during the delay that has passed."""
         remaining_ms = group.initial_remaining_ms
         if group.new_member_added and remaining_ms:
             group.new_member_added = False
@@ -157,10 +160,10 @@ class Rebalances:
             self.complete_join(group, now, result)
 
     def complete_join(self, group: ClassicGroup, now: Instant, result: Result[R]) -> None:
-        """Begin the next generation with those who joined.
+        """Begin the next generation with the members that joined.
 
-        Dynamic members who did not are gone; static ones keep their place until their session
-        expires. When only such are left the join phase goes on.
+        Dynamic members that did not are removed; static ones stay until their session expires. If
+        only such are left, the join phase continues.
         """
         self._deadlines.cancel(TimerKey(Timer.JOIN, group.group_id))
         self._deadlines.cancel(TimerKey(Timer.INITIAL_JOIN, group.group_id))
@@ -168,7 +171,7 @@ class Rebalances:
             if member.awaiting_join is None and not member.is_static:
                 self.drop_member(group, member, result)
         if group.members and not group.elect_leader_among_joined():
-            # Not at once again, whatever time-out the members ask for.
+            # Not at once, even if the members' rebalance timeout is 0.
             timeout_ms = max(group.rebalance_timeout_ms(), SHORTEST_SECOND_WAIT_MS)
             self._wait_for_members(group, now, timeout_ms)
             return
@@ -207,9 +210,7 @@ class Rebalances:
         now: Instant,
         result: Result[R],
     ) -> None:
-        """Give every member that waits its part of the leader's assignment; the group is stable
-        now.
-        """
+        """Answer every waiting SyncGroup with the member's assignment; the group becomes stable."""
         for member in group.members.values():
             member.assignment = assignments[member.member_id]
         group.transition_to(GroupState.STABLE, now)
@@ -218,13 +219,13 @@ class Rebalances:
     def abandon_sync(
         self, group: ClassicGroup, error: ErrorCode, now: Instant, result: Result[R]
     ) -> None:
-        """Tell every member that waits for an assignment that there will be none."""
+        """Answer every waiting SyncGroup with ``error`` and discard the assignments."""
         for member in group.members.values():
             member.assignment = NO_ASSIGNMENT
         self._answer_sync(group, lambda _: sync_refused(error), now, result)
 
     def note_sync(self, group: ClassicGroup, member_id: str) -> None:
-        """Note that a member asked for its assignment."""
+        """Record that a member has sent SyncGroup."""
         group.pending_sync.discard(member_id)
         if not group.pending_sync:
             self._deadlines.cancel(TimerKey(Timer.SYNC, group.group_id))
@@ -245,7 +246,7 @@ class Rebalances:
     # Deadlines
 
     def expire(self, group: ClassicGroup, key: TimerKey, now: Instant, result: Result[R]) -> None:
-        """Do what a deadline that has passed asks for."""
+        """Handle a deadline that has passed."""
         match key.timer:
             case Timer.SESSION:
                 self._expire_session(group, key.member_id, now, result)

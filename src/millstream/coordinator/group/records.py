@@ -1,4 +1,4 @@
-"""Records of ``__consumer_offsets``: what a group is, and what it committed.
+"""Records of ``__consumer_offsets``: groups and committed offsets.
 
 ::
 
@@ -6,9 +6,9 @@
     0, 1  group, topic, partition                  offset, metadata, timestamps (versions 1, 4)
     2     group                                    generation, protocol, leader, members (version 3)
 
-An int16 stands before each: before a key its type, before a value its version. A record without a
+Each begins with an int16: before a key its type, before a value its version. A record without a
 value deletes its key. The types from 3 on belong to the group protocols of KIP-848 and KIP-932,
-which this coordinator does not run; it leaves them alone.
+which this coordinator does not implement; it ignores them.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ def offset_commit_record(key: OffsetCommitKey, value: OffsetCommitValue) -> Coor
 
 
 def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
-    """Return the record that forgets a committed offset."""
+    """Return the tombstone of a committed offset."""
     return CoordinatorRecord(
         OFFSET_COMMIT, OffsetCommitKey(group=group_id, topic=topic, partition=partition)
     )
 
 
 def group_tombstone(group_id: str) -> CoordinatorRecord:
-    """Return the record that forgets a group."""
+    """Return the tombstone of a group."""
     return CoordinatorRecord(GROUP_METADATA, GroupMetadataKey(group=group_id))
 
 
 def new_group_record(group: ClassicGroup) -> CoordinatorRecord:
-    """Return the record of a group that was heard of for the first time."""
+    """Return the record of a new, empty group."""
     return _group_record(
         group.group_id,
         GroupMetadataValue(
@@ -81,7 +81,7 @@ def new_group_record(group: ClassicGroup) -> CoordinatorRecord:
 
 
 def group_record(group: ClassicGroup, assignments: Mapping[str, bytes]) -> CoordinatorRecord:
-    """Return the record of a generation: its members, what they want and what they got."""
+    """Return the record of a generation: its members, their metadata and assignments."""
     members = []
     for member in group.members.values():
         assert group.protocol_name is not None, "members without a protocol are not stored"
@@ -111,14 +111,14 @@ def group_record(group: ClassicGroup, assignments: Mapping[str, bytes]) -> Coord
 
 
 def assignments_of(group: ClassicGroup) -> dict[str, bytes]:
-    """Return what each member of the present generation got."""
+    """Return the assignment of each member of the present generation."""
     return {member.member_id: member.assignment for member in group.members.values()}
 
 
 def decode_record(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
-    """Read a stored record; None when its type is none of this coordinator's.
+    """Decode a stored record; None if this coordinator does not use its type.
 
-    Raises ProtocolError when the bytes are no such key or value.
+    Raises ProtocolError if the bytes are not a valid key or value.
     """
     key_type, key_body = split_type(key)
     if key_type in OFFSET_COMMIT_KEY_TYPES:

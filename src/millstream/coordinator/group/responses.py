@@ -1,4 +1,4 @@
-"""The answers to JoinGroup and SyncGroup that several places give."""
+"""Responses to JoinGroup and SyncGroup."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_LEADER = ""
 
 
 def join_refused(error: ErrorCode, member_id: str = NO_MEMBER_ID) -> JoinGroupResponse:
-    """Return the answer to a JoinGroup that does not lead into a generation."""
+    """Return the error response to a JoinGroup."""
     return JoinGroupResponse(
         error_code=error.code,
         generation_id=-1,
@@ -32,10 +32,10 @@ def joined(
     skip_assignment: bool = False,
     with_members: bool = True,
 ) -> JoinGroupResponse:
-    """Return the answer to a member of the present generation.
+    """Return the JoinGroup response to a member of the present generation.
 
-    The leader also gets everybody's metadata, unless ``with_members`` is False. ``leader_id``
-    names another leader than the group's.
+    The leader also gets all members' metadata, unless ``with_members`` is False. ``leader_id``
+    overrides the group's leader.
     """
     members: list[JoinGroupResponseMember] = []
     if with_members and group.is_leader(member_id):
@@ -62,12 +62,12 @@ def joined(
 
 
 def sync_refused(error: ErrorCode) -> SyncGroupResponse:
-    """Return the answer to a SyncGroup that gets no assignment."""
+    """Return the error response to a SyncGroup."""
     return SyncGroupResponse(error_code=error.code, assignment=NO_ASSIGNMENT)
 
 
 def assigned(group: ClassicGroup, member: Member) -> SyncGroupResponse:
-    """Return the answer that brings a member its assignment."""
+    """Return the SyncGroup response with a member's assignment."""
     return SyncGroupResponse(
         error_code=ErrorCode.NONE.code,
         protocol_type=group.protocol_type,

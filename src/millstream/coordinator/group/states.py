@@ -4,12 +4,12 @@
 
     EMPTY ──join──▶ PREPARING_REBALANCE ──all joined──▶ COMPLETING_REBALANCE ──sync──▶ STABLE
       ▲                │        ▲   ▲                          │                         │
-      └──nobody left───┘        │   └──join, leave, expiry─────┘                         │
+      └──all left──────┘          │   └──join, leave, expiry─────┘                         │
                                 └──────────join, leave, expiry───────────────────────────┘
 
 EMPTY holds offsets, or a generation whose members all left; PREPARING_REBALANCE waits for every
-member to join again; COMPLETING_REBALANCE waits for the leader's assignment. DEAD is what a
-group is called that nobody knows.
+member to join again; COMPLETING_REBALANCE waits for the leader's assignment. DEAD is reported for a
+group that does not exist.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 
 
 class GroupState(Enum):
-    """The value is the name that DescribeGroups and ListGroups show."""
+    """The value is the name in DescribeGroups and ListGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"

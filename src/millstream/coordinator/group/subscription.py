@@ -1,6 +1,6 @@
 """The topics that the members of a "consumer" group subscribe to.
 
-Each member's metadata opens with an int16 version and goes on with ConsumerProtocolSubscription,
+Each member's metadata is an int16 version and a ConsumerProtocolSubscription,
 of which version 0 is the prefix of every other, so it is read as version 0 (Kafka:
 ``ClassicGroup.computeSubscribedTopics``).
 """
@@ -18,7 +18,7 @@ _VERSION_BYTES: Final = 2
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """Return every topic in the members' metadata; None when one of them is no subscription."""
+    """Return every topic in the members' metadata; None if one of them cannot be parsed."""
     topics: set[str] = set()
     for metadata in subscriptions:
         if len(metadata) < _VERSION_BYTES:

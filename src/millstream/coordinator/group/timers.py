@@ -1,4 +1,4 @@
-"""The deadlines of groups, by what happens when they pass."""
+"""The kinds of deadlines of groups."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from millstream.coordinator.deadlines import Deadlines
 
 
 class Timer(IntEnum):
-    """What a deadline is about."""
+    """The kind of a deadline."""
 
     SESSION = 0
-    """A member, or an id given out, was not heard of for its session timeout."""
+    """The session of a member, or of a pending member id, expires."""
     INITIAL_JOIN = 1
-    """The first rebalance of a group has waited its delay."""
+    """The initial rebalance delay of a group ends."""
     JOIN = 2
-    """A rebalance has waited long enough for its members to join again."""
+    """The join phase of a rebalance times out."""
     SYNC = 3
-    """Members have had long enough to ask for their assignment."""
+    """The sync phase of a rebalance times out."""
 
 
 class TimerKey(NamedTuple):
-    """One deadline; ``member_id`` is empty for those of the whole group."""
+    """The key of a deadline; ``member_id`` is empty for deadlines of the whole group."""
 
     timer: Timer
     group_id: str
