@@ -1,1 +1,1 @@
-"""Nouns of the field: topics, offsets, producers, brokers, errors. Imports nothing else."""
+"""The basic types: topics, offsets, producers, brokers, errors. Imports nothing else."""

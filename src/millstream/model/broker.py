@@ -1,4 +1,4 @@
-"""Brokers as others see them."""
+"""Brokers and their endpoints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Endpoint:
 @dataclass(frozen=True, slots=True)
 class BrokerNode:
     """A live broker: its id, its endpoints by listener name, its rack, and its epoch, which is the
-    creation id of its registration and tells one life of a broker from the next (KIP-380).
+    creation id of its registration and changes with every restart (KIP-380).
     """
 
     broker_id: BrokerId
@@ -36,7 +36,9 @@ class BrokerNode:
         return any(endpoint.listener == listener for endpoint in self.endpoints)
 
     def endpoint(self, listener: str) -> Endpoint:
-        """Return the endpoint of a listener; a name that the broker lacks gives its first one."""
+        """Return the endpoint of a listener; the first one if the broker has no listener of that
+        name.
+        """
         for endpoint in self.endpoints:
             if endpoint.listener == listener:
                 return endpoint

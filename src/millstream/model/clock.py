@@ -7,25 +7,23 @@ from typing import Protocol
 
 
 class TimerHandle(Protocol):
-    """A timer that was started."""
+    """A started timer."""
 
     def cancel(self) -> None:
         """Make sure that the callback does not run any more; cancelling twice is harmless."""
 
 
 class Clock(Protocol):
-    """Where time comes from."""
+    """The source of time."""
 
     def now_ms(self) -> int:
-        """Wall-clock time, milliseconds since 1970 UTC: what record timestamps are made of."""
+        """Wall-clock time, milliseconds since 1970 UTC, for record timestamps."""
 
     def monotonic_ms(self) -> float:
-        """A time that never goes back, milliseconds from an arbitrary start: what time-outs are
-        made of.
-        """
+        """Monotonic time in milliseconds from an arbitrary start, for time-outs."""
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> TimerHandle:
         """Run ``callback`` on the owner's loop after ``delay_ms`` milliseconds."""
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Run ``callback`` on the owner's loop after what runs now has returned."""
+        """Run ``callback`` on the owner's loop after the present callback has returned."""

@@ -1,6 +1,6 @@
-"""A value that may not be there yet: the one way in which Millstream waits.
+"""A value that may not be available yet: the only way in which Millstream waits.
 
-A :class:`Deferred` knows no event loop. Whoever completes it runs the callbacks at once, in the
+A :class:`Deferred` is independent of event loops. Completing it runs the callbacks at once, in the
 order in which they were added, so the same code runs under the broker's loop and under a seeded
 simulator. Coroutines may await one; :func:`spawn` drives such a coroutine without asyncio.
 """
@@ -16,7 +16,7 @@ _PENDING: Any = object()
 
 
 class Deferred(Generic[T]):
-    """A cell that is filled once, with a value or with an exception."""
+    """A cell that is completed once, with a value or with an exception."""
 
     __slots__ = ("_callbacks", "_exception", "_value")
 
@@ -38,14 +38,14 @@ class Deferred(Generic[T]):
         return self._value is not _PENDING or self._exception is not None
 
     def result(self) -> T:
-        """Return the value or raise the exception; never ask a pending cell."""
+        """Return the value or raise the exception. The Deferred must not be pending."""
         if self._exception is not None:
             raise self._exception
         assert self._value is not _PENDING, "asked a pending Deferred for its value"
         return self._value
 
     def complete(self, value: T) -> None:
-        """Fill the cell and run its callbacks; a second filling is a programmer's error."""
+        """Complete the cell and run its callbacks; completing it twice is a programming error."""
         assert not self.done, "a Deferred is filled once"
         self._value = value
         self._run_callbacks()

@@ -161,7 +161,7 @@ class ErrorCode(Enum):
     @staticmethod
     @cache
     def of(code: int) -> ErrorCode:
-        """Return the row with this code; a code that nobody knows is UNKNOWN_SERVER_ERROR."""
+        """Return the row with this code; UNKNOWN_SERVER_ERROR for an unknown code."""
         for error in ErrorCode:
             if error.code == code:
                 return error
@@ -177,8 +177,8 @@ MAX_MESSAGE_LENGTH: Final = 8_000
 
 
 class KafkaError(MillstreamError):
-    """A rule of the protocol said no: the answer carries ``error.code`` and, where there is room,
-    the message, of which the beginning is kept.
+    """A request is refused by a rule of the protocol: the response has ``error.code`` and, if it
+    has such a field, the message, cut to the field's limit.
     """
 
     def __init__(self, error: ErrorCode, message: str | None = None) -> None:
@@ -189,11 +189,13 @@ class KafkaError(MillstreamError):
 
 
 class ProtocolError(MillstreamError):
-    """The peer sent bytes that are no message of the protocol: the connection is closed."""
+    """The peer sent bytes that are not a valid message: the connection is closed."""
 
 
 class ConnectionClosedError(MillstreamError):
-    """The broker hangs up: the only answer to a request that wants none (Produce with acks=0)."""
+    """The broker closes the connection: the only way to report an error of a request without a
+    response (Produce with acks=0).
+    """
 
 
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -208,7 +210,7 @@ class StorageError(MillstreamError):
 
     @property
     def is_full(self) -> bool:
-        """True when there was no room, and nothing worse: what was written stays."""
+        """True if the disk was full, and nothing worse: written data is intact."""
         cause = self.__cause__
         return isinstance(cause, OSError) and cause.errno in _NO_ROOM
 
@@ -218,7 +220,7 @@ class CorruptLogError(MillstreamError):
 
 
 class CorruptIndexError(MillstreamError):
-    """An index file breaks its own order or size; it is rebuilt from the log."""
+    """An index file has an invalid order or size; it is rebuilt from the log."""
 
 
 class ConfigError(MillstreamError):

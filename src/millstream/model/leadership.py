@@ -1,4 +1,4 @@
-"""Who keeps and who leads a partition."""
+"""The replicas and the leader of a partition."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ NO_LEADER = BrokerId(-1)
 
 
 class LeaderRecoveryState(Enum):
-    """Whether a leader may lack what was acknowledged (Kafka: ``LeaderRecoveryState``, KIP-704)."""
+    """Whether a leader may lack acknowledged records (Kafka: ``LeaderRecoveryState``, KIP-704)."""
 
     RECOVERED = 0
     RECOVERING = 1
 
 
 class IsrMember(NamedTuple):
-    """A replica together with the broker epoch in which it earned its place (KIP-841, KIP-903);
-    ``broker_epoch`` is -1 where nobody knows it.
+    """A replica with the broker epoch in which it joined the ISR or ELR (KIP-841, KIP-903);
+    ``broker_epoch`` is -1 if unknown.
     """
 
     broker_id: BrokerId
@@ -30,7 +30,7 @@ class IsrMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """What the controller decided about one partition (Kafka: ``LeaderAndIsr`` plus the
+    """The controller's state of one partition (Kafka: ``LeaderAndIsr`` plus the
     assignment).
 
     ``replicas`` is in assignment order: the first is the preferred leader; while replicas are being
@@ -38,8 +38,8 @@ class PartitionState:
     version of the stored state, so that of two states the newer is known.
 
     ``elr`` are replicas outside the ISR that hold everything committed, ``last_known_elr`` those
-    that did before both became empty (KIP-966). ``isr_broker_epochs`` says for members of both in
-    which broker epoch they came in; a broker without an entry counts as -1.
+    that did before both became empty (KIP-966). ``isr_broker_epochs`` has the broker epoch in which
+    members of both joined; a broker without an entry counts as -1.
     """
 
     replicas: tuple[BrokerId, ...]
@@ -57,9 +57,9 @@ class PartitionState:
 
     @property
     def is_alone(self) -> bool:
-        """True when the partition has one replica and no other on its way."""
+        """True if the partition has one replica and none is being added."""
         return len(self.replicas) == 1
 
 
 UNKNOWN_STATE: Final = PartitionState((), NO_LEADER, -1, ())
-"""A partition before the controller has said anything of it."""
+"""A partition without a state from the controller yet."""

@@ -1,10 +1,10 @@
-"""Where a cluster's decisions are kept: a tree of versioned nodes that changes in atomic steps.
+"""The store of a cluster's metadata: a tree of versioned nodes that changes in atomic steps.
 
 The interface is the part of ZooKeeper that Millstream uses, and no more: versioned set, atomic
-multi, ephemeral nodes, creation ids, watches. ``sqlite`` keeps it in one file for a broker on
-its own; a ZooKeeper client keeps it in an ensemble. Paths and JSON payloads are Kafka's own in
-both. Every call returns a Deferred: the disk or the network is waited for elsewhere, and the
-Deferred is filled on the broker's loop.
+multi, ephemeral nodes, creation ids, watches. ``sqlite`` keeps it in one file for a standalone
+broker, ``zookeeper`` in an ensemble. Paths and JSON payloads are Kafka's own in both. Every call
+returns a Deferred: the disk or the network is waited for on another thread, and the Deferred is
+completed on the broker's loop.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from millstream.model.errors import MillstreamError
 
 ANY_VERSION: Final = -1
 CLOCK_DRIFT: Final = 0.05
-"""By how much of a session time-out a lease ends early: the clock that counts it here may run
-slower than the one that counts the session at the store."""
+"""The share of a session time-out by which a lease ends early: the local clock may run slower than
+the store's.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Let the whole multi fail unless the node is there at ``version``."""
+    """Fail the whole multi unless the node exists with ``version``."""
 
     path: str
     version: int
@@ -79,8 +80,8 @@ Operation: TypeAlias = Create | SetData | Delete | Check
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What one operation of a successful multi left: the node's version and creation id (−1 after a
-    delete, and where a check alone does not tell).
+    """The result of one operation of a successful multi: the node's version and creation id (−1
+    after a delete, and where a check does not return it).
     """
 
     version: int
@@ -88,9 +89,7 @@ class Done:
 
 
 class MetadataStoreError(MillstreamError):
-    """Base of what a store answers other than yes; ``path`` is the node concerned ("" when there is
-    none).
-    """
+    """Base of a store's errors; ``path`` is the node concerned ("" if there is none)."""
 
     def __init__(self, path: str = "") -> None:
         super().__init__(f"{type(self).__name__}: {path}" if path else type(self).__name__)
@@ -98,11 +97,11 @@ class MetadataStoreError(MillstreamError):
 
 
 class NodeExistsError(MetadataStoreError):
-    """A create found the node there already."""
+    """The node to create exists already."""
 
 
 class NoNodeError(MetadataStoreError):
-    """The node, or the parent of a node to be made, is not there."""
+    """The node, or the parent of a node to create, does not exist."""
 
 
 class BadVersionError(MetadataStoreError):
@@ -114,7 +113,9 @@ class NotEmptyError(MetadataStoreError):
 
 
 class ConnectionLossError(MetadataStoreError):
-    """Nobody knows whether the write was applied: read again and compare, never repeat blindly."""
+    """It is unknown whether the write was applied: read again and compare; do not repeat
+    blindly.
+    """
 
 
 class SessionExpiredError(MetadataStoreError):
@@ -122,7 +123,7 @@ class SessionExpiredError(MetadataStoreError):
 
 
 class SessionEvent(Enum):
-    """What became of a store's session."""
+    """Events of a store's session."""
 
     CONNECTED = "connected"
     """The store answers: in a new session, or again in the same one."""
@@ -141,12 +142,12 @@ class MetadataStore(Protocol):
 
     @property
     def lease_ms(self) -> float:
-        """How long the session surely lives on, in milliseconds: 0 or less when nobody knows, and
-        infinite where it cannot expire. It ends by ``CLOCK_DRIFT`` of the time-out early.
+        """For how long the session is guaranteed to exist, in milliseconds: 0 or less if unknown,
+        infinite if it cannot expire. It ends early by ``CLOCK_DRIFT`` of the time-out.
         """
 
     def watch_session(self, callback: Callable[[SessionEvent], None]) -> None:
-        """Tell ``callback`` what becomes of the session from now on."""
+        """Call ``callback`` with the session's events from now on."""
 
     def get(self, path: str) -> Deferred[Node]:
         """Read a node; NoNodeError when it is absent."""
@@ -165,8 +166,9 @@ class MetadataStore(Protocol):
     def tree(self, path: str) -> Deferred[Mapping[str, Node]]:
         """Read a node and all nodes below it, by path; empty when the node is absent.
 
-        A start reads ten thousand partitions by it. A store may read node by node, so nodes that
-        change meanwhile can be of different moments; nobody else writes while a controller loads.
+        A start reads ten thousand partitions with it. A store may read node by node, so nodes that
+        change meanwhile can be of different moments; there are no other writers while a controller
+        loads.
         """
 
     def multi(self, operations: Sequence[Operation]) -> Deferred[tuple[Done, ...]]:

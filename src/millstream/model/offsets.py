@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 Offset: TypeAlias = int
-"""The logical place of a record in a partition: 0, 1, 2, …"""
+"""The logical position of a record in a partition: 0, 1, 2, …"""
 
 LeaderEpoch: TypeAlias = int
-"""How often the partition has changed its leader; 32 bits, never goes back."""
+"""The count of the partition's leader changes; 32 bits, never goes back."""
 
 NO_OFFSET: Final = -1
 NO_LEADER_EPOCH: Final = -1

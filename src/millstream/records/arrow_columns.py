@@ -2,8 +2,8 @@
 
 Columns by name, of exactly these types: ``key`` and ``value`` binary, ``topic`` string,
 ``partition`` int32, ``offset`` int64, ``timestamp`` timestamp[us, UTC], ``timestampType`` int32,
-``headers`` list<struct<key: string, value: binary>>, null for a record without headers. A time of
-the year 294,247 or later, or as early, is the last or the first millisecond that microseconds hold.
+``headers`` list<struct<key: string, value: binary>>, null for a record without headers. Timestamps
+beyond the range of microseconds (the year 294,247 and its negative) are clamped to it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def to_record_batch(
 ) -> pa.RecordBatch:
     """Return the columns that ``schema`` names, in its order.
 
-    Numbers are not copied; keys, values and headers are gathered from the arena, of less than
-    2 GiB. Raises ValueError on a larger arena and KeyError on a column of another name.
+    Numbers are not copied; keys, values and headers are gathered from the arena, which is below 2
+    GiB. Raises ValueError on a larger arena and KeyError on a column of another name.
     """
     if len(columns.arena) > _MAX_ARENA_BYTES:
         raise ValueError("Arrow's binary type holds less than 2 GiB: decode fewer batches at once")
@@ -51,8 +51,8 @@ def to_record_batch(
 def binary_array(arena: Bytes, cells: Cells) -> pa.BinaryArray:
     """Gather cells into an Arrow array.
 
-    The arena is laid out as an Arrow array of cells and the gaps between them, of which Arrow's
-    own kernel then takes the cells: a copy at the speed of memory.
+    The arena is described as an Arrow array of cells and the gaps between them, and Arrow's
+    ``take`` copies the cells.
     """
     rows = len(cells.start)
     null = cells.length < 0

@@ -1,7 +1,8 @@
 """Batches straight to one Arrow record batch of a given schema.
 
-With the kernel every column is written once, into memory of Arrow's own, and what the schema does
-not name is passed over. Without it numpy decodes to :class:`RecordColumns` and Arrow gathers.
+With the kernel every column is written once, into memory of Arrow's own, and columns that the
+schema does not name are skipped. Without it numpy decodes to :class:`RecordColumns` and Arrow
+gathers.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from millstream.records.kernel_types import CAPACITY, BinaryOut, Columns, Fault,
 _MAX_CELLS_BYTES: Final = 2**31 - 1
 _MICROSECONDS: Final = 1000
 _KEPT_ROWS: Final = 16384
-"""Most rows of a megabyte of log; the topic's name is repeated so often once, not per batch."""
+"""More rows than a megabyte of log usually has; constant columns are slices of arrays of this
+length.
+"""
 
 EVERYTHING: Final = Selection()
 """All records of all offsets."""
@@ -34,7 +37,7 @@ EVERYTHING: Final = Selection()
 
 @dataclass(frozen=True, slots=True)
 class DecodedBatch:
-    """Rows in the order of their offsets; reading goes on at ``next_offset``."""
+    """Rows in the order of their offsets; the next read begins at ``next_offset``."""
 
     rows: pa.RecordBatch
     next_offset: Offset
@@ -109,13 +112,13 @@ def _slices(rows: pa.RecordBatch, piece_bytes: int) -> Iterator[pa.RecordBatch]:
 
 
 def _write(chosen: Chosen, schema: pa.Schema, selection: Selection) -> _Writing:
-    """Let the kernel write the columns of the records that are selected."""
+    """Write the columns of the selected records with the kernel."""
     start_offset, end_offset = selection.start_offset, selection.end_offset
     sizes = chosen.bound()
     fits = sizes.value_bytes <= _MAX_CELLS_BYTES
     writing = _Writing(schema, sizes) if fits else None
     if writing is None or not writing.decode(chosen, start_offset, end_offset):
-        # There are headers, or very much data: find out how much first.
+        # There are headers, or very much data: measure them first.
         writing = _Writing(schema, chosen.measure(start_offset, end_offset))
         if not writing.decode(chosen, start_offset, end_offset):
             raise CorruptLogError("records changed while they were decoded")
@@ -123,7 +126,7 @@ def _write(chosen: Chosen, schema: pa.Schema, selection: Selection) -> _Writing:
 
 
 def repeated(value: str | int, kind: pa.DataType, rows: int) -> pa.Array:
-    """Return a column of one value; short ones are slices of an array that is kept."""
+    """Return a constant column; short ones are slices of a cached array."""
     kept = _repeated(value, kind)
     if rows <= _KEPT_ROWS:
         return kept.slice(0, rows)
@@ -191,7 +194,7 @@ class _Writing:
         self._buffers["headers"] = buffers
 
     def decode(self, chosen: Chosen, start_offset: Offset, end_offset: Offset) -> bool:
-        """Let the kernel write the columns; return False when there is no room for them."""
+        """Write the columns with the kernel; return False if the buffers are too small."""
         fault = Fault()
         chosen.library.decode(
             chosen.address,

@@ -1,7 +1,7 @@
 """Arrow columns to record batches, one partition after the other.
 
 With the kernel each record is written once, straight from Arrow's memory; without it numpy and
-Arrow's own functions do the same (``column_encoder``), on rows that are gathered first.
+Arrow's own functions do the same (``column_encoder``), on rows that are copied into order first.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def encode_rows(
 
     A batch takes up to ``batch_bytes`` before compression, and at least one row. Every batch has
     the options' base offset; base sequences go on from one batch to the next. Raises ValueError
-    on columns that Arrow would not have made and on a record too large for a batch.
+    on malformed Arrow columns and on a record too large for a batch.
     """
     chosen = options if options is not None else BatchOptions()
     if rows.headers is not None:
@@ -133,7 +133,7 @@ class _Writing:
         self._fields = BatchFields.of(options, self._batch_bytes)
 
     def batches(self, order: Int64s | None) -> Iterator[tuple[memoryview, Written]]:
-        """Yield each batch with what its header says."""
+        """Yield each batch with its header fields."""
         row, last, at = 0, self._rows.rows, 0
         if order is not None:
             order = np.ascontiguousarray(order, np.int64)
@@ -230,7 +230,9 @@ class _Writing:
 
 
 def describe_binary(column: pa.Array) -> BinaryIn:
-    """Tell the kernel of a column that :func:`as_bytes` returned; the column must outlive it."""
+    """Return the kernel's description of a column that :func:`as_bytes` returned; the column must
+    outlive it.
+    """
     validity, offsets, data = column.buffers()
     return BinaryIn(
         offsets=None if offsets is None else offsets.address,
@@ -243,7 +245,8 @@ def describe_binary(column: pa.Array) -> BinaryIn:
 
 
 def as_bytes(column: pa.Array) -> pa.Array:
-    """Return a column of byte strings or text in one of the layouts that are read where they lie.
+    """Return a column of byte strings or text in one of the layouts that the encoder reads in
+    place.
 
     Raises TypeError on a column of another type.
     """
@@ -262,7 +265,7 @@ def as_bytes(column: pa.Array) -> pa.Array:
 
 
 def header_columns(headers: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the keys and the values of all headers, those of slices that are not seen as well.
+    """Return the keys and the values of all headers, including those outside of a slice.
 
     Raises TypeError on another type than a list of structs of key and value, or a map, and
     ValueError when a key is null.
@@ -271,11 +274,11 @@ def header_columns(headers: pa.Array) -> tuple[pa.Array, pa.Array]:
     if pa.types.is_map(kind):
         return headers.keys, headers.items
     if not pa.types.is_list(kind) and not pa.types.is_large_list(kind):
-        raise TypeError(f"{kind} is no list of structs of key and value")
+        raise TypeError(f"{kind} is not a list of structs of key and value")
     if not pa.types.is_struct(kind.value_type) or kind.value_type.num_fields != 2:
-        raise TypeError(f"{kind} is no list of structs of key and value")
+        raise TypeError(f"{kind} is not a list of structs of key and value")
     pairs = headers.values
-    # The two go by their names, or, called otherwise, by their order.
+    # The two are found by their names or else by their order.
     key = 1 if kind.value_type.field(0).name == "value" else 0
     seen = headers.flatten() if pairs.null_count or pairs.field(key).null_count else None
     if seen is not None and (seen.null_count or seen.field(key).null_count):

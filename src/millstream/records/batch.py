@@ -1,4 +1,4 @@
-"""A version 2 record batch, seen where it lies.
+"""A version 2 record batch, read in place.
 
 Layout, big endian (Kafka: ``DefaultRecordBatch``; KIP-98)::
 
@@ -70,7 +70,8 @@ DELETE_HORIZON_BIT: Final = 0x40
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 """The whole header in one call: base offset, length, leader epoch, magic, CRC, attributes, last
-offset delta, base timestamp, max timestamp, producer id, producer epoch, base sequence, count."""
+offset delta, base timestamp, max timestamp, producer id, producer epoch, base sequence, count.
+"""
 
 _INT32 = struct.Struct(">i")
 _OFFSET_LENGTH_EPOCH = struct.Struct(">qii")
@@ -82,8 +83,8 @@ _INT16 = struct.Struct(">h")
 class Batch:
     """The header of one batch, unpacked once, and a view of its bytes.
 
-    ``buffer`` holds the batch from its first byte: all of it, or the header alone when it was
-    read by :func:`header_at` from a place where no more was at hand.
+    ``buffer`` holds the batch from its first byte: all of it, or the header alone if
+    :func:`header_at` had no more bytes.
     """
 
     __slots__ = (
@@ -168,7 +169,7 @@ class Batch:
 
     @property
     def is_control(self) -> bool:
-        """True when it holds a marker and not data."""
+        """True if it is a control batch (a marker) and not data."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
@@ -209,11 +210,11 @@ class Batch:
             )
 
     def assign(self, *, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
-        """Give the batch its place in a log.
+        """Set the base offset and the leader epoch.
 
         Both fields lie outside the CRC, so nothing else changes (Kafka: ``setLastOffset``,
-        ``setPartitionLeaderEpoch``). They are written into a writable ``buffer``; before the bytes
-        of a read-only one goes :attr:`prefix`.
+        ``setPartitionLeaderEpoch``). They are written into a writable ``buffer``; for a read-only
+        one, :attr:`prefix` is written instead of the first 16 bytes.
         """
         self.base_offset = base_offset
         self.partition_leader_epoch = leader_epoch
@@ -221,7 +222,7 @@ class Batch:
             _OFFSET_LENGTH_EPOCH.pack_into(self.buffer, 0, base_offset, self.length, leader_epoch)
 
     def copy(self) -> Self:
-        """Return the batch in memory of its own, which outlives the request that it came with."""
+        """Return a copy of the batch, which remains valid after the request it came with."""
         return type(self)(memoryview(bytearray(self.buffer)))
 
     @property
@@ -259,7 +260,7 @@ def header_at(buffer: Buffer, position: int = 0) -> Batch:
 def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[Batch]:
     """Yield the complete batches from ``position`` on; one that is cut off ends the walk.
 
-    Bytes that cannot be a batch raise as in :func:`header_at`. CRCs are not looked at: see
+    Bytes that cannot be a batch raise as in :func:`header_at`. CRCs are not checked: see
     :meth:`Batch.ensure_valid`.
     """
     view = memoryview(buffer)

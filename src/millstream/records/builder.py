@@ -45,7 +45,7 @@ class BatchOptions:
     log_append_time_ms: int | None = None
     """When set, every record has this timestamp and the type log append time."""
     has_crc: bool = True
-    """False leaves the CRC out, for a header that is written anew before the batch is sent."""
+    """False leaves the CRC out, for a header that is rewritten before the batch is sent."""
 
     @property
     def attributes(self) -> int:

@@ -1,4 +1,4 @@
-"""The part of the kernel that compaction uses, ``native/cleaner.h``, where the kernel is there."""
+"""The part of the kernel that compaction uses, ``native/cleaner.h``, if the kernel is available."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class CleanerLibrary:
         return out.raw
 
     def put(self, state: Address, key: bytes, offset: int) -> bool:
-        """Note a key's offset; False when the map is full."""
+        """Store a key's offset; False if the map is full."""
         return bool(self._loaded.ms_map_put(state, key, len(key), offset))
 
     def get(self, state: Address, key: bytes) -> int:
@@ -86,15 +86,15 @@ class CleanerLibrary:
     def put_records(
         self, state: Address, data: Address, size: int, count: int, offsets: tuple[int, int]
     ) -> int:
-        """Take in keys; ``offsets`` are the batch's base and where to start. 1 done, 0 full, -1
-        corrupt.
+        """Add keys; ``offsets`` are the batch's base offset and the first offset to add. Returns 1
+        done, 0 full, -1 corrupt.
         """
         return cast(int, self._loaded.ms_map_put_records(state, data, size, count, *offsets))
 
     def put_batches(
         self, state: Address, data: Address, size: int, position: int, start_offset: int
     ) -> tuple[int, bool]:
-        """Take in plain batches; return where it stopped and whether the map was full."""
+        """Add the keys of plain batches; return where it stopped and whether the map was full."""
         full = ctypes.c_int32()
         stopped = self._loaded.ms_map_put_batches(
             state, data, size, position, start_offset, ctypes.addressof(full)
@@ -112,7 +112,7 @@ class CleanerLibrary:
         retain_tombstones: bool,
         out: Address,
     ) -> Retained:
-        """Copy to ``out``, of ``size`` bytes, the records that stay."""
+        """Copy the retained records to ``out``, of ``size`` bytes."""
         left = Retained()
         self._loaded.ms_map_filter_records(
             state, data, size, count, base_offset, retain_tombstones, out, ctypes.addressof(left)
@@ -129,8 +129,8 @@ class CleanerLibrary:
         keep: tuple[Address, int],
         out: Address,
     ) -> tuple[int, int]:
-        """Copy to ``out`` what stays of plain batches; return where it stopped and how many bytes
-        it wrote. ``keep`` is where the last offsets lie that stop it, and how many they are.
+        """Copy what is retained of plain batches to ``out``; return where it stopped and how many
+        bytes it wrote. ``keep`` is the address and the count of the last offsets at which it stops.
         """
         written = ctypes.c_int64()
         stopped = self._loaded.ms_map_filter_batches(
@@ -141,7 +141,7 @@ class CleanerLibrary:
 
 @cache
 def cleaner_library() -> CleanerLibrary | None:
-    """Return the functions, or None where Python does their work."""
+    """Return the functions, or None if the Python implementation is used."""
     found = kernel.library()
     if found is None:
         return None

@@ -2,14 +2,14 @@
 
 Three passes over one byte array, the *arena*, which holds the records of all batches:
 
-1. where each record starts. A record's place depends on the length of the one before it, so all
+1. where each record starts. A record's position depends on the length of the one before it, so all
    batches advance in lock-step, record i of every batch in one step; few or last batches are
    walked in a plain loop, which is then the cheaper way.
 2. the fields, for some thousand records at a time (so that the columns stay in the cache): a
    varint is read for all of them at once.
 3. headers, for the records that have any, header i of every record in one step.
 
-Nothing read is trusted: reads are clipped to the arena, each pass moves forward only, and a
+The data is not trusted: reads are clipped to the arena, each pass moves forward only, and a
 record's fields must end where its length says.
 """
 
@@ -74,7 +74,7 @@ class Headers:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """What the records say, one row a record, in the order of the batches."""
+    """The fields of the records, one row per record, in the order of the batches."""
 
     timestamp_delta: Int64s
     offset_delta: Int64s
@@ -86,7 +86,7 @@ class Fields:
 def decode_fields(arena: Bytes, payloads: Sequence[Payload]) -> Fields:
     """Return the fields of the records of all ``payloads``.
 
-    Raises CorruptLogError when a payload does not hold exactly the records that it announces.
+    Raises CorruptLogError if a payload does not contain exactly the announced records.
     """
     for payload in payloads:
         if payload.count * MIN_RECORD_BYTES > payload.end - payload.start:
@@ -222,9 +222,10 @@ def _record_starts(arena: Bytes, payloads: Sequence[Payload]) -> Int64s:
 def _step_through(
     arena: Bytes, reached: Int64s, left: Int64s, first_row: Int64s, starts: Int64s
 ) -> None:
-    """Find the starts in all batches at once; say in ``reached`` and ``left`` how far it went.
+    """Find the starts in all batches at once; ``reached`` and ``left`` return the progress.
 
-    A batch with a length of more than two bytes stays there, misses its end, and is left whole.
+    A batch with a length of more than two bytes stops there and is walked from its start
+    afterwards.
     """
     pairs = np.ndarray((len(arena) - 1,), "<u2", arena, strides=(1,))
     # Longest first, so that the batches that are still going are always the first ones.

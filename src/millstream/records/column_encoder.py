@@ -1,6 +1,6 @@
 """Arrow columns to version 2 batches with numpy, without touching records singly.
 
-A record is five pieces in a row: what stands before the key, the key, the value's length, the
+A record is five pieces in a row: the fields before the key, the key, the value's length, the
 value, the headers. The pieces that hold numbers are computed for all records at once with numpy;
 Arrow's own kernel joins the pieces.
 """
@@ -26,7 +26,7 @@ from millstream.records.compression import compress
 from millstream.records.varint import encode_varint
 
 _MAX_NUMBERS_BYTES: Final = 32
-"""Most that the numbers of a record without headers take."""
+"""The largest size of the numbers of a record without headers."""
 
 _GROUP_BYTES: Final = 64 * 1024 * 1024
 """Records are joined this many bytes at a time: Arrow's binary type ends at 2 GiB."""
@@ -45,7 +45,7 @@ def encode_with_numpy(
 ) -> Iterator[tuple[bytes, int, int]]:
     """Yield batches that hold the rows in their order, the count and the latest timestamp of each.
 
-    The arguments mean what they mean in ``arrow_encoder.encode_rows``.
+    The arguments are those of ``arrow_encoder.encode_rows``.
     """
     keys, values = key.cast(pa.binary()), value.cast(pa.binary())
     tails = None if headers is None else _header_tails(headers)

@@ -2,9 +2,9 @@
 
 Imports numpy, and pyarrow where Arrow is asked for, so the broker never imports this module.
 
-The columns of :class:`RecordColumns` are numpy arrays; keys and values stay where they lie and are
-gathered by Arrow's own kernels in :meth:`RecordColumns.to_record_batch`, whose column names and
-types are those of Spark's Kafka source.
+The columns of :class:`RecordColumns` are numpy arrays; keys and values are not copied until Arrow's
+own kernels gather them in :meth:`RecordColumns.to_record_batch`, whose column names and types are
+those of Spark's Kafka source.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _ENTRY: Final = np.dtype(
         "itemsize": sizeof(BatchEntry),
     }
 )
-"""What is read of the kernel's batches as columns."""
+"""The columns that are read from the kernel's batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class RecordColumns:
     """Records in the order of their offsets, one row each.
 
     ``arena`` holds the bytes that ``key``, ``value`` and ``headers`` point into. ``next_offset``
-    is where reading goes on: after the last whole batch, of whatever kind.
+    is where the next read begins: after the last whole batch of any kind.
     """
 
     arena: Bytes
@@ -159,12 +159,12 @@ def decode_columns(
 
 
 def _locate(chosen: Chosen) -> RecordColumns:
-    """Let the kernel find the fields of all records."""
+    """Find the fields of all records with the kernel."""
     entries = np.frombuffer(memoryview(chosen.entries).cast("B"), _ENTRY)
     if len(chosen.buffers) == 1:
         arena = np.frombuffer(chosen.buffers[0], np.uint8)
     else:
-        # Cells are told as places in one array, so the records of all batches go into one.
+        # Cells are positions in one array, so the records of all batches go into one.
         arena = np.empty(int(entries["size"].sum()), np.uint8)
         start = arena.ctypes.data
         for entry in chosen.entries:
@@ -174,7 +174,7 @@ def _locate(chosen: Chosen) -> RecordColumns:
     sizes = chosen.measure(FIRST_OFFSET, NO_END)
     count, most_headers = int(entries["count"].sum()), sizes.headers
     if sizes.rows < count:
-        # A record claims the largest offset, which lies in no range: a header takes two bytes.
+        # A record has the largest offset, which is in no range: a header takes two bytes.
         most_headers = int(entries["size"].sum()) // 2
     rows = np.empty((len(CELL_COLUMNS), count), np.int64)
     headers = np.empty((len(HEADER_COLUMNS), most_headers), np.int64)
@@ -220,7 +220,7 @@ def _lay_out(batches: list[Batch], max_bytes: int) -> tuple[Bytes, list[Payload]
 def _assemble(
     arena: Bytes, payloads: list[Payload], batches: list[Batch], next_offset: Offset
 ) -> RecordColumns:
-    """Decode the payloads and add what their batches' headers say."""
+    """Decode the payloads and add the fields of their batches' headers."""
     fields = decode_fields(arena, payloads)
     counts = np.array([batch.count for batch in batches], np.int64)
 

@@ -1,9 +1,9 @@
-"""Takes records out of a batch, as compaction does: what stays keeps its offset.
+"""Removes records from a batch, as compaction does: retained records keep their offsets.
 
 A batch that loses records keeps its base offset, last offset, producer id, epoch and sequence, so
-that consumers see a gap and the producer's next sequence still follows. Records that stay are
-copied as they lie, since their deltas hold; only a new delete horizon, which takes the place of the
-base timestamp, asks for other timestamp deltas. Kafka: ``MemoryRecords.filterTo``; KIP-534.
+that consumers see a gap and the producer's next sequence still follows. Retained records are copied
+unchanged, since their deltas are still right; only a new delete horizon, which replaces the base
+timestamp, requires other timestamp deltas. Kafka: ``MemoryRecords.filterTo``; KIP-534.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LENGTH_MAGIC: Final = struct.Struct(">i4xb")
 
 
 class RecordSpan(NamedTuple):
-    """Where a record lies in its batch's records, and what compaction asks of it.
+    """The position of a record in its batch's records, and the fields that compaction needs.
 
     ``body`` is the position after the timestamp delta; ``key`` is None where there is none.
     """
@@ -56,8 +56,8 @@ class RecordSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RetainedRecords:
-    """What stays of a batch's records: their bytes as they lay, how many they are, the largest
-    timestamp delta, and whether a tombstone is among them.
+    """The retained records of a batch: their unchanged bytes, their count, the largest timestamp
+    delta, and whether there is a tombstone among them.
     """
 
     data: bytes
@@ -75,9 +75,10 @@ def decompressed_records(batch: Batch, max_bytes: int = DEFAULT_MAX_BYTES) -> by
 
 
 def record_spans(data: bytes, count: int) -> Iterator[RecordSpan]:
-    """Yield where each of ``count`` records lies. Raises CorruptLogError unless they fill ``data``.
+    """Yield the position of each of ``count`` records. Raises CorruptLogError unless they fill
+    ``data``.
 
-    Headers are passed over, not looked into.
+    Headers are skipped without parsing.
     """
     size = len(data)
     start = 0
@@ -114,7 +115,7 @@ def retained_batch(
 ) -> bytes:
     """Return ``batch`` with the ``retained`` records alone, compressed with its own codec.
 
-    ``delete_horizon_ms``, where it is given, becomes the batch's; one that it has stays otherwise.
+    ``delete_horizon_ms``, if given, becomes the batch's; otherwise a present one is kept.
     """
     append_time = batch.attributes & LOG_APPEND_TIME_BIT
     max_timestamp = batch.max_timestamp
@@ -138,7 +139,7 @@ def retained_batch(
 
 
 def empty_batch(batch: Batch) -> bytes:
-    """Return the header alone: it keeps a producer's last sequence, or the end of the log, known.
+    """Return the header alone, which preserves a producer's last sequence or the end of the log.
 
     Kafka: ``DefaultRecordBatch.writeEmptyHeader``.
     """
@@ -181,9 +182,9 @@ def _seal(
 
 
 def whole_batches_end(data: memoryview) -> int:
-    """Return where the last whole batch in ``data`` ends, 0 where not even one fits.
+    """Return where the last whole batch in ``data`` ends, 0 if there is none.
 
-    Raises CorruptLogError where no batch can be.
+    Raises CorruptLogError at bytes that cannot begin a batch.
     """
     end, size = 0, len(data)
     while size - end >= HEADER_SIZE:

@@ -1,4 +1,4 @@
-"""The five codecs of a record batch, with a cap on what comes out.
+"""The five codecs of a record batch, with a cap on the decompressed size.
 
 A batch compresses everything after its header as one stream:
 
@@ -10,8 +10,8 @@ A batch compresses everything after its header as one stream:
 * zstd: RFC 8878.
 
 Decompression never trusts a declared size: output goes into buffers that grow up to the caller's
-cap, so a bomb costs at most the cap. ``cramjam`` is loaded at the first call, because a broker
-whose topics leave compression to producers never needs it.
+cap, so a decompression bomb takes at most the cap. ``cramjam`` is loaded at the first call, because
+a broker whose topics leave compression to producers never needs it.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ class Codec(IntEnum):
     def named(name: str) -> Codec:
         """Return the codec that clients and topics call ``name``; ValueError for others.
 
-        ``none`` and ``uncompressed`` are the same; ``producer`` is no codec.
+        ``none`` and ``uncompressed`` are the same; ``producer`` is not a codec.
         """
         if name == "uncompressed":
             return Codec.NONE
         try:
             return Codec[name.upper()]
         except KeyError:
-            raise ValueError(f"no codec is called {name!r}") from None
+            raise ValueError(f"unknown codec {name!r}") from None
 
 
 class OverCapError(CorruptLogError):
-    """A stream holds, or says that it holds, more bytes than the caller's cap."""
+    """A stream decompresses to, or declares, more bytes than the caller's cap."""
 
 
 DEFAULT_MAX_BYTES: Final = 128 * 1024 * 1024
@@ -58,7 +58,8 @@ DEFAULT_MAX_BYTES: Final = 128 * 1024 * 1024
 
 MAX_ZSTD_WINDOW_BYTES: Final = 128 * 1024 * 1024
 """Largest window that a zstd frame may ask for: what level 22 declares and zstd's own default
-limit. Memory is touched only as output is produced, which the byte cap bounds."""
+limit. Memory is touched only as output is produced, which the byte cap bounds.
+"""
 
 _GZIP_TIME: Final = slice(4, 8)
 """MTIME in a gzip header (RFC 1952)."""
@@ -78,7 +79,7 @@ _DEFAULT_ZSTD_LEVEL: Final = 3
 def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
     """Return ``data`` as one stream of ``codec``.
 
-    ``level`` means what the topic settings ``compression.{gzip,lz4,zstd}.level`` mean in Kafka:
+    ``level`` is that of the topic settings ``compression.{gzip,lz4,zstd}.level`` in Kafka:
     -1 is gzip's own default, and lz4's 9, its default, selects the fast compressor.
     """
     if codec == Codec.NONE:
@@ -87,7 +88,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int = DEFAULT_MAX_BYTES) -> Buffer:
-    """Return what the stream ``data`` holds, at most ``max_bytes``.
+    """Decompress the stream ``data`` to at most ``max_bytes``.
 
     Raises CorruptLogError on a stream that is damaged or names a codec that does not exist,
     OverCapError on one that holds more than ``max_bytes``.
@@ -105,7 +106,7 @@ class _DecompressInto(Protocol):
 
 
 class _Module(Protocol):
-    """What is used of ``cramjam.gzip``, ``.lz4`` and ``.zstd``."""
+    """The functions used from ``cramjam.gzip``, ``.lz4`` and ``.zstd``."""
 
     decompress_into: _DecompressInto
 
@@ -133,7 +134,7 @@ class _SnappyModule(Protocol):
 
 
 class _Cramjam(Protocol):
-    """What is used of the package."""
+    """The modules used from the package."""
 
     gzip: _Module
     snappy: _SnappyModule
@@ -152,7 +153,7 @@ def _cramjam() -> _Cramjam:
 def _compress_gzip(data: Buffer, level: int | None) -> Buffer:
     chosen = _DEFAULT_GZIP_LEVEL if level is None or level < 0 else level
     compressed = bytearray(_cramjam().gzip.compress(data, level=chosen))
-    # The time of day would make the same records other bytes; Java's has none there either.
+    # With the current time the same records would give different bytes; Java writes 0 too.
     compressed[_GZIP_TIME] = bytes(4)
     return compressed
 
@@ -226,8 +227,8 @@ def _decompress_snappy_block(block: memoryview, max_bytes: int) -> Buffer:
         size = cramjam.snappy.decompress_raw_len(block)
         if size > max_bytes:
             raise OverCapError(f"a snappy block declares {size} bytes, over the cap")
-        # 64 times is more than snappy's format can reach: a larger claim is a lie, found before
-        # anything is allocated.
+        # 64 times is more than snappy's format can reach: a larger declared size is invalid, which
+        # is detected before allocating.
         if size > 64 * len(block):
             raise CorruptLogError(f"a snappy block of {len(block)} bytes declares {size} bytes")
         output = bytearray(size)

@@ -28,7 +28,7 @@ _VALUE = struct.Struct(">hi")
 
 
 class ControlType(IntEnum):
-    """What a control record says; types that Kafka's own quorum uses are UNKNOWN here."""
+    """The type of a control record; the types of Kafka's own quorum are UNKNOWN here."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -73,7 +73,7 @@ def build_marker_batch(
 
 
 def parse_marker(batch: Batch) -> EndTransactionMarker | None:
-    """Return what a control batch says; None when it ends no transaction.
+    """Return the marker in a control batch; None if it is not an end-of-transaction marker.
 
     Raises CorruptLogError when key or value is too short or of a negative version. A newer
     version is read as version 0, which newer ones only add to.
@@ -93,7 +93,7 @@ def parse_marker(batch: Batch) -> EndTransactionMarker | None:
 
 
 def parse_control_type(key: bytes | None) -> ControlType:
-    """Return the type in a control record's key; CorruptLogError when it is no such key."""
+    """Return the type in a control record's key; CorruptLogError if it is malformed."""
     if key is None or len(key) < _KEY.size:
         raise CorruptLogError("a control record without a whole key")
     version, number = _KEY.unpack_from(key)

@@ -1,8 +1,8 @@
-"""CRC-32C, the checksum of a version 2 batch: a thin seam over the ``crc32c`` wheel.
+"""CRC-32C, the checksum of a version 2 batch: a thin wrapper of the ``crc32c`` package.
 
-The wheel reads any buffer without copying it and uses the processor's own instruction. Its package
-imports ``importlib.metadata`` to tell its version, a tenth of a broker's start, so the extension
-module inside is loaded by itself where it can be found.
+The package reads any buffer without copying it and uses the processor's CRC instruction. It imports
+``importlib.metadata`` for its version, a tenth of a broker's start-up time, so only its extension
+module is loaded if it can be found.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from importlib.util import find_spec, module_from_spec
 from typing import Protocol, TypeAlias, cast
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Whatever holds bytes; nothing in this package copies one to look at it."""
+"""Any bytes-like object; nothing in this package copies one to read it."""
 
 
 class Checksum(Protocol):
     """A CRC-32C function."""
 
     def __call__(self, data: Buffer, value: int = 0, /) -> int:
-        """Return the checksum of ``data``, going on from ``value``."""
+        """Return the checksum of ``data``, continuing from ``value``."""
 
 
 def _load() -> Checksum:
@@ -36,6 +36,6 @@ def _load() -> Checksum:
 
 
 checksum: Checksum = _load()
-"""The function of this machine."""
+"""The implementation in use."""
 
 __all__ = ["Buffer", "checksum"]

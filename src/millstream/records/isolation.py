@@ -1,4 +1,4 @@
-"""What a read-committed consumer leaves out of what it fetched (KIP-98)."""
+"""Filters the batches of aborted transactions for a read-committed consumer (KIP-98)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millstream.records.control import ControlType, parse_marker
 
 
 class CommittedOnly:
-    """Asked for every batch of a partition in order, tells which hold committed data.
+    """Called with every batch of a partition in order; returns True for committed data.
 
     ``aborted`` is the list of a fetch response: producer id and first offset of each transaction
     that was aborted in the range fetched. From that offset to its abort marker, the producer's
@@ -22,7 +22,7 @@ class CommittedOnly:
         self._aborting: set[int] = set()
 
     def __call__(self, batch: Batch) -> bool:
-        """Return True when the batch holds records that a consumer may see."""
+        """Return True if the batch has records for the consumer."""
         while self._ahead and self._ahead[-1][1] <= batch.last_offset:
             self._aborting.add(self._ahead.pop()[0])
         if batch.is_control:

@@ -1,13 +1,13 @@
-"""Loads the columns kernel, the C library of ``native/``, and says when there is none.
+"""Loads the columns kernel, the C library of ``native/``, if it was built.
 
-The library lies beside this module when an install could compile it. Without it, or with
+The library is beside this module if the installation could compile it. Without it, or with
 ``MILLSTREAM_KERNEL=off`` in the environment, :func:`library` returns None and callers take their
 path in Python and numpy, which gives the same results. ``python -m millstream.records.kernel``
 prints which one is in use.
 
-Calls go through ``ctypes.CDLL``, which releases the interpreter's lock, but for ``records``, which
-makes objects. All pointers are passed as
-addresses; :class:`Pinned` gives the address of any buffer and holds it in place.
+Calls go through ``ctypes.CDLL``, which releases the GIL, except for ``records``, which creates
+objects. All pointers are passed as addresses; :class:`Pinned` gives the address of any buffer and
+keeps it from moving.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, Final, TypeAlias, cast
 from millstream.records.crc32c import Buffer
 
 Address: TypeAlias = int
-"""Where something lies in memory; 0 is nowhere."""
+"""A memory address; 0 is null."""
 
 SWITCH: Final = "MILLSTREAM_KERNEL"
 """Environment variable; ``off`` leaves the kernel out."""
@@ -41,7 +41,7 @@ class Library:
     """The functions of the kernel, each described in ``native/kernel.h``."""
 
     def __init__(self, path: Path) -> None:
-        """Load ``path``; OSError when that is no library, AttributeError when it is another one."""
+        """Load ``path``; OSError if it is not a library, AttributeError if it lacks a function."""
         self.path = path
         loaded = ctypes.CDLL(str(path))
         self.abi: Callable[[], int] = _typed(loaded, "ms_abi", ctypes.c_int32, "")
@@ -118,9 +118,9 @@ class _PyBuffer(ctypes.Structure):
 
 
 class Pinned:
-    """The address and the size of a buffer, which stays where it is as long as this lives.
+    """The address and the size of a buffer, which is kept alive and in place by this object.
 
-    Raises BufferError for one that is not contiguous, or read-only where ``writable`` is asked.
+    Raises BufferError for one that is not contiguous, or read-only if ``writable`` is set.
     """
 
     __slots__ = ("_view", "address", "size")
@@ -145,7 +145,7 @@ class Pinned:
 
 
 def _load() -> tuple[Library | None, str]:
-    """Return the library, or None and why there is none."""
+    """Return the library, or None and the reason why there is none."""
     if os.environ.get(SWITCH, "").lower() in {"off", "0", "no", "false"}:
         return None, f"{SWITCH} is off"
     path = Path(__file__).with_name(f"_kernel{_SUFFIX}")
@@ -165,12 +165,14 @@ _loaded, _reason = _load()
 
 
 def library() -> Library | None:
-    """Return the kernel, or None where Python and numpy do its work."""
+    """Return the kernel, or None if Python and numpy are used."""
     return _loaded
 
 
 def describe() -> str:
-    """Return a line that says which path is in use, and why when it is not the kernel."""
+    """Return a line that names the implementation in use, and the reason if it is not the
+    kernel.
+    """
     if _loaded is not None:
         return f"C kernel {_loaded.path}"
     return f"Python and numpy ({_reason or 'switched off'})"

@@ -1,6 +1,6 @@
 """Batches that the kernel decodes: found in buffers, decompressed, located or measured.
 
-Imports neither numpy nor pyarrow, because the client's records one by one come this way too.
+Imports neither numpy nor pyarrow, because the client's single records are decoded here too.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Selection:
     """Which records of some buffers are wanted, and how they are read.
 
     Those with ``start_offset`` <= offset < ``end_offset``, of batches that ``keep`` does not
-    refuse; it sees every batch in order, as a ``CommittedOnly`` must. ``check_crcs`` holds for
-    every batch, wanted or not, for damage may be what makes one look unwanted. A batch may
+    refuse; it sees every batch in order, as a ``CommittedOnly`` must. ``check_crcs`` applies to
+    every batch, selected or not, because damage may make a batch look unselected. A batch may
     decompress to ``max_bytes``.
     """
 
@@ -41,9 +41,9 @@ class Selection:
 
 
 class Chosen:
-    """The batches of some buffers that hold wanted records, and everything that they point into.
+    """The batches with selected records, and the memory that they point into.
 
-    ``entries`` are what the kernel's functions take. ``next_offset`` is where reading goes on.
+    ``entries`` are passed to the kernel's functions. ``next_offset`` is where the next read begins.
     """
 
     def __init__(self, library: Library, next_offset: Offset) -> None:
@@ -58,11 +58,11 @@ class Chosen:
 
     @property
     def address(self) -> int:
-        """Where the entries lie."""
+        """The address of the entries."""
         return ctypes.addressof(self.entries)
 
     def measure(self, start_offset: Offset, end_offset: Offset) -> Sizes:
-        """Check all records; return what those in [start, end) take. Raises CorruptLogError."""
+        """Check all records; return the sizes of those in [start, end). Raises CorruptLogError."""
         sizes, fault = Sizes(), Fault()
         self.library.measure(
             self.address, len(self.entries), start_offset, end_offset, sizes.address, fault.address
@@ -71,14 +71,14 @@ class Chosen:
         return sizes
 
     def bound(self) -> Sizes:
-        """Return the most that all records can take; they are not looked at."""
+        """Return an upper bound of the sizes, without reading the records."""
         sizes, fault = Sizes(), Fault()
         self.library.bound(self.address, len(self.entries), sizes.address, fault.address)
         self.check(fault)
         return sizes
 
     def check(self, fault: Fault) -> None:
-        """Raise CorruptLogError when a function of the kernel told a fault."""
+        """Raise CorruptLogError if a function of the kernel reported a fault."""
         if fault.code != OK:
             fault.raise_corrupt(self.entries[fault.index].base_offset)
 
@@ -130,7 +130,9 @@ class Chosen:
         self._parts.append(part)
 
     def join(self, max_bytes: int) -> None:
-        """End the choice: put the entries in a row, and decompress what is compressed."""
+        """Finish the selection: put the entries into one array, and decompress compressed
+        batches.
+        """
         parts = self._parts
         if len(parts) == 1:
             self.entries = parts[0]
@@ -146,7 +148,9 @@ class Chosen:
                     self._decompress(entry, max_bytes)
 
     def parts(self, size_bytes: int) -> Iterator[Chosen]:
-        """Yield neighbours whose records take about ``size_bytes`` together, or one batch more."""
+        """Yield runs of batches whose records take about ``size_bytes`` together, up to one batch
+        more.
+        """
         first, size = 0, 0
         for number, entry in enumerate(self.entries, 1):
             size += entry.size
@@ -195,7 +199,7 @@ def choose(library: Library, buffers: Iterable[Buffer], selection: Selection) ->
 def _add_kept(
     chosen: Chosen, buffer: Buffer, selection: Selection, keep: Callable[[Batch], bool]
 ) -> None:
-    """Add the batches of a buffer that hold selected records, asking ``keep`` for each batch."""
+    """Add the batches of a buffer with selected records, filtering each batch by ``keep``."""
     kept = []
     for batch in walk_batches(buffer, selection.end_offset, check_crcs=selection.check_crcs):
         next_offset = min(batch.next_offset, selection.end_offset)
@@ -208,7 +212,7 @@ def _add_kept(
 
 def walk_batches(buffer: Buffer, end_offset: Offset, *, check_crcs: bool) -> list[Batch]:
     """Return the whole batches that begin before ``end_offset``. Raises as ``iter_batches``, and
-    CorruptLogError on a CRC that does not hold, where that is asked.
+    CorruptLogError on a wrong CRC, if CRCs are checked.
     """
     batches = list(takewhile(lambda batch: batch.base_offset < end_offset, iter_batches(buffer)))
     if check_crcs:
@@ -218,7 +222,7 @@ def walk_batches(buffer: Buffer, end_offset: Offset, *, check_crcs: bool) -> lis
 
 
 def _raise_damage(buffer: Buffer, fault: Fault) -> None:
-    """Raise what reading the batch at the fault with Python raises."""
+    """Read the batch at the fault with the Python implementation, which raises the error."""
     view = memoryview(buffer)
     if fault.code in {BATCH_HEADER, CRC}:
         header_at(view, fault.position)

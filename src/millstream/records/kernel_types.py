@@ -34,11 +34,11 @@ REASONS: Final = {
 
 
 class Structure(ctypes.Structure):
-    """A structure that tells its address."""
+    """A structure with its address."""
 
     @property
     def address(self) -> int:
-        """Where it lies; it must outlive whatever is told."""
+        """The address; the structure must outlive its use."""
         return ctypes.addressof(self)
 
 
@@ -59,7 +59,7 @@ class Fault(Structure):
 
 
 class BatchEntry(Structure):
-    """``ms_batch``: one batch and where its records lie, decompressed."""
+    """``ms_batch``: one batch and the address of its decompressed records."""
 
     _fields_ = (
         ("records", c_void_p),
@@ -82,7 +82,7 @@ class BatchEntry(Structure):
 
 
 class Walk(Structure):
-    """``ms_walk``: how far a search for batches came."""
+    """``ms_walk``: the progress of a search for batches."""
 
     _fields_ = tuple(
         (name, c_int64)
@@ -119,7 +119,7 @@ class Sizes(Structure):
 
 
 class BinaryOut(Structure):
-    """``ms_binary_out``: where a column of byte strings goes."""
+    """``ms_binary_out``: the output buffers of a column of byte strings."""
 
     _fields_ = (
         ("offsets", c_void_p),
@@ -136,7 +136,7 @@ class BinaryOut(Structure):
 
 
 class Columns(Structure):
-    """``ms_columns``: where decoded columns go; None is not wanted."""
+    """``ms_columns``: the output buffers of decoded columns; None skips a column."""
 
     _fields_ = (
         ("offset", c_void_p),
@@ -186,7 +186,7 @@ HEADER_COLUMNS: Final = (
 
 
 class CellsOut(Structure):
-    """``ms_cells``: where the places of records go."""
+    """``ms_cells``: the output of record positions."""
 
     _fields_ = (
         *((name, c_void_p) for name in (*CELL_COLUMNS, *HEADER_COLUMNS)),
@@ -198,7 +198,7 @@ class CellsOut(Structure):
 
 
 class Interpreter(Structure):
-    """``ms_python``: what the kernel makes Python's objects with."""
+    """``ms_python``: the functions with which the kernel creates Python objects."""
 
     _fields_ = tuple(
         (name, c_void_p)
@@ -220,7 +220,7 @@ class Interpreter(Structure):
 
     @classmethod
     def this(cls) -> Interpreter:
-        """Return the functions of the interpreter that runs; AttributeError where one is not."""
+        """Return the functions of the running interpreter; AttributeError if one is missing."""
         python = ctypes.pythonapi
         functions = (
             python.PyBytes_FromStringAndSize,
@@ -240,7 +240,7 @@ class Interpreter(Structure):
 
 
 class BinaryIn(Structure):
-    """``ms_binary_in``: a column of byte strings as Arrow has it."""
+    """``ms_binary_in``: a column of byte strings in Arrow's layout."""
 
     _fields_ = (
         ("offsets", c_void_p),
@@ -296,7 +296,7 @@ class TableIn(Structure):
 
 
 class BatchFields(Structure):
-    """``ms_batch_options``: what goes into batch headers."""
+    """``ms_batch_options``: the fields of batch headers."""
 
     _fields_ = (
         ("base_offset", c_int64),
@@ -313,7 +313,9 @@ class BatchFields(Structure):
 
     @classmethod
     def of(cls, options: BatchOptions, batch_bytes: int = 0) -> BatchFields:
-        """Return what ``options`` say; the CRC of what is compressed later is left out."""
+        """Return the fields of ``options``; the CRC is left out for batches that are compressed
+        later.
+        """
         return cls(
             base_offset=options.base_offset,
             producer_id=options.producer_id,
@@ -341,7 +343,7 @@ class Written(Structure):
 
 
 class Run(Structure):
-    """``ms_run``: byte strings that lie one after the other."""
+    """``ms_run``: contiguous byte strings."""
 
     _fields_ = (("lengths", c_void_p), ("data", c_void_p), ("size", c_int64))
     lengths: int | None

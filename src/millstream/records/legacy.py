@@ -1,4 +1,4 @@
-"""Magic 0 and 1, the message formats before Kafka 0.11: told from a batch, and read as messages.
+"""Magic 0 and 1, the message formats before Kafka 0.11: how they are recognised and read.
 
 One message, big endian (Kafka: ``LegacyRecord``; KIP-31, KIP-32)::
 
@@ -15,8 +15,8 @@ magic 1: 1 = log append time). In a log messages lie one after the other. With a
 a message set of its own, compressed, and the message around it is called its wrapper: see
 ``legacy_records``.
 
-A magic byte lies outside the CRC of a version 2 batch, so a damaged one can read 0 or 1. The
-older formats' own CRC tells such damage from a message of theirs.
+A magic byte lies outside the CRC of a version 2 batch, so a damaged one can read 0 or 1. The older
+formats' own CRC distinguishes such damage from a valid message.
 """
 
 from __future__ import annotations
@@ -45,14 +45,16 @@ _LOG_APPEND_TIME_BIT: Final = 0x08
 
 
 class UnsupportedFormatError(MillstreamError):
-    """A sound message of magic 0 or 1 where a broker reads: it has to be converted first."""
+    """A valid message of magic 0 or 1 in a log that a broker reads: the log has to be converted
+    first.
+    """
 
 
 class LegacyMessage:
-    """One message where it lies: a record, or the wrapper of a compressed message set.
+    """One message, read in place: a record, or the wrapper of a compressed message set.
 
     ``buffer`` holds it from its offset field to its end. Raises CorruptLogError when the bytes
-    cannot be such a message; the CRC is looked at by :attr:`is_valid` alone.
+    cannot be such a message; only :attr:`is_valid` checks the CRC.
     """
 
     __slots__ = ("attributes", "buffer", "crc", "key", "magic", "offset", "timestamp", "value")
@@ -107,7 +109,7 @@ class LegacyMessage:
 
 def legacy_size_at(buffer: Buffer, position: int) -> int | None:
     """Return the size of the message of magic 0 or 1 that begins at ``position``, by its magic and
-    size alone; None when those are no such message's, or when fewer than 17 bytes are left.
+    size alone; None if they are not valid, or if fewer than 17 bytes are left.
     """
     if len(buffer) - position < MAGIC_POSITION + 1:
         return None

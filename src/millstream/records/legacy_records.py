@@ -1,4 +1,4 @@
-"""The records inside messages of magic 0 and 1, and the batches of magic 2 that they become.
+"""The records inside messages of magic 0 and 1, and their conversion to batches of magic 2.
 
 A message with a codec is the wrapper of a message set: its value, decompressed, is messages of the
 same magic, none of which has a codec (Kafka: ``AbstractLegacyRecordBatch.DeepRecordsIterator``)::
@@ -10,10 +10,10 @@ same magic, none of which has a codec (Kafka: ``AbstractLegacyRecordBatch.DeepRe
     magic 1   of type log append time: every record has the wrapper's timestamp
 
 lz4 under magic 0 is a frame whose header checksum was taken over the wrong bytes (KAFKA-3160), so
-it is put right before the frame is read.
+it is corrected before the frame is read.
 
 Conversion keeps offsets, timestamps, their type, keys, values and codecs. A wrapper becomes one
-batch. Messages that stand alone are put together, up to ``max_batch_bytes``, because a batch header
+batch. Uncompressed messages are grouped, up to ``max_batch_bytes``, because a batch header
 of 61 bytes on each would make the log larger than it was.
 """
 
@@ -33,7 +33,7 @@ from millstream.records.legacy import LegacyMessage, legacy_message_at
 from millstream.records.record import Record
 
 MAX_BATCH_BYTES: Final = 16_384
-"""Size at which a batch of messages that stood alone is closed: Kafka's ``batch.size``."""
+"""Size at which a batch of uncompressed messages is closed: Kafka's ``batch.size``."""
 
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_CONTENT_SIZE_BIT: Final = 0x08
@@ -43,7 +43,7 @@ _LZ4_DICTIONARY_BIT: Final = 0x01
 def iter_legacy_records(
     message: LegacyMessage, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> Iterator[Record]:
-    """Yield the record that a message is, or those that it wraps, in order of their offsets.
+    """Yield the record of a message, or those inside a wrapper, in order of their offsets.
 
     Raises CorruptLogError when the message set inside cannot be read or is not as described above.
     """
@@ -145,7 +145,7 @@ def _batch(records: Sequence[Record], codec: Codec, append_time: int | None) -> 
 
 
 def repair_lz4_header(frame: bytes) -> bytes:
-    """Return an lz4 frame with the header checksum that its format asks for.
+    """Return an lz4 frame with the header checksum of the specification.
 
     Frame header: magic u32, flags u8 (bit 3 content size follows, bit 0 dictionary id follows),
     block descriptor u8, [content size u64], [dictionary id u32], checksum u8: the second byte of
@@ -173,7 +173,7 @@ def _rotate(number: int, bits: int) -> int:
 
 
 def _xxh32_of_few(data: bytes) -> int:
-    """Return XXH32 with seed 0 of fewer than 16 bytes, all that an lz4 header can have."""
+    """Return XXH32 with seed 0 of fewer than 16 bytes, the maximum of an lz4 header."""
     assert len(data) < 16
     prime1, prime2, prime3, prime4, prime5 = _XXH_PRIMES
     total = (prime5 + len(data)) & _MASK

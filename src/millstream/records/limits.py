@@ -1,4 +1,4 @@
-"""What a topic's settings ask of a produced batch, and the errors that refuse one."""
+"""The limits that a topic's settings put on produced batches, and the errors that refuse one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ UNLIMITED_MS: Final = 2**63 - 1
 
 
 class UncheckedBatch(Batch):
-    """A produced batch whose header is sound and whose records ``record_checks.prepare`` is still
-    to look at: :meth:`ProduceLimits.needs_preparation`.
+    """A produced batch whose header is valid and whose records ``record_checks.prepare`` still has
+    to check: :meth:`ProduceLimits.needs_preparation`.
     """
 
     __slots__ = ("received_ms",)
 
     received_ms: int
-    """When it was validated, in milliseconds since 1970: timestamps are held against this time."""
+    """When it was validated, in milliseconds since 1970: timestamps are compared with this time."""
 
     @classmethod
     def received(cls, buffer: memoryview, now_ms: int) -> UncheckedBatch:
@@ -32,13 +32,13 @@ class UncheckedBatch(Batch):
         return batch
 
     def copy(self) -> UncheckedBatch:
-        """Return the batch in memory of its own, still to be looked at."""
+        """Return a copy of the batch, still unchecked."""
         return UncheckedBatch.received(memoryview(bytearray(self.buffer)), self.received_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceLimits:
-    """Made once per topic configuration, asked once per produced batch."""
+    """Created once per topic configuration, used once per produced batch."""
 
     max_message_bytes: int = 1_048_588
     is_compacted: bool = False
@@ -46,17 +46,17 @@ class ProduceLimits:
     timestamp_before_max_ms: int = UNLIMITED_MS
     timestamp_after_max_ms: int = 3_600_000
     codec: Codec | None = None
-    """``compression.type``; None is ``producer``: as it came."""
+    """``compression.type``; None is ``producer``: the batch's own codec."""
     level: int | None = None
     """Compression level for ``codec``; None is Kafka's default."""
     is_strict: bool = False
-    """``record.validation=strict``: the records of every batch are looked at, compressed or not."""
+    """``record.validation=strict``: the records of every batch are checked, compressed or not."""
     max_decompressed_bytes: int = DEFAULT_MAX_BYTES
-    """Cap on what a batch may hold where a rule makes the broker look inside."""
+    """Cap on the decompressed size of a batch whose records a rule has to check."""
     looks_inside: bool = field(init=False)
     """True when a rule needs every record of every batch, compressed ones too."""
     rules: ProduceRules = field(init=False, repr=False, compare=False)
-    """What the kernel holds records against."""
+    """The rules in the kernel's form."""
     rules_address: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class ProduceLimits:
 
     def needs_preparation(self, batch: Batch) -> bool:
         """True when ``batch`` must go through ``record_checks.prepare`` before it is appended: its
-        records are still to be looked at, or compressed anew, and that takes too long for a loop.
+        records still have to be checked or recompressed, which takes too long for the event loop.
         """
         return isinstance(batch, UncheckedBatch) or self.recompresses(batch)
 
@@ -91,7 +91,7 @@ class RecordError:
 
 
 class NotOneBatchError(KafkaError):
-    """The bytes are not one batch of magic 2: no log was asked."""
+    """The bytes are not one batch of magic 2; raised before any log is involved."""
 
     def __init__(self, message: str, error: ErrorCode = ErrorCode.INVALID_RECORD) -> None:
         super().__init__(error, message)

@@ -1,4 +1,5 @@
-"""A walk over the bytes of a ``.log`` of any age: batches of magic 2, messages of magic 0 and 1.
+"""Iterates over the bytes of a ``.log`` in any format: batches of magic 2, messages of magic 0 and
+1.
 
 A topic whose ``message.format.version`` was raised holds both, the older ones first.
 """
@@ -19,7 +20,7 @@ def iter_log_entries(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, L
     """Yield the whole entries from ``position`` on, each with its position; one that is cut off
     ends the walk, so what is left after the last one is a torn tail.
 
-    CRCs are not looked at. Raises CorruptLogError at bytes that can begin neither kind.
+    CRCs are not checked. Raises CorruptLogError at bytes that can begin neither kind.
     """
     view = memoryview(buffer)
     end = len(view)

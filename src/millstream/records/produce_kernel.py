@@ -1,7 +1,7 @@
 """The check of produced records in C, ``native/produce.h``.
 
-It answers that a batch is plain, so that nothing is left to decide, or that it is not; what is
-wrong then, and in which words it is refused, ``record_checks`` decides in Python.
+It returns whether a batch is plain, which means valid without further checks. If not,
+``record_checks`` decides in Python whether and with which error it is refused.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ ABI: Final = 1
 """The version of ``native/produce.h`` that this module describes."""
 
 NOT_PLAIN: Final = -2
-"""What :attr:`ProduceLibrary.check_batch` answers where Python has to decide."""
+"""The result of :attr:`ProduceLibrary.check_batch` if Python has to decide."""
 
 
 class ProduceRules(Structure):
-    """``ms_produce_rules``: what a topic asks of its records."""
+    """``ms_produce_rules``: the rules of a topic for its records."""
 
     _fields_ = tuple(
         (name, c_int64) for name in ("before_ms", "after_ms", "needs_keys", "any_time")
@@ -37,7 +37,7 @@ class ProduceRules(Structure):
 
 
 class Produced(Structure):
-    """``ms_produced``: what the records of a batch were found to be."""
+    """``ms_produced``: the result of checking the records of a batch."""
 
     _fields_ = (("fault", Fault), ("largest_timestamp", c_int64), ("in_order", c_int64))
     fault: Fault
@@ -46,7 +46,7 @@ class Produced(Structure):
 
 
 class _Buffers(Structure):
-    """``ms_buffers``: how the kernel comes to the bytes of an object."""
+    """``ms_buffers``: the functions with which the kernel accesses the buffer of an object."""
 
     _fields_ = (("get_buffer", c_void_p), ("release_buffer", c_void_p))
 
@@ -68,13 +68,14 @@ class ProduceLibrary:
         self._check_records = loaded.ms_check_records
         self._check_records.restype = None
         self._check_records.argtypes = [c_void_p, c_void_p, *[c_int64] * 5, c_void_p]
-        # With the interpreter's lock: to give it up and take it again costs more than the check.
+        # This holds the GIL: releasing and acquiring it costs more than the check.
         check = ctypes.PyDLL(str(library.path)).ms_check_produced
         check.restype = c_int64
         check.argtypes = [c_void_p, c_void_p, ctypes.py_object, c_int64]
         self.check_batch = cast(Callable[[Address, Address, Buffer, int], int], check)
         """Check a whole batch by rules, with ``buffers``, at a time in milliseconds; return its
-        largest timestamp, at least -1, or :data:`NOT_PLAIN`."""
+        largest timestamp, at least -1, or :data:`NOT_PLAIN`.
+        """
         self._buffers = _Buffers.of_this_interpreter()
         self.buffers: Address = self._buffers.address
 
@@ -112,14 +113,14 @@ class ProduceLibrary:
 
 
 def produce_library() -> ProduceLibrary | None:
-    """Return the functions, or None where Python does their work: there is no kernel, or one that
-    was built before them.
+    """Return the functions, or None if the Python implementation is used: there is no kernel, or
+    one that was built before them.
     """
     return _load(kernel.library())
 
 
 def why_not() -> str:
-    """Return why Python does their work; empty where the kernel does."""
+    """Return the reason why the Python implementation is used; empty if the kernel is."""
     if produce_library() is not None:
         return ""
     if kernel.library() is not None:

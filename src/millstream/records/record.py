@@ -29,7 +29,9 @@ MIN_RECORD_BYTES: Final = 7
 
 
 class Record(NamedTuple):
-    """A record as applications know it; ``timestamp`` in milliseconds since 1970, -1 for none."""
+    """A record in the form that applications use; ``timestamp`` in milliseconds since 1970, -1 for
+    none.
+    """
 
     offset: Offset
     timestamp: int
@@ -85,7 +87,7 @@ def walk_records(
 
 
 def wrap64(number: int) -> int:
-    """Return a sum as 64 bits hold it: only a lying delta goes past them."""
+    """Return a sum wrapped to 64 bits: only an invalid delta exceeds them."""
     if -(2**63) <= number < 2**63:
         return number
     return (number + 2**63) % 2**64 - 2**63

@@ -1,7 +1,7 @@
 """The checks of a produced batch that need its records (Kafka: ``LogValidator``).
 
-The kernel passes over records that are plain and stops at the first that is not; what that one
-breaks, and how it is refused, is decided here. Without a kernel every record is read here.
+The kernel skips plain records and stops at the first one that is not; this module decides whether
+it breaks a rule, and with which error. Without a kernel every record is read here.
 
 A batch that is refused answers, in this order::
 
@@ -14,8 +14,8 @@ A batch that is refused answers, in this order::
     do not set                                          INVALID_TIMESTAMP, with record errors
     compressed: offset deltas other than 0, 1, 2 ...    UNKNOWN_SERVER_ERROR, as Kafka answers
 
-Kafka gives offset deltas anew where it has to compress anew, and takes them as they are in a batch
-that is not compressed.
+Kafka assigns new offset deltas if it has to recompress, and accepts them unchanged in an
+uncompressed batch.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from millstream.records.record import Record, walk_records
 from millstream.records.varint import decode_varint, encode_varint
 
 MAX_RECORD_ERRORS: Final = 1000
-"""Records that a refusal names at most; the look at a batch ends with so many."""
+"""The most records that an error names; checking a batch ends after so many."""
 
 _NO_RULES: Final = ProduceRules(any_time=1)
-"""None but that the records are those that the header announces."""
+"""No rule except that the records are those that the header announces."""
 
 
 def check_records(batch: Batch, limits: ProduceLimits, now_ms: int, max_bytes: int) -> Batch:
-    """Look at every record; return the batch, or a copy whose timestamps are settled.
+    """Check every record; return the batch, or a copy with corrected timestamps.
 
     Raises KafkaError as the table above says, a :class:`RecordsRefusedError` where single records
     are at fault; OverCapError on a compressed batch that holds more than ``max_bytes``.
@@ -69,8 +69,8 @@ def check_records(batch: Batch, limits: ProduceLimits, now_ms: int, max_bytes: i
 
 
 def prepare(batch: Batch, limits: ProduceLimits) -> Batch:
-    """Look at the records of an :class:`UncheckedBatch` and bring the batch to the topic's codec;
-    slow, so not for an event loop.
+    """Check the records of an :class:`UncheckedBatch` and recompress it with the topic's codec if
+    necessary. Slow, so it must not run on the event loop.
 
     Raises KafkaError as the table above says, MESSAGE_TOO_LARGE when the new batch is too large.
     """
@@ -106,8 +106,8 @@ def too_large(batch: Batch, limits: ProduceLimits) -> KafkaError:
 def settle_timestamps(
     batch: Batch, limits: ProduceLimits, *, now_ms: int, max_timestamp: int
 ) -> Batch:
-    """Return the batch as the topic's timestamp type wants it: itself, or a copy with another
-    max timestamp or type and a new CRC.
+    """Apply the topic's timestamp type: return the batch itself, or a copy with another max
+    timestamp or type and a new CRC.
     """
     wanted = now_ms if limits.log_append_time else max_timestamp
     type_set = bool(batch.attributes & LOG_APPEND_TIME_BIT)
@@ -121,8 +121,8 @@ def plain_timestamp_delta(  # noqa: C901  (inlined: it runs for every small batc
 ) -> int | None:
     """Walk the records of an uncompressed batch; return the largest timestamp delta.
 
-    None says that something about the batch is not plain, right or wrong: headers, a number of
-    more bytes than usual, a length that does not fit. :func:`check_records` then finds out what.
+    None means that the batch is not plain, valid or not: it has headers, a varint of more bytes
+    than usual, or a length that does not fit. :func:`check_records` then decides.
     """
     position = HEADER_SIZE
     largest = None
@@ -142,7 +142,7 @@ def plain_timestamp_delta(  # noqa: C901  (inlined: it runs for every small batc
             if delta > 0x7F:
                 delta = delta & 0x7F | data[position] << 7
                 position += 1
-            # A null, -1, is 1 in zig-zag, and its half is the nothing that follows it.
+            # Null (-1) is 1 in zig-zag; halved it is 0, the size of the data that follows.
             key = data[position + 1]
             if data[position] > 0x7F or key > 0x7F:
                 return None
@@ -176,10 +176,10 @@ def plain_timestamp_delta(  # noqa: C901  (inlined: it runs for every small batc
 
 
 class _Look:
-    """One look at all records of a batch, which lie decompressed in ``records``.
+    """One check of all records of a batch, which are decompressed in ``records``.
 
-    ``now_ms`` is None for a batch that was checked before: nothing but what its records are is
-    found out then. Raises KafkaError as the table of this module says.
+    ``now_ms`` is None for a batch that was checked before: then only the records' properties are
+    computed. Raises KafkaError as the table of this module says.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class _Look:
         self._errors: list[RecordError] = []
         self._code = ErrorCode.INVALID_RECORD
         self._index = 0
-        """The record that is judged, and at which byte it starts."""
+        """The record being checked, and its position in bytes."""
         self._position = 0
         library, rules = produce_library(), self._rules()
         try:
@@ -214,7 +214,7 @@ class _Look:
     def ensure_in_order(self) -> None:
         """Raise UNKNOWN_SERVER_ERROR unless the offset deltas of a compressed batch are right.
 
-        (Kafka tries to build such a batch anew from records whose fields it has skipped.)
+        (Kafka tries to rebuild such a batch from records whose fields it has skipped.)
         """
         if self._batch.codec and not self.in_order:
             raise KafkaError(
@@ -223,7 +223,7 @@ class _Look:
             )
 
     def _rules(self) -> ProduceRules | None:
-        """Return what the kernel is to hold the records against; None where it is of no use."""
+        """Return the rules for the kernel; None if it cannot be used."""
         if self._now_ms is None:
             return _NO_RULES
         if not self._batch.attributes & LOG_APPEND_TIME_BIT:
@@ -236,8 +236,8 @@ class _Look:
     def _judge_what_stops(
         self, library: ProduceLibrary, rules: ProduceRules, records: Buffer
     ) -> None:
-        """Have the kernel pass over the records, and judge each at which it stops and those that
-        are refused behind it.
+        """Run the kernel over the records, and check each record at which it stops and those that
+        are refused after it.
         """
         batch, data = self._batch, b""
         pinned, found = Pinned(records), Produced()
@@ -279,14 +279,16 @@ class _Look:
         if self._index < self._batch.count:
             try:
                 decode_varint(memoryview(records), self._position)
-            except CorruptLogError:  # which Java finds where nobody looks for it
+            except CorruptLogError:  # which Java detects outside of its validation
                 return ErrorCode.UNKNOWN_SERVER_ERROR
             except IndexError:
                 pass
         return ErrorCode.INVALID_RECORD
 
     def _judge(self, data: bytes, record: Record) -> bool:
-        """Hold one record against the rules, and go on to the next; True when it is refused."""
+        """Check one record against the rules, and advance to the next; return True if it is
+        refused.
+        """
         index = self._index
         length, start = decode_varint(data, self._position)
         self._index, self._position = index + 1, start + length
@@ -320,7 +322,7 @@ def _decompressed(batch: Batch, max_bytes: int) -> Buffer:
     """Return the batch's records. Raises UNKNOWN_SERVER_ERROR on a damaged stream, OverCapError."""
     stream = batch.records_view
     if batch.codec == Codec.ZSTD and not stream:
-        return b""  # of the codecs this one alone reads nothing out of nothing
+        return b""  # only this codec decompresses empty input to empty output
     try:
         return decompress(batch.codec, stream, max_bytes)
     except OverCapError:

@@ -1,8 +1,8 @@
-"""One batch and its records one by one, for programs that give and take single records.
+"""Batches from and to single records, for producers and consumers of single records.
 
-The kernel writes all records of a batch in one call, from bytes that Python joined, and makes the
-objects of all records of many batches in another. Without it ``builder`` and ``record`` do the same
-work. Imports neither numpy nor pyarrow.
+The kernel writes all records of a batch in one call, from bytes that Python joined, and creates the
+objects of all records of many batches in another. Without it ``builder`` and ``record`` are used.
+Imports neither numpy nor pyarrow.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from millstream.records.kernel_types import (
 from millstream.records.record import MIN_RECORD_BYTES, Header, read_records
 
 _MOST_NUMBERS_BYTES: Final = 36
-"""Most that the numbers of a record without headers take."""
+"""The largest size of the numbers of a record without headers."""
 
 _MOST_BATCH_BYTES: Final = 2**31 - 1
 
@@ -43,7 +43,8 @@ R = TypeVar("R", bound=tuple[Any, ...])
 
 @dataclass(frozen=True, slots=True)
 class RecordShape(Generic[R]):
-    """What records become: ``kind`` is a tuple of the topic, the partition, and of each record
+    """The result type of records: ``kind`` is a tuple of the topic, the partition, and of each
+    record
 
     offset, timestamp, timestamp type, key, value, headers and leader epoch.
     """
@@ -102,8 +103,8 @@ def decode_batches(
     """Return the records of all batches from ``start_offset`` on, in order.
 
     Each batch is decompressed to at most ``max_bytes``. The same records as ``record.read_records``
-    gives, with its errors. CRCs are not looked at. The collector of garbage does not look at the
-    tuples that the kernel makes.
+    gives, with its errors. CRCs are not checked. The tuples that the kernel creates are not tracked
+    by the garbage collector.
     """
     library = kernel.library()
     if library is None:
@@ -117,7 +118,7 @@ def decode_batches(
 
 @cache
 def _hashes_hold(library: Library) -> bool:
-    """Tell whether a tuple that the kernel makes has the hash of its equals.
+    """Tell whether a tuple that the kernel creates hashes like an equal tuple.
 
     From Python 3.14 on a tuple keeps its hash, and memory that is all zeros, as the kernel gets
     it, means that the hash is known to be 0. Such tuples have to be copied.
@@ -134,7 +135,7 @@ def _make(
     start_offset: Offset,
     max_bytes: int,
 ) -> list[R]:
-    """Let the kernel make the records."""
+    """Create the records with the kernel."""
     parts = [decompress(each.codec, each.records_view, max_bytes) for each in batches]
     entries = (BatchEntry * len(batches))()
     epochs = array("i", [each.partition_leader_epoch for each in batches])
@@ -149,7 +150,7 @@ def _make(
         entry.max_timestamp = batch.max_timestamp
         entry.count = batch.count
         entry.attributes = batch.attributes & 0xFFFF
-        # A count that lies is found out by the kernel, and must not take memory before.
+        # The kernel detects a wrong count; no memory may be allocated for it before.
         rows += min(max(batch.count, 0), pin.size // MIN_RECORD_BYTES)
     records: list[R] = [None] * rows  # type: ignore[list-item]  # all are set or dropped
     fault = Fault()

@@ -1,4 +1,4 @@
-"""Checks many batches in a row and notes what recovery and followers have to know of them. Pure.
+"""Checks many batches in a row and collects what recovery and followers need from them. Pure.
 
 Recovery reads every batch after the recovery point, and a follower every batch that its leader
 sends: header, CRC, offsets. Of most batches nothing else is needed, so :class:`BatchScanner` walks
@@ -7,12 +7,11 @@ a whole buffer in one loop and keeps
 * the entries that both indexes get (``storage.segment_indexes`` has the rule),
 * the batches with which a leader epoch begins,
 * what producers wrote: the last data batches of each, as many as are remembered, with every marker
-  and the first batch of each transaction. What they leave out changes nothing for whoever replays
-  them: a batch with five later ones behind it is not remembered, and a transaction begins with
-  its first.
+  and the first batch of each transaction. The batches left out do not change the result of a
+  replay: a batch with five later ones is not remembered, and a transaction begins with its first.
 
-It stops at the first batch that it does not accept and does not say why: the caller looks at that
-one batch by itself. ``records.scan_kernel`` does the same in C and chooses between the two.
+It stops at the first batch that it does not accept without giving a reason: the caller checks that
+batch on its own. ``records.scan_kernel`` does the same in C and chooses between the two.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class IndexedBatch(NamedTuple):
 
 
 class _ProducerPlaces:
-    """Where the batches begin that count of what producers wrote."""
+    """The positions of the batches to replay for each producer."""
 
     __slots__ = ("_in_transaction", "_last", "_marks")
 
@@ -66,7 +65,7 @@ class _ProducerPlaces:
         self._in_transaction: set[int] = set()
 
     def note(self, producer_id: int, attributes: int, at: int) -> None:
-        """Take note of a producer's batch."""
+        """Add a producer's batch."""
         if attributes & CONTROL_BIT:
             self._marks.append(at)
             self._in_transaction.discard(producer_id)
@@ -80,12 +79,12 @@ class _ProducerPlaces:
             self._last[producer_id] = deque((at,), BATCHES_KEPT)
 
     def places(self) -> set[int]:
-        """Return the places, in no order."""
+        """Return the positions, unordered."""
         return {*self._marks, *chain.from_iterable(self._last.values())}
 
 
 class BatchScanner:
-    """Walks over the batches of one segment, buffer by buffer."""
+    """Scans the batches of one segment, buffer by buffer."""
 
     __slots__ = (
         "_epochs_grow",
@@ -125,16 +124,16 @@ class BatchScanner:
         self.largest_timestamp = NO_TIMESTAMP
         self.offset_of_largest = base_offset
         self.latest_epoch = -1
-        """The largest leader epoch met; set it to begin with a known one."""
+        """The largest leader epoch so far; set it to start from a known one."""
         self.index_entries: list[IndexedBatch] = []
-        """What :meth:`scan` has found since the caller last cleared it."""
+        """The results of :meth:`scan` since the caller last cleared them."""
         self.epochs: list[tuple[int, Offset]] = []
         """(leader epoch, first offset), as above."""
         self.producer_batches: list[Batch] = []
         """Batches of producers in the order of the log, as above; views of the buffer."""
 
     def begin(self, next_offset: Offset, *, max_offset: Offset, interval_bytes: int) -> None:
-        """Go on in another log, with other bounds; nothing found before is kept."""
+        """Reset for another log, with other bounds; earlier results are dropped."""
         self.next_offset = next_offset
         self._max_offset = min(max_offset, _MAX_OFFSET)
         self._interval_bytes = interval_bytes
@@ -143,8 +142,8 @@ class BatchScanner:
         self.producer_batches.clear()
 
     def scan(self, view: memoryview, position: int) -> int:
-        """Accept whole, sound batches from the start of ``view``, which lies at ``position`` of the
-        segment; return how many bytes of them there are.
+        """Accept whole, valid batches from the start of ``view``, which is at ``position`` of the
+        segment; return their size in bytes.
         """
         at, end, next_offset = 0, len(view) - HEADER_SIZE, self.next_offset
         unpack, max_offset, total = HEADER.unpack_from, self._max_offset, len(view)

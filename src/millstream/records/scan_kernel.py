@@ -19,7 +19,7 @@ ABI: Final = 2
 """The version of ``native/scan.h`` that this module describes."""
 
 MAX_CAPACITY: Final = 4096
-"""Findings of one kind that a call has room for; with more it is called again."""
+"""Results of one kind that a call has room for; with more it is called again."""
 
 _ENTRY: Final = struct.Struct("=qqqq")
 _EPOCH: Final = struct.Struct("=qq")
@@ -99,12 +99,12 @@ class ScanLibrary:
         return cast(int, self._abi())
 
     def scan(self, state: ScanState, data: Address, size: int, position: int) -> int:
-        """Accept sound batches from the start of ``data``; return how many bytes of them."""
+        """Accept valid batches from the start of ``data``; return their size in bytes."""
         return cast(int, self._scan(ctypes.addressof(state), data, size, position))
 
 
 def scan_library() -> ScanLibrary | None:
-    """Return the functions, or None where Python does their work."""
+    """Return the functions, or None if the Python implementation is used."""
     found = kernel.library()
     return None if found is None else _load(found.path)
 
@@ -127,9 +127,9 @@ def new_batch_scanner(
     epochs_grow: bool = False,
     capacity: int = MAX_CAPACITY,
 ) -> BatchScanner:
-    """Return a scanner for one segment: the kernel's where it is there, Python's elsewhere.
+    """Return a scanner for one segment: the kernel's if it is available, else the one in Python.
 
-    ``capacity`` bounds its memory: 120 bytes for each finding of a kind that a call has room for.
+    ``capacity`` bounds its memory: 120 bytes for each result of a kind that a call has room for.
     """
     library = scan_library()
     if library is None:
@@ -152,7 +152,7 @@ def new_batch_scanner(
 
 
 class KernelBatchScanner(BatchScanner):
-    """Walks over batches in C; Python takes what was found, per index entry and per producer."""
+    """Scans batches in C; Python collects the results per index entry and per producer."""
 
     __slots__ = ("_capacity", "_library", "_memory", "_pinned", "_starts", "_state")
 
@@ -167,7 +167,9 @@ class KernelBatchScanner(BatchScanner):
         epochs_grow: bool = False,
         capacity: int = MAX_CAPACITY,
     ) -> None:
-        """As its base; ``capacity`` is how many findings of a kind a call has room for at most."""
+        """As its base class; ``capacity`` is the most results of a kind that a call has room
+        for.
+        """
         super().__init__(
             base_offset,
             max_offset=max_offset,
@@ -185,7 +187,7 @@ class KernelBatchScanner(BatchScanner):
         self._starts = [0] * 4
 
     def scan(self, view: memoryview, position: int) -> int:
-        """Accept whole, sound batches from the start of ``view``; return their bytes."""
+        """Accept whole, valid batches from the start of ``view``; return their size in bytes."""
         state, data = self._state, Pinned(view)
         self._make_room(min(self._capacity, data.size // HEADER_SIZE + 1))
         state.next_offset = self.next_offset
@@ -210,7 +212,7 @@ class KernelBatchScanner(BatchScanner):
         return done
 
     def _make_room(self, capacity: int) -> None:
-        """Have memory for ``capacity`` findings of each kind."""
+        """Allocate memory for ``capacity`` results of each kind."""
         state = self._state
         if capacity <= state.capacity:
             return
@@ -229,7 +231,7 @@ class KernelBatchScanner(BatchScanner):
         self._starts = starts[:-1]
 
     def _collect(self, view: memoryview) -> None:
-        """Take over what one call has found in ``view``."""
+        """Collect the results of one call on ``view``."""
         state, memory = self._state, self._memory
         entries, epochs, producers, marks = self._starts
         if state.entry_count:

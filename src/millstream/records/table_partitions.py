@@ -1,4 +1,4 @@
-"""Which partition each row of a table goes to."""
+"""Assigns a partition to each row of a table."""
 
 from __future__ import annotations
 
@@ -24,17 +24,21 @@ _SEED = np.uint32(0x9747B28C)
 
 
 class TablePartitioner(Protocol):
-    """Chooses the partitions of rows whose table does not."""
+    """Chooses the partitions of rows without a partition column."""
 
     def __call__(self, rows: ArrowRows, *, batch_rows: int) -> Int32s:
-        """Return a partition per row; ``batch_rows`` is about what fits into one batch."""
+        """Return a partition per row; ``batch_rows`` is the approximate number of rows in one
+        batch.
+        """
 
 
 class KeyPartitioner:
-    """Keys by their hash, as Java producers do; rows without a key fill batch after batch.
+    """Partitions rows with keys by their hash, as Java producers do; rows without a key fill batch
+    after batch.
 
     Those of one batch stay together in one partition, and the next batch goes to the next one,
-    from ``first`` on (Kafka: ``BuiltInPartitioner``, KIP-480). ``ignore_keys`` treats all so.
+    from ``first`` on (Kafka: ``BuiltInPartitioner``, KIP-480). ``ignore_keys`` treats all rows as
+    rows without a key.
     """
 
     def __init__(self, partitions: int, *, first: int = 0, ignore_keys: bool = False) -> None:
@@ -89,7 +93,7 @@ class KeyPartitioner:
 
 
 def murmur2_column(column: pa.LargeBinaryArray) -> UInt32s:
-    """Return the murmur2 hash of every cell, that of nothing for null, with numpy."""
+    """Return the murmur2 hash of every cell (of empty bytes for null), with numpy."""
     rows = len(column)
     _, offsets, data = column.buffers()
     if not rows or data is None:

@@ -1,7 +1,7 @@
-"""Whole tables to batches and back: what a producer sends and a consumer polls at once.
+"""Converts whole tables to batches and back, for producers and consumers of tables.
 
 Columns are those of :func:`table_schema`. Nothing here does input or output: a producer takes the
-batches that :func:`batches_from_table` yields, a consumer gives what it fetched to
+batches that :func:`batches_from_table` yields, a consumer passes fetched batches to
 :func:`table_from_batches`.
 """
 
@@ -40,7 +40,7 @@ from millstream.records.table_partitions import (
 
 
 class Default(Enum):
-    """What a choice of a column is when nothing was chosen."""
+    """The default choice of a column."""
 
     IF_THERE = "the column of the part's own name, where the table has one"
 
@@ -57,7 +57,7 @@ _SMALL_CHUNK_BYTES: Final = 1 << 20
 """Chunks below this are joined to larger ones, so that batches are filled."""
 
 _NUMBERS_BYTES: Final = 10
-"""About what a record takes besides its key, its value and its headers."""
+"""The approximate size of a record besides its key, its value and its headers."""
 
 
 def table_schema() -> pa.Schema:
@@ -80,10 +80,10 @@ def table_schema() -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class FetchedBatches:
-    """Bytes of batches that a fetch, or a segment file, gave of one partition.
+    """Bytes of batches of one partition, from a fetch or a segment file.
 
     ``aborted`` lists aborted transactions, producer id and first offset: their records are left
-    out, as a reader of committed records wants it.
+    out, for a read-committed reader.
     """
 
     topic: str
@@ -129,10 +129,10 @@ def table_from_batches(
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """Which columns of a table become which part of a record.
+    """The mapping from columns of a table to the parts of a record.
 
-    Unless told, columns called key, value, headers and timestamp are taken where the table has
-    them. Rows without a partition, or with null for it, go where the partitioner says.
+    By default, columns called key, value, headers and timestamp are used if the table has them. The
+    partitioner chooses the partition of rows without one.
     """
 
     key: ColumnChoice = Default.IF_THERE
@@ -144,10 +144,10 @@ class TableColumns:
 
 @dataclass(frozen=True, slots=True)
 class TableRules:
-    """How the rows of a table become batches.
+    """The parameters for converting the rows of a table to batches.
 
     ``partitions`` is how many the topic has. Records without a timestamp get ``now_ms``. Batches
-    take up to ``batch_bytes`` before compression; ``options`` says what their headers hold.
+    take up to ``batch_bytes`` before compression; ``options`` has the fields of their headers.
     """
 
     partitions: int
@@ -246,14 +246,14 @@ def _check_type(part: str, name: str, kind: pa.DataType) -> None:
         elif part == "timestamp":
             timestamp_column(empty)
         elif not pa.types.is_integer(kind) and not pa.types.is_null(kind):
-            raise TypeError(f"{kind} is no whole number")  # noqa: TRY301
+            raise TypeError(f"{kind} is not an integer type")  # noqa: TRY301
     except TypeError as error:
         hint = "; cast it first" if part in {"key", "value"} else ""
         raise TypeError(f"column {name!r} cannot be the {part}: {error}{hint}") from None
 
 
 def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small chunks, for each one ends a batch of every partition."""
+    """Join small chunks, because each chunk ends a batch in every partition."""
     small: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

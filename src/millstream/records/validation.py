@@ -1,7 +1,7 @@
-"""What a leader checks before it appends a producer's batch.
+"""The checks of a producer's batch before the leader appends it.
 
 In Kafka's order (``ProduceRequest.validateRecords``, ``UnifiedLog.analyzeAndValidateRecords``,
-``LogValidator``); the first rule that is broken answers::
+``LogValidator``); the first broken rule gives the error::
 
     at least one whole batch                            INVALID_RECORD
     a length and a magic that can exist                 CORRUPT_MESSAGE
@@ -17,11 +17,11 @@ In Kafka's order (``ProduceRequest.validateRecords``, ``UnifiedLog.analyzeAndVal
     a base sequence where there is a producer id        INVALID_RECORD
     the records, where they are looked at               see ``record_checks``
 
-The kernel looks at every record of every batch that is not compressed, in the same call as at the
-CRC: a batch that it finds plain is appended as it is. What is not plain, and every batch where
-there is no kernel, goes through the rules here. Compressed batches are opened where the topic sets
+The kernel checks every record of every uncompressed batch, in the same call as the CRC: a batch
+that it finds plain is appended unchanged. Other batches, and every batch without a kernel, go
+through the rules here. Compressed batches are decompressed if the topic sets
 ``record.validation=strict``, a rule needs their records (keys of a compacted topic, a lower bound
-for timestamps, another codec) or their header is suspicious (a max timestamp out of range, a
+for timestamps, another codec) or if their header is suspicious (a max timestamp out of range, a
 timestamp type that producers do not set, more records than the bytes can hold):
 docs/decisions/0069-records-are-looked-at.md.
 """
@@ -69,16 +69,18 @@ OPENED_BYTES: Final = 16 * 1024
 """The largest batch that is decompressed, or without a kernel read, on the event loop."""
 
 MAX_OPENED_BYTES: Final = 64 * 1024
-"""The most that is decompressed there: a tenth of a millisecond's work. What turns out to hold more
-is left to ``record_checks.prepare``, as a larger batch is."""
+"""The most that is decompressed there, a tenth of a millisecond's work. A batch that turns out to
+be larger is left to ``record_checks.prepare``.
+"""
 
 _ZSTD: Final = int(Codec.ZSTD)
 _ZSTD_SINCE_VERSION: Final = 7
 _SMALLEST_LENGTH: Final = 14
 _HEADER_LENGTH: Final = HEADER_SIZE - LENGTH_OVERHEAD
 _EXPANSION: Final = 4096
-"""More than records, whose offsets all differ, can shrink in any codec: what claims more is a lie
-that would make offsets leap, and is opened."""
+"""More than any codec can compress records, whose offsets all differ: a batch that claims more
+records is invalid and would make offsets leap, so it is decompressed and checked.
+"""
 _LENGTH = struct.Struct(">i")
 
 
@@ -86,7 +88,7 @@ def claims_transaction(records: Buffer) -> bool:
     """Tell whether the first batch of a produce request's ``records``, if it is whole and of magic
     2, claims a transaction.
 
-    Nothing else is checked: it is asked before :func:`validate_produced`, for authorization.
+    Nothing else is checked: authorization calls it before :func:`validate_produced`.
     """
     return (
         len(records) >= HEADER_SIZE
@@ -104,8 +106,8 @@ def validate_produced(
     """Check one partition's ``records`` of a Produce request of ``version``; return the batch.
 
     Its ``buffer`` is what to write: the producer's own bytes, or a copy where timestamps had to be
-    changed (log append time, a wrong max timestamp). Base offset and leader epoch remain to be
-    assigned, and :meth:`ProduceLimits.needs_preparation` to be asked.
+    changed (log append time, a wrong max timestamp). The caller still has to assign base offset and
+    leader epoch, and to check :meth:`ProduceLimits.needs_preparation`.
 
     Raises KafkaError with the code of the first broken rule, a :class:`RecordsRefusedError` where
     single records are at fault.
@@ -149,7 +151,7 @@ def validate_produced(
 
 
 def _must_look_inside(batch: Batch, codec: int, limits: ProduceLimits, now_ms: int) -> bool:
-    """Tell whether the records of a batch with a sound header are to be looked at."""
+    """Tell whether the records of a batch with a valid header have to be checked."""
     payload_bytes = batch.length - _HEADER_LENGTH
     if (
         limits.looks_inside
@@ -161,7 +163,7 @@ def _must_look_inside(batch: Batch, codec: int, limits: ProduceLimits, now_ms: i
         return True
     if codec:
         return False
-    # The kernel has found something, or there is none.
+    # The batch is not plain, or there is no kernel.
     return produce_library() is not None or (
         batch.count <= WALKED_RECORDS
         and plain_timestamp_delta(batch.buffer, batch.count)
@@ -170,7 +172,7 @@ def _must_look_inside(batch: Batch, codec: int, limits: ProduceLimits, now_ms: i
 
 
 def _look_inside(batch: Batch, limits: ProduceLimits, now_ms: int) -> Batch:
-    """Look at the records where that is quick, else leave it to ``record_checks.prepare``."""
+    """Check the records if that is fast, else leave it to ``record_checks.prepare``."""
     is_quick = batch.size <= OPENED_BYTES or not (batch.codec or produce_library() is None)
     if is_quick and not limits.recompresses(batch):
         with suppress(OverCapError):
@@ -188,7 +190,7 @@ def _only_batch(view: memoryview, version: int) -> memoryview:
         raise NotOneBatchError(f"a produced batch has magic 2, not {view[MAGIC_POSITION]}")
     if view[ATTRIBUTES_POSITION + 1] & CODEC_MASK == _ZSTD and version < _ZSTD_SINCE_VERSION:
         raise _zstd_too_early(version)
-    # What is too short to be a second batch is left behind, as Kafka does.
+    # Trailing bytes too short for a second batch are ignored, as in Kafka.
     if _next_size(view[size:]) is not None:
         raise NotOneBatchError("a produced partition holds one batch")
     if size < HEADER_SIZE:
@@ -222,7 +224,7 @@ def _next_size(view: memoryview) -> int | None:
 
 
 def _early_error(batch: Batch, limits: ProduceLimits, version: int) -> KafkaError:
-    """Say what the batch is refused for before its checksum is looked at, in Kafka's order."""
+    """Return the error found before the checksum is computed, in Kafka's order."""
     if batch.codec == _ZSTD and version < _ZSTD_SINCE_VERSION:
         return _zstd_too_early(version)
     if batch.base_offset:
@@ -238,7 +240,7 @@ def _zstd_too_early(version: int) -> KafkaError:
 
 
 def _header_error(batch: Batch) -> KafkaError:
-    """Say what is wrong with the whole batch as its header describes it, in Kafka's order."""
+    """Return the error in the header of a whole batch, in Kafka's order."""
     count = batch.count
     if not batch.is_valid:
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch fails its CRC-32C")

@@ -1,1 +1,1 @@
-"""The metadata store of a broker on its own: one SQLite file."""
+"""The metadata store of a standalone broker: one SQLite file."""

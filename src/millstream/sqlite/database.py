@@ -55,10 +55,10 @@ PRAGMA user_version = 1;
 
 
 class Database:
-    """The tree. Ephemeral nodes of an earlier session are gone once it is open."""
+    """The tree. Opening it deletes the ephemeral nodes of earlier sessions."""
 
     def __init__(self, directory: Path) -> None:
-        """Open or make the file; StorageError when that fails or another process has it open."""
+        """Open or create the file; StorageError if that fails or another process has it open."""
         self._directory = str(directory)
         with self._disk_errors():
             self._connection = sqlite3.connect(
@@ -99,7 +99,7 @@ class Database:
         return _node(row)
 
     def present(self, paths: Iterable[str]) -> dict[str, Node]:
-        """Return those of some nodes that are there, by path."""
+        """Return the nodes that exist among ``paths``, by path."""
         found = {}
         for path in paths:
             with suppress(NoNodeError):
@@ -145,7 +145,7 @@ class Database:
                 self._connection.close()
 
     def abandon(self) -> None:
-        """Close the file and leave it as a killed process would."""
+        """Close the file without clean-up, as a killed process would."""
         self._connection.close()
 
     def _apply(self, operation: Operation, transaction: int) -> Done:

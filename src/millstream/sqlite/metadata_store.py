@@ -1,4 +1,4 @@
-"""The metadata store of a broker on its own: the tree of `database`, off the loop, with watches."""
+"""The metadata store of a standalone broker: the tree of `database`, off the loop, with watches."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ LANE: Final = "metadata"
 
 
 class Lane(Protocol):
-    """What runs blocking work elsewhere, in the order given (``runtime.offload.Offload``)."""
+    """Runs blocking work on another thread, in order (``runtime.offload.Offload``)."""
 
     def run(self, lane: str, function: Callable[[], T]) -> Deferred[T]:
-        """Run ``function`` after what ``lane`` was given before."""
+        """Run ``function`` after all earlier work of ``lane``."""
 
 
 class SqliteMetadataStore:
     """Implements ``model.metadata_store.MetadataStore`` over one file in ``directory``.
 
-    A Deferred may fail with StorageError besides the store's own errors: then nobody knows
-    whether the write is on disk, and the broker must not go on with the directory.
+    A Deferred may fail with StorageError besides the store's own errors: it is then unknown whether
+    the write is on disk, and the broker must not continue to use the directory.
     """
 
     def __init__(self, offload: Lane, directory: Path) -> None:
-        """Open the file on the lane; an error of opening comes out of the first call."""
+        """Open the file on the lane; the first call fails if opening does."""
         self._offload = offload
         self._database: Database | None = None
         self._failure: StorageError | None = None
@@ -60,10 +60,10 @@ class SqliteMetadataStore:
         return math.inf
 
     def watch_session(self, callback: Callable[[SessionEvent], None]) -> None:
-        """Accept a listener that never hears anything: a file's session ends with its broker."""
+        """Accept a listener that is never called: the session of a file ends with its broker."""
 
     def opened(self) -> Deferred[None]:
-        """Return what is filled once the file is open, or failed with the StorageError."""
+        """Return a Deferred that completes once the file is open, or fails with StorageError."""
         return self._opening
 
     def get(self, path: str) -> Deferred[Node]:

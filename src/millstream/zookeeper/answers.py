@@ -1,4 +1,4 @@
-"""What kazoo's answers and errors mean to a metadata store."""
+"""Translates kazoo's results and errors into those of a metadata store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class UnsupportedError(MetadataStoreError):
-    """The server does not know the kind of request."""
+    """The server does not support this kind of request."""
 
 
 _UNKNOWN_OUTCOME: Final = (
@@ -45,11 +45,11 @@ ANSWERED_ERRORS: Final = {
     kazoo_errors.SessionExpiredError: SessionExpiredError,
     kazoo_errors.UnimplementedError: UnsupportedError,
 }
-"""What a server says no with, and what it is here."""
+"""A kazoo error, and the store's error for it."""
 
 
 def done_by(operations: Sequence[Operation], results: Sequence[Any]) -> tuple[Done, ...]:
-    """Return what each operation left; raise the error of the one that could not be."""
+    """Return the result of each operation; raise the error of the one that failed."""
     for operation, result in zip(operations, results, strict=True):
         if isinstance(result, kazoo_errors.RolledBackError | kazoo_errors.RuntimeInconsistency):
             continue
@@ -70,13 +70,13 @@ def done_by(operations: Sequence[Operation], results: Sequence[Any]) -> tuple[Do
 
 
 def node_of(answer: Any) -> Node:
-    """Return the node that a read has answered."""
+    """Return the node from the result of a read."""
     data, stat = answer
     return Node(data or b"", stat.version, stat.czxid, stat.ephemeralOwner)
 
 
 def translated(error: BaseException, path: str) -> MetadataStoreError:
-    """Return a failure in the store's words: ConnectionLossError where the outcome is unknown."""
+    """Return the store's error for a failure: ConnectionLossError if the outcome is unknown."""
     if isinstance(error, _UNKNOWN_OUTCOME):
         return ConnectionLossError(path)
     known = ANSWERED_ERRORS.get(type(error))

@@ -1,15 +1,15 @@
 """Requests to ZooKeeper as Deferreds on the broker's loop. The only user of kazoo, with
 `kazoo_internals`.
 
-kazoo works on threads of its own; answers and events are put into an inbox that the loop empties.
-What is known of kazoo and of ZooKeeper, and is relied on nowhere else:
+kazoo works on threads of its own; answers and events are put into a queue that the loop empties.
+Properties of kazoo and ZooKeeper that only this module relies on:
 
-* A write that lost its connection may have been applied: ConnectionLossError, and whoever asked
-  reads again. kazoo's ``retry`` is never used, for it goes on in the next session.
+* A write that lost its connection may have been applied: ConnectionLossError, and the caller reads
+  again. kazoo's ``retry`` is never used, because it continues in the next session.
 * One kazoo client serves one session. When that expires the client is stopped before it can open
   another one, so that nothing that was meant for one session is carried out in the next.
-* kazoo does not say that a session is lost while no server can be reached. `SessionLease` counts
-  for itself; see :class:`SessionEvent`. It counts with the time-out that the server grants.
+* kazoo does not report a lost session while no server can be reached. `SessionLease` measures it
+  locally, with the time-out that the server grants; see :class:`SessionEvent`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _RECONNECT: Final[Mapping[str, float]] = {
 
 
 class Stat(NamedTuple):
-    """What tells one state of a node from another: creation, last set, last change of children."""
+    """The version of a node's state: creation, last set, last change of children."""
 
     creation_id: int
     set_id: int
@@ -85,7 +85,7 @@ class Stat(NamedTuple):
 
 @dataclass(slots=True)
 class _Asked:
-    """A request that has no answer yet, and when it was sent."""
+    """A request without an answer yet, and when it was sent."""
 
     outcome: Deferred[Any]
     sent_ms: float
@@ -99,16 +99,18 @@ class _Session:
         self.kazoo = kazoo
         self.id = 0
         self.over = False
-        """Set by kazoo's thread the moment it hears of the end, before anything else is done."""
+        """Set by kazoo's thread as soon as the session ends, before anything else."""
         self.granted = (0.0, 0)
-        """When a server was asked for the session last, and the time-out that it granted."""
+        """When the session was last requested from a server, and the granted time-out."""
 
     def take_grant(self, sent_ms: float, timeout_ms: int) -> None:
-        """Take note of a server's answer. Called on kazoo's thread."""
+        """Store the granted time-out. Called on kazoo's thread."""
         self.granted = (sent_ms, timeout_ms)
 
     def end(self) -> None:
-        """Let kazoo open no second session. Called on its own thread as it learns of the end."""
+        """Keep kazoo from opening a second session. Called on its own thread when the session
+        ends.
+        """
         self.over = True
         open_no_more_sessions(self.kazoo)
 
@@ -116,9 +118,9 @@ class _Session:
 class ZooKeeperClient:
     """One session after the other with an ensemble.
 
-    ``on_event(event)`` hears what becomes of the session, on the loop. ``call_on_loop`` brings
-    work there from other threads. Requests wait for a connection for as long as the session may
-    live, then fail with ConnectionLossError.
+    ``on_event(event)`` is called on the loop with the session's events. ``call_on_loop`` schedules
+    work there from other threads. Requests wait for a connection for up to the session time-out,
+    then fail with ConnectionLossError.
     """
 
     def __init__(
@@ -154,13 +156,15 @@ class ZooKeeperClient:
 
     @property
     def lease_ms(self) -> float:
-        """How long the session surely lives on, in milliseconds; 0 or less when nobody knows."""
+        """For how long the session is guaranteed to exist, in milliseconds; 0 or less if
+        unknown.
+        """
         return self._lease.remaining_ms(self._clock.monotonic_ms())
 
     def start(self) -> None:
         """Open a session; SessionEvent.CONNECTED says when it is there."""
-        # kazoo waits for one server that takes a connection and answers nothing for a session
-        # time-out divided by the number of servers; named repeatedly, none is waited for so long.
+        # kazoo waits for a server that accepts a connection and does not answer for the session
+        # time-out divided by the number of servers; listing the servers repeatedly shortens that.
         servers = self._connect.servers
         repeated = servers * max(1, _ATTEMPTS_PER_TIMEOUT // len(servers))
         kazoo = KazooClient(
@@ -196,14 +200,14 @@ class ZooKeeperClient:
             with contextlib.suppress(RuntimeError):  # the loop did not wait so long
                 self._call_on_loop(closed)
 
-        # Where no server answers, the session ends by its time-out and kazoo's thread by itself.
+        # If no server answers, the session times out and kazoo's thread ends on its own.
         timer = self._clock.call_later(_CLOSE_TIMEOUT_MS, closed)
         threading.Thread(target=work, name="zookeeper-close", daemon=True).start()
         self._abandon_requests()
         return outcome
 
     def _heard(self, session: _Session, state: str) -> None:
-        """Take a change of state on kazoo's thread."""
+        """Handle a change of state on kazoo's thread."""
         if state == KazooState.LOST:
             session.end()
             self._post(lambda: self._expired(session))
@@ -220,10 +224,10 @@ class ZooKeeperClient:
         if timeout_ms != self._lease.timeout_ms:
             log.info("ZooKeeper grants a session time-out of %d ms", timeout_ms)
             self._lease.grant(timeout_ms)
-        # Not from now on: the answer may have lain here while this process did not run.
+        # Not from now on: the answer may have been queued while this process did not run.
         self._lease.confirm(sent_ms)
-        # Whoever lost a write to the connection reads it again: what this server has not heard of
-        # yet, it has to hear of first.
+        # A caller whose write was lost with the connection reads again: this server first has to
+        # catch up with the ensemble (sync).
         self._ask("/", lambda kazoo: kazoo.sync_async("/"), str).on_done(lambda _: None)
         self._on_event(SessionEvent.CONNECTED)
         self._tick()
@@ -242,7 +246,7 @@ class ZooKeeperClient:
             self.start()
 
     def _tick(self) -> None:
-        """Ask for nothing in particular, to hear that the session lives; notice when it may not."""
+        """Send a cheap request to confirm the session; detect that it may have expired."""
         if self._timer is not None:
             self._timer.cancel()
         if self._closing:
@@ -299,7 +303,7 @@ class ZooKeeperClient:
         )
 
     def stat(self, path: str, watch: WatchCallback | None = None) -> Deferred[Stat | None]:
-        """Return what state a node is in; None when it is absent."""
+        """Return the state version of a node; None if it is absent."""
         return self._request(
             path,
             lambda kazoo: kazoo.exists_async(self._full(path), watch=_watcher(self, watch)),
@@ -317,7 +321,7 @@ class ZooKeeperClient:
         )
 
     def make_chroot(self) -> Deferred[None]:
-        """Make the node below which everything lies, if it is not there."""
+        """Create the chroot node if it does not exist."""
         if not self._connect.chroot:
             return Deferred.of(None)
         return self._request(
@@ -357,7 +361,7 @@ class ZooKeeperClient:
     ) -> None:
         asked = self._asked.pop(number, None)
         if asked is None:
-            return  # given up meanwhile
+            return  # abandoned meanwhile
         error = result.exception
         if error is None or type(error) in ANSWERED_ERRORS:
             self._confirm(session, asked)
@@ -380,7 +384,7 @@ class ZooKeeperClient:
             self._on_event(SessionEvent.CONNECTED)
 
     def _abandon_requests(self) -> None:
-        """Fail everything that is under way: nobody knows what became of it."""
+        """Fail all outstanding requests: their outcome is unknown."""
         asked, self._asked = self._asked, {}
         for each in asked.values():
             each.outcome.fail(ConnectionLossError(each.path))
@@ -401,14 +405,14 @@ class ZooKeeperClient:
     # --- from kazoo's threads to the loop ----------------------------------------------------
 
     def _post(self, work: Callable[[], None]) -> None:
-        """Have ``work`` done on the loop; many pieces of work wake it once."""
+        """Queue ``work`` for the loop; the loop is woken once for many items."""
         self._inbox.append(work)
         if not self._awake:
             self._awake = True
             self._call_on_loop(self._empty_inbox)
 
     def _empty_inbox(self) -> None:
-        self._awake = False  # before the work: what is posted from here on wakes the loop again
+        self._awake = False  # before the work: items posted from here on wake the loop again
         while True:
             try:
                 work = self._inbox.popleft()
@@ -424,7 +428,9 @@ def _watcher(client: ZooKeeperClient, watch: WatchCallback | None) -> Callable[[
 
 
 class _Watcher:
-    """What kazoo calls; two for the same callback are equal, so that kazoo keeps one of them."""
+    """A watcher for kazoo; two with the same callback are equal, so that kazoo keeps one of
+    them.
+    """
 
     def __init__(self, post: Callable[[Callable[[], None]], None], callback: WatchCallback) -> None:
         self._post = post

@@ -1,4 +1,4 @@
-"""What `zookeeper.connect` says: servers, and the path below which a cluster keeps its nodes."""
+"""The value of `zookeeper.connect`: servers, and the chroot of the cluster's nodes."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def parse_connect_string(text: str) -> ConnectString:
             raise ConfigError(f"zookeeper.connect: {item!r} is not of the form host:port")
         servers.append(f"{match['host']}:{match['port'] or DEFAULT_PORT}")
     if not servers:
-        raise ConfigError("zookeeper.connect: it names no server")
+        raise ConfigError("zookeeper.connect: no server is named")
     chroot = f"/{below.strip('/')}" if slash and below.strip("/") else ""
     if "//" in chroot or any(part in (".", "..") for part in chroot.split("/")):
-        raise ConfigError(f"zookeeper.connect: {chroot!r} is no path of ZooKeeper")
+        raise ConfigError(f"zookeeper.connect: {chroot!r} is not a ZooKeeper path")
     return ConnectString(tuple(servers), chroot)

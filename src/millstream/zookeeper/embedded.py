@@ -6,7 +6,7 @@ server has a directory of its own::
     <directory>/zoo.cfg     what it was started with
     <directory>/data/       its snapshots, its log and, in an ensemble, `myid`
     <directory>/server.log  what it printed
-    <directory>/.lock       held while the server runs: two over one directory would ruin it
+    <directory>/.lock       held while the server runs: two servers would corrupt one directory
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ZooKeeperFailedError(MillstreamError):
 
 @dataclass(frozen=True, slots=True)
 class JavaProgram:
-    """What runs a server: the `java` to call and the jars it needs."""
+    """The `java` command and the jars of a server."""
 
     java: Path
     class_path: str
@@ -88,7 +88,9 @@ def find_jars(directory: Path) -> str:
 
 
 class ZooKeeperServer:
-    """One server process, alone or a member of an ensemble; it can be stopped and started again."""
+    """One server process, standalone or a member of an ensemble; it can be stopped and started
+    again.
+    """
 
     def __init__(
         self,
@@ -110,7 +112,9 @@ class ZooKeeperServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def _last_port(self) -> int:
-        """Return the port of the last start, which brokers may have been told, if it is free."""
+        """Return the port of the last start, which brokers may be configured with, if it is
+        free.
+        """
         with contextlib.suppress(OSError):
             text = (self.directory / "zoo.cfg").read_text(encoding="utf-8")
             found = _CLIENT_PORT.search(text)
@@ -140,7 +144,7 @@ class ZooKeeperServer:
         ZooKeeperFailedError when another process uses the directory.
         """
         assert not self.running, "the server runs already"
-        self._unlock()  # what is left of a process that has ended by itself
+        self._unlock()  # reap a process that has ended
         data = self.directory / "data"
         data.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(self.directory)
@@ -156,7 +160,7 @@ class ZooKeeperServer:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # Ctrl-C is for us to pass on, after the brokers' end
+                start_new_session=True,  # no Ctrl-C before the brokers have stopped
                 pass_fds=(self._lock,),  # it holds the lock too, should we be killed before it ends
                 preexec_fn=die_with_parent,  # noqa: PLW1509 - it calls the system once and no Python
             )
@@ -203,7 +207,7 @@ class ZooKeeperServer:
         return text[-1000:].strip() or "it printed nothing"
 
     def stop(self) -> None:
-        """Stop the process, at first politely. Stopping twice is harmless."""
+        """Stop the process with SIGTERM, then SIGKILL. Stopping twice is harmless."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -258,7 +262,7 @@ class ZooKeeperEnsemble:
 
     @property
     def connect(self) -> str:
-        """What a broker's `zookeeper.connect` has to say."""
+        """The value for a broker's `zookeeper.connect`."""
         return ",".join(server.address for server in self.servers)
 
     def start(self) -> None:
@@ -312,7 +316,7 @@ def _locked(directory: Path) -> int:
 
 
 def is_free(port: int) -> bool:
-    """Tell whether nobody listens on a port now."""
+    """Tell whether a port is free now."""
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java does
         try:
@@ -323,12 +327,12 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on now."""
+    """Return a free port."""
     return free_ports(1)[0]
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different ports that nobody listens on now."""
+    """Return different free ports."""
     opened = [socket.socket() for _ in range(count)]
     try:
         for each in opened:
@@ -340,7 +344,9 @@ def free_ports(count: int) -> list[int]:
 
 
 def die_with_parent() -> None:
-    """Let a child process end with us, also where we are killed (Linux): for ``preexec_fn``."""
+    """Make a child process end when its parent ends, even if that is killed (Linux): for
+    ``preexec_fn``.
+    """
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     except (OSError, AttributeError):  # another system: it outlives a killed parent

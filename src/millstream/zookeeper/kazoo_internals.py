@@ -1,4 +1,4 @@
-"""What is used of kazoo that it does not promise to keep. All of it stands here.
+"""All uses of kazoo's private members.
 
 ====================  ============================================================================
 member                why it is needed
@@ -10,11 +10,11 @@ member                why it is needed
                       from opening another session at once. ``stop`` waits for the thread, so it
                       cannot be called there.
 ``_safe_close``       What ``stop`` does beside setting ``_stopped``.
-``_connection``       Its ``_invoke`` asks a server for the session. The time-out that is granted is
-                      kept by nobody, and nothing public tells when the request was sent.
-====================  ============================================================================
+``_connection`` Its ``_invoke`` asks a server for the session. kazoo does not store the granted
+time-out, and has no public way to get the time of the request. ====================
+============================================================================
 
-``tests/unit/zookeeper/test_kazoo_internals.py`` holds kazoo to it.
+``tests/unit/zookeeper/test_kazoo_internals.py`` checks them.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def submit(client: Any, request: Any) -> Any:
 
 
 def open_no_more_sessions(client: Any) -> None:
-    """Let a client whose session is over stay without one. On any thread."""
+    """Keep a client whose session has ended from opening another one. Any thread."""
     client._stopped.set()
 
 
 def watch_grants(
     client: Any, now_ms: Callable[[], float], granted: Callable[[float, int], None]
 ) -> None:
-    """Call ``granted(sent_ms, timeout_ms)`` whenever a server takes the session: when it was asked,
-    and the time-out that it grants. On kazoo's thread, before kazoo says that it is connected.
+    """Call ``granted(sent_ms, timeout_ms)`` whenever a server takes the session: the time of the
+    request, and the granted time-out. On kazoo's thread, before kazoo says that it is connected.
     """
     connection = client._connection
     invoke = connection._invoke
@@ -117,7 +117,7 @@ class MultiRead:
 
 
 class Multi(wire.Transaction):  # type: ignore[misc]
-    """kazoo's transaction, which does not tell the stat of a node that it made."""
+    """kazoo's transaction, extended to return the stat of a created node."""
 
     @classmethod
     def deserialize(cls, data: Any, offset: int) -> list[Any]:

@@ -1,8 +1,8 @@
 """The metadata store of a cluster: `model.metadata_store` over ZooKeeper.
 
-ZooKeeper's watches fire once and fold several changes into one. So a watch here is a look that is
-repeated: each event, each new connection and each new session leads to another look, and the
-callback hears whenever the node or its list of children is in another state than before.
+ZooKeeper's watches fire once and fold several changes into one. So a watch here reads the node
+again after each event, each new connection and each new session, and calls the callback whenever
+the state of the node or its list of children has changed.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from millstream.zookeeper.connect_string import parse_connect_string
 READ_AT_ONCE: Final = 500
 """Nodes in one request for many."""
 _ROOT_NODES: Final = frozenset({"zookeeper"})
-"""What ZooKeeper itself keeps below its root; no part of any tree of ours."""
+"""ZooKeeper's own nodes below its root, which are not part of the tree."""
 
 
 class ZooKeeperMetadataStore:
     """Implements ``model.metadata_store.MetadataStore`` over an ensemble.
 
-    ``connect`` is a `zookeeper.connect`. After a session expires the store opens another one by
-    itself; who watches the session (:meth:`watch_session`) makes its ephemeral nodes anew.
+    ``connect`` is a `zookeeper.connect`. After a session expires the store opens another one; the
+    listener of :meth:`watch_session` creates its ephemeral nodes again.
     """
 
     def __init__(
@@ -69,7 +69,9 @@ class ZooKeeperMetadataStore:
 
     @property
     def lease_ms(self) -> float:
-        """How long the session surely lives on, in milliseconds; 0 or less when nobody knows."""
+        """For how long the session is guaranteed to exist, in milliseconds; 0 or less if
+        unknown.
+        """
         return self._client.lease_ms
 
     def open(self, timeout_ms: int) -> Deferred[None]:
@@ -80,7 +82,7 @@ class ZooKeeperMetadataStore:
         return self._opened
 
     def watch_session(self, callback: Callable[[SessionEvent], None]) -> None:
-        """Tell ``callback`` what becomes of the session from now on."""
+        """Call ``callback`` with the session's events from now on."""
         self._session_watchers.append(callback)
 
     def get(self, path: str) -> Deferred[Node]:
@@ -116,7 +118,7 @@ class ZooKeeperMetadataStore:
         return self._client.close()
 
     async def _get_all(self, paths: Sequence[str]) -> Mapping[str, Node]:
-        """Ask for everything at once, in parts whose answers are not too large."""
+        """Read everything, in requests whose answers are not too large."""
         parts = [paths[i : i + READ_AT_ONCE] for i in range(0, len(paths), READ_AT_ONCE)]
         found: dict[str, Node] = {}
         if not self._reads_one_by_one:
@@ -124,7 +126,7 @@ class ZooKeeperMetadataStore:
                 for reading in [self._client.get_all(part) for part in parts]:
                     found.update(await reading)
             except UnsupportedError:
-                # Such a server hangs up, too: what is asked first is lost with the connection.
+                # Such a server also closes the connection, so the first request is lost with it.
                 self._reads_one_by_one = True
                 with suppress(ConnectionLossError):
                     return await self._get_one_by_one(paths)
@@ -201,7 +203,7 @@ class ZooKeeperMetadataStore:
 
 
 class _Watch:
-    """One watched node: what it was last seen as, and who wants to know."""
+    """One watched node: its last known state, and its callback."""
 
     def __init__(self, client: ZooKeeperClient, path: str) -> None:
         self._client = client
@@ -218,8 +220,7 @@ class _Watch:
             self._again = True
             return
         self._looking = True
-        # Both leave at once and are answered in this order, so that whatever changes after this
-        # call differs from what is seen.
+        # Both are sent at once and answered in this order, so a change after this call is detected.
         children = self._client.children(self._path, watch=self.look)
         stat = self._client.stat(self._path, watch=self.look)
         children.on_done(lambda names: stat.on_done(lambda found: self._take(names, found)))

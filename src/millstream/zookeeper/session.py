@@ -3,8 +3,8 @@
 A client library learns that its session expired only when it reaches a server again; cut off, it
 would never know. The servers count from the last request that reached them, so a session surely
 lives until one session time-out after the moment at which a request was *sent* that was answered
-later. Beyond that, nobody may act in the session's name. The time-out is the one that the server
-grants, which is not always the one that was asked for.
+later. After that, the broker must not act for the session. The time-out is the one that the server
+grants, which may differ from the requested one.
 """
 
 from __future__ import annotations
@@ -13,26 +13,25 @@ from millstream.model.metadata_store import CLOCK_DRIFT
 
 
 class SessionLease:
-    """Until when a session is known to live. Times are monotonic milliseconds."""
+    """Until when a session is guaranteed to exist. Times are monotonic milliseconds."""
 
     def __init__(self, timeout_ms: float) -> None:
         self.timeout_ms = timeout_ms
-        """How long a session lives without a request: what was asked for until a server grants
-        something else.
+        """The session time-out: the requested one until a server grants another.
         """
         self._known_alive_ms: float | None = None
 
     def grant(self, timeout_ms: float) -> None:
-        """Take note of the time-out that a server has granted."""
+        """Set the time-out that a server has granted."""
         self.timeout_ms = timeout_ms
 
     def confirm(self, sent_ms: float) -> None:
-        """Take note of an answer to a request that was sent at ``sent_ms``."""
+        """Renew the lease by an answer to a request that was sent at ``sent_ms``."""
         if self._known_alive_ms is None or sent_ms > self._known_alive_ms:
             self._known_alive_ms = sent_ms
 
     def forget(self) -> None:
-        """Know nothing: the session is over."""
+        """Reset: the session has ended."""
         self._known_alive_ms = None
 
     def holds(self, now_ms: float) -> bool:
@@ -41,8 +40,8 @@ class SessionLease:
         return known_alive_ms is not None and known_alive_ms + self.timeout_ms > now_ms
 
     def remaining_ms(self, now_ms: float) -> float:
-        """Return how long the session lives on whatever the difference of two clocks
-        (``CLOCK_DRIFT``); 0 or less when that is not known.
+        """Return for how long the session is guaranteed to exist, allowing for ``CLOCK_DRIFT``; 0
+        or less if unknown.
         """
         if self._known_alive_ms is None:
             return 0.0
