@@ -51,6 +51,7 @@ from millstream.runtime.replicas.fetch_reader import (
 )
 from millstream.runtime.replicas.fetch_sessions import FetchContext, PartitionFetch
 from millstream.runtime.replicas.partition import READ_COMMITTED, READ_UNCOMMITTED
+from millstream.runtime.replicas.replica_manager import ReplicaManager
 from millstream.runtime.services import Services
 
 _FIRST_VERSION_WITH_SESSIONS: Final = 7
@@ -126,9 +127,38 @@ async def _later(
     fetch: DelayedFetch,
     reading: Deferred[FetchOutcome],
 ) -> Answer:
+    replicas = services.partitions.replicas
+    if fetch.params.replica_id >= 0 and replicas is not None:
+        return await _later_to_follower(services, context, fetch_context, fetch, reading, replicas)
     context.connection.abandon = fetch.cancel
     outcome = await reading
     context.connection.abandon = None
+    return _answer(services, context, fetch_context, fetch, outcome)
+
+
+async def _later_to_follower(
+    services: Services,
+    context: RequestContext,
+    fetch_context: FetchContext,
+    fetch: DelayedFetch,
+    reading: Deferred[FetchOutcome],
+    replicas: ReplicaManager,
+) -> Answer:
+    """Answer a follower, which counts as one that fetches until then."""
+    end_pending = replicas.begin_pending_fetch(fetch.params.replica_id)
+
+    def abandon() -> None:
+        fetch.cancel()
+        end_pending()
+
+    context.connection.abandon = abandon
+    try:
+        outcome = await reading
+    finally:
+        # None after the connection was closed: a read that was under way completes all the same.
+        if context.connection.abandon is not None:
+            context.connection.abandon = None
+            end_pending()
     return _answer(services, context, fetch_context, fetch, outcome)
 
 

@@ -5,12 +5,12 @@ its inter-broker listener resets or swallows connections. It keeps its session a
 and acks=all waits until ``replica.lag.time.max.ms`` has passed. Two observations, on the two sides
 of the same fetches, distinguish it from a faulty follower and from a paused leader:
 
-* the leader receives no fetches from a follower, and
+* the leader receives no fetches from a follower and has none of it to answer, and
 * the follower sends fetches and gets no responses.
 
-A paused leader does not report the first, and a faulty or paused follower does not confirm the
-second, so the controller acts only on both (``controller.reachability``). Times are of a monotonic
-clock.
+A paused leader does not report the first, nor does one whose disk is slow: it knows of the fetches
+that wait for it. A faulty or paused follower does not confirm the second. So the controller acts
+only on both (``controller.reachability``). Times are of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -44,17 +44,31 @@ class FetchContact:
     counts while this broker itself did not run.
     """
 
-    __slots__ = ("_heard_ms", "_interval_ms", "_running_since_ms", "_ticked_ms")
+    __slots__ = ("_heard_ms", "_interval_ms", "_pending", "_running_since_ms", "_ticked_ms")
 
     def __init__(self, interval_ms: float) -> None:
         self._interval_ms = interval_ms
         self._heard_ms: dict[BrokerId, float] = {}
+        self._pending: dict[BrokerId, int] = {}
+        """How many fetches of a follower are to be answered later."""
         self._ticked_ms = -inf
         self._running_since_ms = inf
 
     def heard(self, follower: BrokerId, now_ms: float) -> None:
         """Record a fetch by a follower."""
         self._heard_ms[follower] = now_ms
+
+    def begin_pending(self, follower: BrokerId) -> None:
+        """Record that a fetch is to be answered later. Its follower is not silent before
+        :meth:`end_pending`.
+        """
+        self._pending[follower] = self._pending.get(follower, 0) + 1
+
+    def end_pending(self, follower: BrokerId) -> None:
+        """Record that such a fetch is answered, or that its connection is closed."""
+        count = self._pending.pop(follower) - 1
+        if count:
+            self._pending[follower] = count
 
     def tick(self, now_ms: float) -> None:
         """Record that this broker runs. A late tick resets the times of all brokers."""
@@ -72,6 +86,9 @@ class FetchContact:
         """
         limit_ms = max(SILENT_AFTER_MS, 2 * max_wait_ms)
         self._heard_ms = {each: self._heard_ms.get(each, now_ms) for each in brokers}
+        for each in self._pending.keys() & self._heard_ms.keys():
+            # A fetch that waits for records alone would be answered now if it was sent then.
+            self._heard_ms[each] = max(self._heard_ms[each], now_ms - max_wait_ms)
         return frozenset(
             each
             for each, heard_ms in self._heard_ms.items()

@@ -7,7 +7,8 @@ Kafka: ``ReplicaManager``, ``ReplicaFetcherManager``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final
 
 from millstream.model.broker import BrokerId
@@ -86,6 +87,13 @@ class ReplicaManager:
     def heard_from(self, follower: BrokerId) -> None:
         """Take note that another broker has sent a fetch, whatever it asks for."""
         self._contact.heard(follower, self.context.clock.monotonic_ms())
+
+    def begin_pending_fetch(self, follower: BrokerId) -> Callable[[], None]:
+        """Record that a follower's fetch is answered later; return what to call, once, when it is
+        answered or its connection is closed.
+        """
+        self._contact.begin_pending(follower)
+        return partial(self._contact.end_pending, follower)
 
     def check_contact(self) -> frozenset[BrokerId]:
         """Return the live followers in sync with a partition led here that have stopped to fetch;
