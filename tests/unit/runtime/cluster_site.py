@@ -103,6 +103,7 @@ class Member:
         )
         self.election = self.cluster_controller.election
         self.decisions = self.cluster_controller.controller
+        self.events = self.cluster_controller._events
         self.registration = BrokerRegistration(
             self.store,
             site.clock,

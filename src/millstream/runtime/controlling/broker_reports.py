@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from millstream.controller.election import after_leaving, after_unreachable
 from millstream.controller.isr_changes import check_sender
@@ -21,6 +21,9 @@ from millstream.runtime.controlling.partition_writes import Changes
 from millstream.runtime.controlling.replica_control import ReplicaControl
 
 log = logging.getLogger(__name__)
+
+REPORT_VALID_MS: Final = 2_000.0
+"""How old the answers of followers may be when leaderships move by them."""
 
 AskFetchers: TypeAlias = Callable[[Iterable[BrokerId]], Deferred[ReachabilityReports]]
 """Asks brokers which leaders do not answer their fetches; who gives no answer is left out."""
@@ -106,18 +109,27 @@ class BrokerReports:
         self._state.check_active()
         context = self._state.context
         check_sender(context, sender, broker_epoch)
+        asked_ms = self._events.clock.monotonic_ms()
         # Asked outside the event queue, which must not wait for brokers that are ill.
         answers = await self._ask_fetchers(each for each in silent if each in context.brokers)
         reports = ReachabilityReports({**answers.unreachable, sender: unreachable_leaders})
         if any(reports.cannot_reach(each, sender) for each in silent):
-            await self._events.submit(lambda: self._move_leaders(sender, broker_epoch, reports))
+            await self._events.submit(
+                lambda: self._move_leaders(sender, broker_epoch, reports, asked_ms)
+            )
         return self._events.is_behind(sender)
 
     async def _move_leaders(
-        self, unreachable: BrokerId, broker_epoch: int, reports: ReachabilityReports
+        self,
+        unreachable: BrokerId,
+        broker_epoch: int,
+        reports: ReachabilityReports,
+        asked_ms: float,
     ) -> None:
         context = self._state.context
         check_sender(context, unreachable, broker_epoch)
+        if self._events.clock.monotonic_ms() - asked_ms >= REPORT_VALID_MS:
+            return  # the queue was long: the leader sends another report if it is still so
         suspected = self._replicas.suspected()
         changes = self._replicas.partitions.each(
             lambda _, state, electorate: (

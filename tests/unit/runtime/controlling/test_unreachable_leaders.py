@@ -10,6 +10,7 @@ from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
+from millstream.runtime.controlling.broker_reports import REPORT_VALID_MS
 from millstream.runtime.controlling.replica_control import ElectionType
 
 
@@ -168,3 +169,23 @@ def test_a_leader_that_was_not_told_hears_so_from_every_report(grey: Grey) -> No
     site.members[2].cut_from.clear()
     site.settle(500)
     assert grey.report(2).result() is False
+
+
+def test_what_followers_said_long_ago_moves_nothing(grey: Grey) -> None:
+    """A controller may have much to do, or a slow store: the leader is in reach again by then."""
+    blocked: Deferred[None] = Deferred()
+
+    async def slow() -> None:
+        await blocked
+
+    grey.site.controller.events.submit(slow)
+    grey.cannot_reach(3, 1, 2)
+    done = grey.report(1, 2)
+    grey.site.settle(int(REPORT_VALID_MS))
+    assert not done.done
+    blocked.complete(None)
+    grey.site.settle()
+    assert done.result() is False
+    assert grey.leaders() == (3, 3, 2)
+    grey.report(1, 2).result()
+    assert grey.leaders() == (1, 2, 2)
