@@ -100,6 +100,29 @@ def test_segments_that_were_cut_off_do_not_come_back_behind_what_follows(storage
     ]
 
 
+def test_an_end_that_was_cut_off_does_not_come_back_behind_what_follows(storage: Storage) -> None:
+    """Nothing of the checkpoint changes here: the cut itself has to be on disk."""
+    log = filled(storage, records=10)
+    path = f"/data/orders-0/{0:020d}.log"
+    whole = storage.files.contents(path).size
+    log.truncate_to(6, now_ms=NOW_MS)
+    assert (left := storage.files.contents(path).size) < whole
+    append(log, b"after")
+    assert storage.files.crashed(_Nothing()).contents(path).size == left
+
+
+def test_a_flush_after_a_cut_takes_the_place_of_waiting_for_the_disk(storage: Storage) -> None:
+    """The segment that was cut is flushed also where nothing is left of it."""
+    log = filled(storage, records=3)
+    path = f"/data/orders-0/{0:020d}.log"
+    log.truncate_to(0, now_ms=NOW_MS)
+    flush(log)
+    assert storage.files.crashed(_Nothing()).contents(path).size == 0
+    storage.steps.clear()
+    append(log, b"after")
+    assert not [step for step in storage.steps if step.startswith("sync")]
+
+
 def test_a_cut_above_the_checkpoint_leaves_it(storage: Storage) -> None:
     log = filled(storage, records=10)
     storage.manager.checkpoint()
@@ -215,6 +238,7 @@ def test_closed_segments_are_flushed_without_the_active_one(storage: Storage) ->
     plan = log.closed_flush_plan()
     assert plan is not None
     assert plan.recovery_point == bases[SEGMENTS_OF_A_PLAN], "a few at a time"
+    assert not [path for path in plan.paths if f"{bases[SEGMENTS_OF_A_PLAN]:020d}.log" in path]
     while plan is not None:
         plan.run()
         assert log.flushed(plan)
@@ -253,3 +277,26 @@ def test_a_flush_of_all_brings_along_what_a_plan_on_its_way_has_taken(storage: S
     whole = log.flush_plan()
     assert whole is not None
     assert set(closed.paths) <= set(whole.paths)
+
+
+def test_what_was_written_again_while_a_plan_ran_is_flushed_again(storage: Storage) -> None:
+    log = storage.log()
+    append(log, b"first")
+    plan = log.flush_plan()
+    assert plan is not None
+    plan.run()
+    log.assign_topic_id(TopicId(bytes(range(1, 17))))
+    log.flushed(plan)
+    assert "partition.metadata" in log.durability.unsynced
+
+
+def test_files_of_segments_that_are_gone_are_not_flushed(storage: Storage) -> None:
+    log = storage.log()
+    for each in range(40):
+        append(log, b"%d" % each * 30)
+    gone = log.segment_base_offsets[2:]
+    assert [name for name in log.durability.unsynced if name.startswith(f"{gone[0]:020d}")]
+    log.truncate_to(gone[0] - 1, now_ms=NOW_MS)
+    left = [name for name in log.durability.unsynced if name[0].isdigit()]
+    assert left
+    assert not [name for name in left if int(name.partition(".")[0]) > gone[0]]

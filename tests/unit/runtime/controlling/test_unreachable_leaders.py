@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.unit.runtime.cluster_site import Site, three
 
@@ -66,6 +68,30 @@ def test_followers_that_confirm_it_lead_instead_and_stay_in_the_isr(grey: Grey) 
 def test_a_follower_that_is_ill_changes_nothing(grey: Grey) -> None:
     grey.cannot_reach(3, 1)
     grey.report(1).result()
+    assert grey.leaders() == (3, 3, 2)
+
+
+def test_a_report_moves_leaderships_of_its_sender_only(grey: Grey) -> None:
+    """Of 2 nothing was heard that 2 itself has noticed."""
+    grey.site.members[1].unreachable_leaders = {BrokerId(2), BrokerId(3)}
+    grey.site.members[2].unreachable_leaders = {BrokerId(3)}
+    grey.report(1, 2, unreachable=(2,)).result()
+    assert grey.leaders() == (1, 1, 2)
+
+
+def test_a_life_that_ends_while_its_followers_are_asked_is_not_judged(grey: Grey) -> None:
+    grey.cannot_reach(3, 1, 2)
+    context = grey.site.controller.controller_state.context
+    before = context.brokers[BrokerId(3)]
+    epoch = before.node.epoch
+    reports = grey.site.controller.decisions.reports
+    done = reports.silent_followers(BrokerId(3), epoch, [BrokerId(1), BrokerId(2)], [])
+    assert not done.done
+    context.brokers[BrokerId(3)] = replace(before, node=replace(before.node, epoch=epoch + 1))
+    grey.site.settle()
+    with pytest.raises(KafkaError) as refused:
+        done.result()
+    assert refused.value.error is ErrorCode.STALE_BROKER_EPOCH
     assert grey.leaders() == (3, 3, 2)
 
 

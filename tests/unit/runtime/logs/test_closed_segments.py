@@ -6,6 +6,7 @@ from tests.unit.runtime.log_site import CountingOffload, LogSite, Outcomes, appe
 from tests.unit.runtime.logs.test_log_maintenance import Upkeep
 
 from millstream.runtime.logs.closed_segments import LOGS_OF_A_ROUND
+from millstream.runtime.replicas.partition import Partition
 from millstream.storage.checkpoint import parse_offsets
 
 SMALL = {"internal_segment_bytes": "600", "index_interval_bytes": "100", "flush_policy": "os"}
@@ -14,8 +15,7 @@ SMALL = {"internal_segment_bytes": "600", "index_interval_bytes": "100", "flush_
 def fill(site: LogSite, index: int = 0, records: int = 40) -> list[int]:
     """Append until several segments are closed; return where segments begin."""
     partition = site.partition("t", index)
-    for each in range(records):
-        append(partition, b"%d" % each * 20)
+    append_many(partition, records)
     return partition.log.segment_base_offsets
 
 
@@ -79,6 +79,8 @@ def test_one_round_at_a_time_takes_a_few_logs() -> None:
     assert rounds_of(upkeep.offload) == 1
     site.offload.release("flush closed")
     assert rounds_of(upkeep.offload) == 2
+    flushed = [index for index in range(count) if recovery_point(site, index)]
+    assert len(flushed) == LOGS_OF_A_ROUND, "the others wait for the next round"
     site.offload.held = False
     site.offload.release()
     site.clock.advance(10_000)
@@ -129,3 +131,28 @@ def test_nothing_is_flushed_while_a_move_holds_flushes() -> None:
     site.partition().release_flushes()
     site.clock.advance(1_000)
     assert recovery_point(site) == bases[-1]
+
+
+def test_a_log_that_is_gone_before_its_round_is_left_alone() -> None:
+    """Its files have other names by now: to miss them is no error of the disk."""
+    upkeep = Upkeep()
+    site = upkeep.site
+    site.create("t", LOGS_OF_A_ROUND, **SMALL)
+    site.create("u", **SMALL)
+    for index in range(LOGS_OF_A_ROUND):
+        fill(site, index)
+    append_many(site.partition("u"))
+    gone = site.partition("u").log
+    site.offload.held = True
+    site.clock.advance(1_000)
+    site.delete("u")
+    site.offload.held = False
+    site.offload.release()
+    site.clock.advance(1_000)
+    assert gone.recovery_point == 0
+    assert site.failed_directories == []
+
+
+def append_many(partition: Partition, records: int = 40) -> None:
+    for each in range(records):
+        append(partition, b"%d" % each * 20)

@@ -67,6 +67,9 @@ def test_a_report_is_repeated_after_pauses_that_grow() -> None:
     count = len(site.sent)
     site.clock.advance(CONTACT_INTERVAL_MS)
     assert len(site.sent) == count + 1, "what begins anew is reported at once"
+    site.refuse()
+    site.clock.advance(FIRST_PAUSE_MS)
+    assert len(site.sent) == count + 2, "and the pauses begin anew"
 
 
 def test_one_report_at_a_time_and_none_after_the_end() -> None:
