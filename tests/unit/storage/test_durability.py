@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 from tests.memory_files import MemoryFileSystem
@@ -10,6 +11,9 @@ from tests.unit.storage.support import NOW_MS, SMALL, append, read_values
 
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicId, TopicPartition
+from millstream.records.batch import Batch
+from millstream.records.builder import encode_batch
+from millstream.records.record import Record
 from millstream.storage.checkpoint import parse_offsets
 from millstream.storage.durability import SEGMENTS_OF_A_PLAN
 from millstream.storage.environment import LogEnvironment
@@ -29,7 +33,8 @@ class Storage:
         self.files = MemoryFileSystem()
         self.steps: list[str] = []
         self.files.hook = lambda step, path: self.steps.append(f"{step} {path}")
-        self.manager = LogManager(["/data"], LogEnvironment(file_system=self.files), broker_id=1)
+        self.environment = LogEnvironment(file_system=self.files)
+        self.manager = LogManager(["/data"], self.environment, broker_id=1)
         self.manager.lock()
         self.manager.start(config_of=lambda _, __: SMALL, now_ms=NOW_MS)
 
@@ -98,6 +103,45 @@ def test_segments_that_were_cut_off_do_not_come_back_behind_what_follows(storage
     assert sorted(e.name for e in left if e.name.endswith(".log")) == [
         f"{base:020d}.log" for base in bases
     ]
+
+
+def append_as_follower(log: Log) -> None:
+    batch = Batch(memoryview(bytearray(encode_batch([Record(0, NOW_MS, b"k", b"v")]))))
+    batch.assign(base_offset=log.log_end_offset, leader_epoch=log.latest_epoch)
+    log.append_as_follower(batch.buffer, now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize("follow", [append_as_follower, lambda log: log.roll(now_ms=NOW_MS)])
+def test_whatever_follows_a_cut_waits_for_it(
+    storage: Storage, follow: Callable[[Log], None]
+) -> None:
+    log = filled(storage)
+    storage.manager.checkpoint()
+    log.truncate_to(15, now_ms=NOW_MS)
+    assert log.durability.blocks_append
+    follow(log)
+    assert storage.on_disk() == {ORDERS: 15}
+    assert not log.durability.blocks_append
+
+
+def test_the_lowest_of_several_cuts_counts(storage: Storage) -> None:
+    filled(storage)
+    storage.manager.checkpoint()
+    points = storage.environment.recovery_points("/data")
+    assert points.lower(ORDERS, 17)
+    assert points.lower(ORDERS, 30)
+    points.settle()
+    assert storage.on_disk() == {ORDERS: 17}
+
+
+def test_a_checkpoint_that_is_overtaken_by_a_later_one_is_not_written(storage: Storage) -> None:
+    log = filled(storage, records=10)
+    earlier = storage.manager.checkpoint_plan()
+    append(log, b"more")
+    flush(log)
+    storage.manager.checkpoint_plan()()
+    earlier()
+    assert storage.on_disk() == {ORDERS: 11}
 
 
 def test_an_end_that_was_cut_off_does_not_come_back_behind_what_follows(storage: Storage) -> None:
