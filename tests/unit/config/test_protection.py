@@ -151,3 +151,11 @@ def test_every_accepted_setting_was_looked_at() -> None:
         "remote.log.manager.fetch.quota.window.num",
         "remote.log.manager.fetch.quota.window.size.seconds",
     }
+
+
+def test_another_broker_is_not_given_one_either() -> None:
+    """Of that one nothing else is known here."""
+    config = DynamicConfig(BrokerConfig({}))
+    name = "listener.name.external.ssl.client.auth"
+    with pytest.raises(ConfigError, match="every client could do"):
+        config.check_each({name: "required"}, for_all_brokers=False)

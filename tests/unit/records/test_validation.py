@@ -255,6 +255,22 @@ def test_strict_opens_what_is_compressed(codec: Codec, size: int) -> None:
     assert validate(lie).max_timestamp == NOW + 8
 
 
+@both_paths
+@pytest.mark.parametrize("size", [5, OPENED_BYTES])
+def test_strict_refuses_offset_deltas_of_a_compressed_batch_that_are_not_in_order(
+    size: int,
+) -> None:
+    value = random.Random(1).randbytes(size)
+    data = encode_batch([Record(0, NOW, b"k", value)] * 2)
+    second = encode_batch([Record(0, NOW, b"k", value)])[61:]
+    twice = compress(Codec.LZ4, second + second)
+    data = with_crc(data[:61] + bytes(twice))
+    data = patched(data, 8, struct.pack(">i", len(data) - 12))
+    data = patched(data, 21, struct.pack(">h", Codec.LZ4))
+    assert error_of(data, STRICT) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert validate(data).count == 2
+
+
 @pytest.mark.parametrize("codec", list(Codec)[1:])
 def test_what_is_small_is_opened_at_once(codec: Codec) -> None:
     def left_for_later(value: bytes, limits: ProduceLimits) -> bool:

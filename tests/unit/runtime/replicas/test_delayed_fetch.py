@@ -143,3 +143,21 @@ def test_a_large_fetch_whose_peer_goes_is_read_no_further(
     connection.abandon()
     site.settle()
     assert (len(looked_at), outcome.done) == (SLICE, False)
+
+
+@pytest.mark.parametrize("count", [1, COUNT])
+def test_a_fetch_that_waits_leaves_with_its_peer(site: ClusterSite, count: int) -> None:
+    timers = site.clock.timers_running
+    connection = ConnectionInfo(99, "PLAINTEXT", "h", 0)
+    context = RequestContext(connection, ApiKey.FETCH, 16, 0, "client")
+    reply = handle(site[1].services, context, request(count, max_wait_ms=5_000))
+    assert not isinstance(reply, Response | None)
+    outcome = spawn(reply)
+    site.settle()
+    assert any(partition.fetch_waiters for partition in site[1].partitions)
+    assert connection.abandon is not None
+    connection.abandon()
+    assert not any(partition.fetch_waiters for partition in site[1].partitions)
+    assert site.clock.timers_running == timers
+    site.settle()
+    assert not outcome.done

@@ -13,7 +13,7 @@ from tests.unit.runtime.replica_site import LAG_MS, TOPIC, TOPIC_ID, ClusterSite
 from millstream.config.topic import TopicConfig
 from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
-from millstream.model.errors import ErrorCode
+from millstream.model.errors import CorruptLogError, ErrorCode
 from millstream.model.metadata_store import SessionEvent
 from millstream.model.topic import TopicId
 from millstream.protocol.api import ApiKey
@@ -43,7 +43,9 @@ from millstream.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from millstream.runtime.replicas.replica_manager import CONTACT_INTERVAL_MS
 from millstream.runtime.replicas.waiters import FetchWaiter
+from millstream.storage.log import Log
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
@@ -290,6 +292,14 @@ def test_too_few_in_sync_refuses_acks_all_before_it_is_written() -> None:
     assert site[1].produce(b"one", acks=1).error is ErrorCode.NONE
     assert site[1].end == 1
     assert site[1].high_watermark == 0
+
+
+def test_clients_do_not_write_internal_topics() -> None:
+    site = ClusterSite()
+    site.create("__consumer_offsets")
+    refused = site[1].produce(acks=1, topic="__consumer_offsets")
+    assert refused.error is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert site[1].partitions.get("__consumer_offsets", 0).log_end_offset == 0
 
 
 def test_a_write_that_is_not_committed_in_time_says_so() -> None:
@@ -794,6 +804,32 @@ def test_a_deletion_does_not_wait_for_who_is_gone_and_not_for_ever() -> None:
     assert deleted(reply) == (2, ErrorCode.NONE)
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_deletion_whose_answer_raises_keeps_no_other_from_its_own(ends: bool) -> None:
+    site = ClusterSite()
+    for _ in range(3):
+        site[1].produce(b"v")
+        site.settle()
+    outcomes = Outcomes()
+
+    def broken(_: object) -> None:
+        raise ValueError("an answer is broken")
+
+    site.cut_off(3)
+    partition = site[1].partition
+    assert partition.delete_records_before(2) == 2
+    partition.wait_until_deleted(2, broken)
+    partition.wait_until_deleted(2, outcomes.note())
+    assert outcomes == []
+    if ends:
+        site.controller.elect(2)
+        assert outcomes == ["NOT_LEADER_OR_FOLLOWER"]
+    else:
+        site.heal()
+        site.advance(LAG_MS)
+        assert outcomes == ["ok"]
+
+
 def test_a_consumer_waits_at_a_follower_for_what_is_committed() -> None:
     site = ClusterSite(replica_selector_class=RACK_AWARE)
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
@@ -887,6 +923,10 @@ def test_an_expired_session_ends_a_lease_until_the_controller_says_more() -> Non
     session(site, SessionEvent.EXPIRED)
     session(site, SessionEvent.CONNECTED)
     assert site[1].produce(acks=1).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    leading = site[1].partition.leading
+    assert leading is not None
+    leading.on_state(site.controller.state)
+    assert site[1].produce(acks=1).error is ErrorCode.NOT_LEADER_OR_FOLLOWER, "nothing new was said"
     site.controller.elect(1)
     assert site[1].produce(acks=1).error is ErrorCode.NONE
 
@@ -929,12 +969,67 @@ def test_a_partition_whose_answer_cannot_be_applied_stops_no_other(
     other = site[2].partitions.replica("u", 0)
     assert other is not None
     assert other.log.log_end_offset == 1
+    assert broken.following is not None
+    assert broken.following.machine.paused_until_ms > 0, "it is not asked for again at once"
     reader.cancel()
     site[1].produce(b"three")
     site[1].produce(b"four", topic="u")
     site.advance(2_000)
     assert (site[2].end, other.log.log_end_offset) == (2, 2)
     assert site[2].high_watermark == 2
+
+
+@pytest.mark.parametrize("error", [ValueError, CorruptLogError])
+@pytest.mark.parametrize("policy", ["os", "ack"])
+def test_what_could_not_be_appended_is_asked_for_again(
+    policy: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = ClusterSite()
+    for each in (1, 2, 3):
+        site[each].partition.set_config(TopicConfig({"flush.policy": policy}))
+
+    def broken(*_: object, **__: object) -> None:
+        raise error("not appended")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "append_as_follower", broken)
+        site[1].produce(b"one")
+        site.advance(1_000)
+        assert ends(site) == [1, 0, 0]
+    site.advance(5_000)
+    assert ends(site) == [1, 1, 1]
+
+
+def look(site: ClusterSite, milliseconds: int) -> frozenset[BrokerId]:
+    """Let time pass; return whom broker 1 does not hear then."""
+    replicas = site[1].partitions.replicas
+    assert replicas is not None
+    found: frozenset[BrokerId] = frozenset()
+    for _ in range(0, milliseconds, int(CONTACT_INTERVAL_MS)):
+        site.advance(int(CONTACT_INTERVAL_MS))
+        found = replicas.check_contact()
+    return found
+
+
+def test_a_leader_notices_followers_in_sync_that_have_stopped_to_fetch() -> None:
+    site = ClusterSite()
+    assert look(site, 5_000) == set()
+    site.cut(2, 1)
+    assert look(site, 3_000) == {2}
+    site[1].produce(b"two does not get it")
+    assert look(site, 3 * LAG_MS) == set(), "it has left the ISR, and nothing waits for it"
+    assert site.isr == (1, 3)
+
+
+def test_a_leader_whom_others_do_not_reach_reads_who_leads() -> None:
+    site = ClusterSite()
+    replicas = site[1].partitions.replicas
+    assert replicas is not None
+    reads = site.controller.reads
+    replicas.read_states_of([BrokerId(4)])
+    assert site.controller.reads == reads, "it follows nothing here"
+    replicas.read_states_of([BrokerId(3), BrokerId(4)])
+    assert site.controller.reads == reads + 1
 
 
 def owed(site: ClusterSite, broker: int) -> dict[BrokerId, float]:
@@ -1060,7 +1155,9 @@ def test_a_leader_that_does_not_answer_is_logged_when_it_begins_and_when_it_ends
     assert "broker 1 answers fetches again" in caplog.messages[1]
 
 
-def test_a_follower_is_cut_off_the_loop_and_fetches_when_its_disk_has_it() -> None:
+def test_a_follower_is_cut_off_the_loop_and_fetches_when_its_disk_has_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Its checkpoint says more than the log has after the cut."""
     site = ClusterSite()
     site.controller.elect(2)
@@ -1076,6 +1173,7 @@ def test_a_follower_is_cut_off_the_loop_and_fetches_when_its_disk_has_it() -> No
     site.controller.elect(1, 1, 3)
     produced = [site[1].produce(b"kept %d" % each) for each in range(4)]
     site[2].offload.held = True
+    caplog.set_level(logging.INFO, "millstream.runtime.replicas.follower_role")
     waited: list[str] = []
     site[2].files.hook = lambda step, path: waited.append(step) if step.startswith("sync") else None
     site.heal()
@@ -1086,5 +1184,6 @@ def test_a_follower_is_cut_off_the_loop_and_fetches_when_its_disk_has_it() -> No
         site[2].offload.release()
         site.advance(2_000)
     assert waited
+    assert caplog.text.count("where its log parts") == 1, "both steps are one cut"
     assert site[2].values() == site[1].values()
     assert [each.error for each in produced] == [ErrorCode.NONE] * 4
