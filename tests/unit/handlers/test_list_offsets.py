@@ -215,3 +215,23 @@ def test_a_lease_that_ends_during_a_look_up(
     cold.offload.release()
     cold.clock.settle()
     assert told(answer.result())["t", 0][0] == ErrorCode.NOT_LEADER_OR_FOLLOWER.code
+
+
+def test_a_lease_that_ends_while_another_partition_is_looked_up(
+    cold: AdminBroker, refusals: list[KafkaError | None]
+) -> None:
+    """The end of the log is at hand, and is told with the other answer."""
+    cold.offload.held = True
+    answer = ask(cold, ("t", 0, LATEST), ("t", 1, FIRST_MS + 3))
+    assert not answer.done
+    refusals[0] = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    cold.offload.release()
+    cold.clock.settle()
+    refused = (ErrorCode.NOT_LEADER_OR_FOLLOWER.code, -1, -1)
+    assert told(answer.result()) == {("t", 0): refused, ("t", 1): refused}
+
+
+def test_a_partition_that_is_named_twice_is_refused(broker: AdminBroker) -> None:
+    broker.create("t", 2)
+    found = told(ask(broker, ("t", 0, LATEST), ("t", 1, LATEST), ("t", 0, EARLIEST)).result())
+    assert found == {("t", 0): (ErrorCode.INVALID_REQUEST.code, -1, -1), ("t", 1): (0, 0, -1)}

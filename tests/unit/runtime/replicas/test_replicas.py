@@ -673,6 +673,22 @@ def test_a_flush_of_a_leadership_gone_by_commits_nothing() -> None:
     assert site[1].high_watermark == 0
 
 
+def test_what_a_role_has_not_flushed_counts_for_the_next_one_when_it_is() -> None:
+    site = ClusterSite(log_flush_policy="ack")
+    site[2].offload.held = True
+    site[1].produce(b"not on the disk of 2")
+    site.settle()
+    assert (site[2].end, site[2].partition.local_end_offset) == (1, 0)
+    before = site[2].partition
+    site.controller.elect(2)
+    assert site[2].partition is not before
+    assert (site[2].end, site[2].partition.local_end_offset) == (1, 0)
+    site[2].offload.held = False
+    site[2].offload.release()
+    site.advance(2_000)
+    assert (site[2].partition.local_end_offset, site[2].high_watermark) == (1, 1)
+
+
 def test_a_failed_disk_ends_a_leadership() -> None:
     site = ClusterSite(log_flush_policy="ack")
 
