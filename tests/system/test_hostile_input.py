@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import socket
 import struct
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,14 +42,11 @@ class Bystander:
 
     def __init__(self, broker: BrokerProcess) -> None:
         self._socket = connect(broker)
-        self.longest_s = 0.0
 
     def ask(self) -> None:
-        begun = time.monotonic()
         self._socket.sendall(request_bytes(ApiVersionsRequest(), 0))
         answer = read_answer(self._socket)
         assert struct.unpack_from(">ih", answer) == (7, 0)
-        self.longest_s = max(self.longest_s, time.monotonic() - begun)
 
     def close(self) -> None:
         self._socket.close()
