@@ -48,6 +48,8 @@ class Channel:
     def __init__(
         self, loop: AbstractEventLoop, *, host: str, port: int, owner: ChannelOwner
     ) -> None:
+        self.received_size = 0
+        """How many bytes have arrived, of frames that are not complete too."""
         self._loop = loop
         self._owner = owner
         self._frames = FrameReader(MAX_FRAME_BYTES)
@@ -185,6 +187,7 @@ class Channel:
         if count == 0:
             self._fail("the other side closed the connection")
             return
+        self.received_size += count
         self._frames.received(count)
         try:
             while not self._closed and (frame := self._frames.next_frame()) is not None:

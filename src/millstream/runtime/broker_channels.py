@@ -53,6 +53,10 @@ class TransportOwner(Protocol):
 class Transport(Protocol):
     """One connection, or the attempt at one."""
 
+    @property
+    def received_size(self) -> int:
+        """How many bytes have arrived, of frames that are not complete too."""
+
     def send(self, outgoing: Outgoing) -> None:
         """Send one frame, once connected."""
 
@@ -108,8 +112,14 @@ class _Incarnation:
         self._waiting: deque[_Asked] = deque()
         self._sent: deque[_Asked] = deque()
         self._open = False
+        self._negotiation_size = 0
         self.is_closed = False
         self._transport = network.open(endpoint.host, endpoint.port, self)
+
+    @property
+    def received_size(self) -> int:
+        """How many bytes have arrived since versions were agreed."""
+        return self._transport.received_size - self._negotiation_size if self._open else 0
 
     def ask(self, asked: _Asked) -> None:
         """Send a request now, or once versions are agreed."""
@@ -148,6 +158,7 @@ class _Incarnation:
             self._transport.send(self._conversation.request_versions(version))
             return
         self._open = True
+        self._negotiation_size = self._transport.received_size
         waiting, self._waiting = self._waiting, deque()
         for asked in waiting:
             self._send(asked)
@@ -208,6 +219,13 @@ class BrokerChannel:
         asked.timer = self._clock.call_later(timeout_ms, lambda: self._expire(incarnation, asked))
         incarnation.ask(asked)
         return asked.outcome
+
+    @property
+    def received_size(self) -> int:
+        """How many bytes of answers have arrived on the present connection: grows while a large one
+        arrives.
+        """
+        return 0 if self._current is None else self._current.received_size
 
     def close(self, reason: str = "closed by this broker") -> None:
         """Close the connection; every request that waits fails. The next one connects anew."""

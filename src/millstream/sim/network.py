@@ -218,6 +218,9 @@ class Flow:
 class Connection:
     """One connection, or the attempt at one (``runtime.broker_channels.Transport``)."""
 
+    received_size = 0
+    """Frames arrive whole here."""
+
     def __init__(self, network: Network, source: Host, target: int, owner: TransportOwner) -> None:
         self._network = network
         self._source = source

@@ -86,6 +86,21 @@ def test_frames_go_both_ways(
     assert owner.events[3:] == []
 
 
+def test_a_part_of_a_frame_counts_as_received(
+    loop: asyncio.AbstractEventLoop, listener: socket.socket
+) -> None:
+    owner, channel, peer = opened(loop, listener)
+    with peer:
+        assert channel.received_size == 0
+        peer.sendall(frame("one")[:5])
+        until(loop, lambda: channel.received_size == 5)
+        assert owner.events == ["connected"]
+        peer.sendall(frame("one")[5:])
+        until(loop, lambda: len(owner.events) == 2)
+        assert channel.received_size == 7
+        channel.close()
+
+
 def test_a_refused_connection_is_told_after_the_call(
     loop: asyncio.AbstractEventLoop, listener: socket.socket
 ) -> None:

@@ -59,6 +59,7 @@ class Link:
         self._site = site
         self._ends = (source, target)
         self._owner: TransportOwner = owner
+        self.received_size = 0
         self._closed = False
         self._session: DispatchSession | None = None
         site.clock.call_soon(self._connect)

@@ -27,6 +27,8 @@ PEER = BrokerId(2)
 class Wire:
     """One transport, with the other side's hand on it."""
 
+    received_size = 0
+
     def __init__(self, host: str, port: int, owner: TransportOwner) -> None:
         self.address = (host, port)
         self.owner = owner

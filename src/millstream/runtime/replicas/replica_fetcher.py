@@ -76,10 +76,12 @@ class ReplicaFetcher:
         self._changed: dict[PartitionKey, None] = {}
         self._asked: SessionFetch | None = None
         self.unanswered_since_ms: float | None = None
-        """When the first fetch was sent since which the leader's broker has answered none, in the
-        time of the monotonic clock; None while no fetch waits for an answer and the last one was
-        answered. An answer that is an error code counts as one. A leader that is well answers
-        within ``replica.fetch.wait.max.ms``."""
+        """When the first fetch was sent since which the leader's broker has answered none, or when
+        a part of an answer arrived, in the time of the monotonic clock. None while no fetch waits
+        for an answer and the last one was answered. An answer that is an error code counts as one.
+        A leader that is well begins to answer within ``replica.fetch.wait.max.ms``."""
+        self._received_size = 0
+        """What had arrived on the channel at the last look."""
         self._failed_fetches = 0
         """Fetches in a row that were not answered, or refused as a whole."""
         self._abandons = False
@@ -120,6 +122,14 @@ class ReplicaFetcher:
             self._session.reset()
             self._channel.close()
             self.pump()
+
+    def look_for_progress(self, now_ms: float) -> None:
+        """Take note of a part of an answer that has arrived: a leader that sends is in reach,
+        however long a large answer takes. Called several times a second.
+        """
+        before, self._received_size = self._received_size, self._channel.received_size
+        if self._received_size > before and self.unanswered_since_ms is not None:
+            self.unanswered_since_ms = now_ms
 
     def remove(self, role: FollowerRole) -> None:
         """Follow no more: an answer on its way does not count."""

@@ -102,6 +102,8 @@ class ReplicaManager:
         context = self.context
         now_ms = context.clock.monotonic_ms()
         self._contact.tick(now_ms)
+        for fetcher in self._fetchers.values():
+            fetcher.look_for_progress(now_ms)
         silent = self._contact.silent(
             (each for each in context.metadata.brokers if each != context.broker_id),
             now_ms,

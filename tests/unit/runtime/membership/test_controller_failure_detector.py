@@ -19,6 +19,8 @@ REFUSED, RESET = "connection refused", "connection reset by peer"
 
 
 class Wire:
+    received_size = 0
+
     def __init__(self, owner: TransportOwner) -> None:
         self.owner = owner
         self.is_closed = False

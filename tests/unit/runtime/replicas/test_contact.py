@@ -91,3 +91,16 @@ def test_a_fetch_whose_follower_has_gone_is_not_waited_for(
             link.close()
     watched.run(2_000)
     assert watched.silent == {TWO}
+
+
+def test_a_leader_whose_answer_takes_long_to_arrive_is_in_reach(watched: Watched) -> None:
+    site = watched.site
+    site.cut(1, 2)
+    for _ in range(10):
+        watched.run(CONTACT_INTERVAL_MS)
+        for link in site.links:
+            if link.touches(TWO):
+                link.received_size += 100_000
+        assert watched.replicas(2).unreachable_leaders() == frozenset()
+    watched.run(2_000)
+    assert watched.replicas(2).unreachable_leaders() == {1}
