@@ -37,6 +37,14 @@ class ReplicaManager:
         self._channels = channels
         self._fetchers: dict[BrokerId, ReplicaFetcher] = {}
         self._leading: dict[Partition, None] = {}
+        self._state_changes = 0
+        """Counts what may have changed the ISR of a partition led here."""
+        self._silent_in_sync: tuple[int, frozenset[BrokerId], frozenset[BrokerId]] = (
+            -1,
+            frozenset(),
+            frozenset(),
+        )
+        """After which state change which silent brokers were looked for, and which were in sync."""
         self._contact = FetchContact(CONTACT_INTERVAL_MS)
         self._timer: TimerHandle | None = None
         self._stopped = False
@@ -46,6 +54,7 @@ class ReplicaManager:
 
         Raises StorageError when its new epoch cannot be written.
         """
+        self._state_changes += 1
         if partition.leading is not None:
             if state.leader_epoch > partition.leader_epoch:
                 partition.log.assign_epoch_start(state.leader_epoch)
@@ -74,6 +83,7 @@ class ReplicaManager:
 
     def leave(self, partition: Partition) -> None:
         """End whatever role a partition has."""
+        self._state_changes += 1
         self._leading.pop(partition, None)
         role = partition.following
         fetcher = None if role is None else self._fetchers.get(role.machine.leader)
@@ -109,13 +119,21 @@ class ReplicaManager:
             now_ms,
             max_wait_ms=context.config.current.replica_fetch_wait_max_ms,
         )
-        if not silent:
-            return silent
-        in_sync: set[BrokerId] = set()
-        for partition in self._leading:
-            if partition.leading is not None:
-                in_sync.update(partition.leading.machine.state.isr)
-        return silent & in_sync
+        return self._in_sync(silent) if silent else silent
+
+    def _in_sync(self, silent: frozenset[BrokerId]) -> frozenset[BrokerId]:
+        """Return which of some brokers are in sync with a partition led here. A broker that follows
+        nothing here is silent for ever, so partitions are looked at only after changes.
+        """
+        change, looked_for, found = self._silent_in_sync
+        if change != self._state_changes or looked_for != silent:
+            in_sync: set[BrokerId] = set()
+            for partition in self._leading:
+                if partition.leading is not None:
+                    in_sync.update(partition.leading.machine.state.isr)
+            found = silent & in_sync
+            self._silent_in_sync = (self._state_changes, silent, found)
+        return found
 
     def read_states_of(self, followers: Collection[BrokerId]) -> None:
         """Read the stored states of the partitions led here that some brokers follow in sync.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from tests.unit.runtime.replica_site import ClusterSite
 
 from millstream.model.broker import BrokerId
+from millstream.runtime.replicas.partition import Partition
 from millstream.runtime.replicas.replica_manager import CONTACT_INTERVAL_MS, ReplicaManager
 from millstream.sim.disk import MemoryFile
 from millstream.storage.segment import Segment
@@ -104,3 +107,29 @@ def test_a_leader_whose_answer_takes_long_to_arrive_is_in_reach(watched: Watched
         assert watched.replicas(2).unreachable_leaders() == frozenset()
     watched.run(2_000)
     assert watched.replicas(2).unreachable_leaders() == {1}
+
+
+class CountedPartitions(dict[Partition, None]):
+    """The partitions that a broker leads; counts how often they are looked through."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[Partition]:
+        self.looks += 1
+        return super().__iter__()
+
+
+def test_a_broker_that_follows_nothing_here_costs_nothing(watched: Watched) -> None:
+    """It is silent for ever, and a leader may have a hundred thousand partitions."""
+    site = watched.site
+    site.cut(2, 1)
+    site.controller.elect(1, 1, 3)
+    watched.run(3_000)
+    replicas = watched.replicas(1)
+    counted = replicas._leading = CountedPartitions(replicas._leading)
+    watched.run(10_000)
+    assert watched.silent == frozenset()
+    assert counted.looks <= 2, "those of the lag time"
+    site.controller.elect(1, 1, 2, 3)
+    watched.run(500)
+    assert watched.silent == {TWO}, "the ISR has changed"
