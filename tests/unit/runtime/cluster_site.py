@@ -114,6 +114,8 @@ class Member:
         self.node = BrokerNode(self.id, (Endpoint("PLAINTEXT", "host", 9000 + number),))
         self.said = Registration(f"directory-{number}", continuity)
         self.cut_from: set[int] = set()
+        self.refused_sends = 0
+        """Requests of members that are cut from this one."""
         self.killed = False
 
     @property
@@ -145,6 +147,7 @@ class Member:
             if other is None or other.killed:
                 outcome.fail(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "connection refused"))
             elif to in self.cut_from:
+                other.refused_sends += 1
                 outcome.fail(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
             else:
                 outcome.complete(other.serve(request))

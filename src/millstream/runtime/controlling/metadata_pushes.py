@@ -42,6 +42,8 @@ HEARTBEAT_MS: Final = 250
 REPEAT_MS: Final = 3_000
 """How often what is not settled is pushed again."""
 RETRY_MS: Final = 100
+"""The first pause after a push that failed; each further one is twice as long."""
+MAX_RETRY_MS: Final = 800
 PUSH_TIMEOUT_MS: Final = 5_000
 MAX_PARTITIONS: Final = 2_000
 """Partitions in one push; more follow in the next."""
@@ -95,6 +97,10 @@ class _Addressee:
         """What the push that was sent last holds, until it is acknowledged."""
         self.under_way = False
         self.last_sent_ms = 0.0
+        self.pause_ms = 0
+        """How long the pause after the last push is, 0 after one that was acknowledged."""
+        self.is_paused = False
+        """True until the pause is over: whatever changes meanwhile waits for its end."""
         self.refused = 0
         """Pushes in a row whose connection was refused."""
 
@@ -258,7 +264,7 @@ class MetadataPushes:
                     each.unsent.add_topic(topic.name, indices)
 
     def _push(self, addressee: _Addressee) -> None:
-        if addressee.under_way or self._term != self._state.term:
+        if addressee.under_way or addressee.is_paused or self._term != self._state.term:
             return
         request, sent = self._next_push(addressee)
         addressee.under_way = True
@@ -326,6 +332,7 @@ class MetadataPushes:
             self._failed(addressee, sent, error)
             return
         addressee.refused = 0
+        addressee.pause_ms = 0
         if sent.deleted:
             self._on_deletions_acknowledged(addressee.node.broker_id, list(sent.deleted))
         if addressee.unsent:
@@ -345,9 +352,12 @@ class MetadataPushes:
                 self._on_refused(addressee.node)
         else:
             addressee.refused = 0
-        self._clock.call_later(RETRY_MS, lambda: self._retry(addressee))
+        addressee.pause_ms = min(max(RETRY_MS, 2 * addressee.pause_ms), MAX_RETRY_MS)
+        addressee.is_paused = True
+        self._clock.call_later(addressee.pause_ms, lambda: self._retry(addressee))
 
     def _retry(self, addressee: _Addressee) -> None:
+        addressee.is_paused = False
         if self._addressees.get(addressee.node.broker_id) is addressee:
             self._push(addressee)
 

@@ -17,6 +17,7 @@ from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import NO_LEADER, IsrMember, LeaderRecoveryState
 from millstream.model.metadata_store import Create, Delete, Node, SetData
 from millstream.model.topic import TopicPartition
+from millstream.runtime.controlling.metadata_pushes import MAX_RETRY_MS
 from millstream.runtime.controlling.replica_control import ElectionType, Move
 
 T0 = TopicPartition("t", 0)
@@ -708,3 +709,17 @@ def test_groups_wait_until_there_are_brokers_enough_for_their_topic() -> None:
     made = site.controller.decisions.topics.ensure_topic("__consumer_offsets")
     site.settle()
     assert all(len(state.replicas) == 3 for state in made.result().partitions)
+
+
+def test_a_broker_that_refuses_pushes_is_not_flooded_with_them() -> None:
+    """One attempt at a time, with pauses that grow, also while there is more to tell."""
+    site = three()
+    site.controller.cut_from.add(3)
+    site.create("t", (1, 2, 3))
+    begun = site.members[3].refused_sends
+    site.settle(60_000)
+    sent = site.members[3].refused_sends - begun
+    assert 60_000 / MAX_RETRY_MS - 5 <= sent <= 60_000 / MAX_RETRY_MS + 5
+    site.controller.cut_from.clear()
+    site.settle()
+    assert site.members[3].state("t").leader == 1
