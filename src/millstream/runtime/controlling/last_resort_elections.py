@@ -96,9 +96,14 @@ class LastResortElections:
         """Elect the longest log of each partition's candidates; part of an event. Unless the
         election is ``unclean``, all of them have to answer.
         """
+        results: ElectionResults = {
+            topic_partition: KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            for topic_partition in candidates
+            if self._partitions.find(topic_partition) is None  # deleted since it was wanted
+        }
+        candidates = {each: asked for each, asked in candidates.items() if each not in results}
         ends = await self._ask_logs(candidates)
         self._state.check_active()
-        results: ElectionResults = {}
         changes: Changes = {}
         for topic_partition, asked in candidates.items():
             state = self._partitions.find(topic_partition)

@@ -364,9 +364,9 @@ def test_a_smaller_min_isr_drops_eligible_leader_replicas() -> None:
 # --- in-sync replicas ----------------------------------------------------------------------------
 
 
-def propose(site: Site, sender: int, isr: tuple[int, ...]) -> object:
-    state = site.controller.state("t")
-    topic = site.controller.local.cache.topic("t")
+def propose(site: Site, sender: int, isr: tuple[int, ...], name: str = "t") -> object:
+    state = site.controller.state(name)
+    topic = site.controller.local.cache.topic(name)
     assert topic is not None
     epochs = {each: member.local.broker_epoch or 0 for each, member in site.members.items()}
     wanted = WantedIsr(
@@ -723,3 +723,38 @@ def test_a_broker_that_refuses_pushes_is_not_flooded_with_them() -> None:
     site.controller.cut_from.clear()
     site.settle()
     assert site.members[3].state("t").leader == 1
+
+
+def test_a_topic_that_is_deleted_does_not_keep_others_from_their_leaders() -> None:
+    """Logs are compared in an event of its own; a topic may go in one that comes before it."""
+    site = three()
+    for name in ("t", "u"):
+        site.create(name, (2, 3), **{"min.insync.replicas": "1"})
+        site.members[3].log_ends[TopicPartition(name, 0)] = LogEnd(0, 5)
+        propose(site, 2, (2,), name)
+    site.members[2].kill()
+    site.settle()
+    topics = site.controller.decisions.topics
+    changes = [
+        ConfigChange(
+            ResourceType.TOPIC,
+            name,
+            lambda texts: {**texts, "unclean.leader.election.enable": "true"},
+        )
+        for name in ("u", "t")
+    ]
+    image = site.controller.local.cache.topic("u")
+    assert image is not None
+    store_answers: Deferred[None] = Deferred()
+
+    async def slow() -> None:
+        await store_answers
+
+    site.controller.events.submit(slow)
+    altered = topics.alter_configs(changes)
+    deleted = topics.delete_topics([image.topic_id])
+    store_answers.complete(None)
+    site.settle(5_000)
+    altered.result()
+    deleted.result()
+    assert site.controller.state("t").leader == 3
