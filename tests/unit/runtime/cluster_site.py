@@ -114,6 +114,8 @@ class Member:
         self.node = BrokerNode(self.id, (Endpoint("PLAINTEXT", "host", 9000 + number),))
         self.said = Registration(f"directory-{number}", continuity)
         self.cut_from: set[int] = set()
+        self.unanswered_by: set[int] = set()
+        """Members that answer nothing to this one: requests time out."""
         self.refused_sends = 0
         """Requests of members that are cut from this one."""
         self.killed = False
@@ -146,6 +148,9 @@ class Member:
                 return
             if other is None or other.killed:
                 outcome.fail(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "connection refused"))
+            elif to in self.unanswered_by:
+                error = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+                self.site.clock.call_later(timeout_ms, lambda: outcome.fail(error))
             elif to in self.cut_from:
                 other.refused_sends += 1
                 outcome.fail(KafkaError(ErrorCode.REQUEST_TIMED_OUT))

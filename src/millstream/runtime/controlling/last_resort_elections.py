@@ -1,7 +1,9 @@
 """Elections where no replica is known to have everything: the logs themselves are compared.
 
 `controller.election.last_resort` says when, and among which replicas. Brokers that do not answer
-are asked again.
+are asked again. They are asked outside the event queue, which must not wait for brokers that are
+ill; the election is an event, and counts only answers of brokers that still live in the same epoch,
+about partitions whose state is still the same.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from millstream.controller.election import LogEnd, elect_longest, last_resort
 from millstream.model.broker import BrokerId
-from millstream.model.deferred import Deferred
+from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import NO_LEADER
 from millstream.model.topic import TopicPartition
@@ -70,7 +72,7 @@ class LastResortElections:
         for unclean, candidates in wanted.items():
             if candidates:
                 self._asking.update(candidates)
-                done = self._events.submit(partial(self.elect, candidates, unclean=unclean))
+                done = spawn(self._compare(candidates, unclean=unclean))
                 done.on_done(partial(self._asked, candidates))
 
     def _asked(
@@ -90,20 +92,66 @@ class LastResortElections:
         if self._state.is_active:
             self.seek()
 
+    async def _compare(
+        self, candidates: Mapping[TopicPartition, Sequence[BrokerId]], *, unclean: bool
+    ) -> ElectionResults:
+        """Ask for the logs of partitions, then elect their leaders in an event."""
+        states = {each: self._partitions.find(each) for each in candidates}
+        lives = self._lives()
+        ends = await self._ask_logs(candidates)
+
+        async def decide() -> ElectionResults:
+            now = self._lives()
+            same = {
+                each: asked
+                for each, asked in candidates.items()
+                if states[each] is self._partitions.find(each)
+            }
+            found = {
+                topic_partition: {
+                    each: end
+                    for each, end in ends.get(topic_partition, {}).items()
+                    if each in now
+                    and lives.get(each) == now[each]
+                    and self._may_lead(topic_partition, each)
+                }
+                for topic_partition in same
+            }
+            changed = KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+            return dict.fromkeys(candidates, changed) | await self._elect(
+                same, found, unclean=unclean
+            )
+
+        return await self._events.submit(decide)
+
+    def _lives(self) -> dict[BrokerId, int]:
+        """Return the broker epochs of all live brokers."""
+        return {each: live.node.epoch for each, live in self._state.context.brokers.items()}
+
+    def _may_lead(self, topic_partition: TopicPartition, broker_id: BrokerId) -> bool:
+        """True while a broker is not about to stop and can serve its replica."""
+        context = self._state.context
+        topic_id = context.topics[topic_partition.topic].topic_id
+        return broker_id in context.electorate_of(topic_id, topic_partition.partition).live
+
     async def elect(
         self, candidates: Mapping[TopicPartition, Sequence[BrokerId]], *, unclean: bool
     ) -> ElectionResults:
         """Elect the longest log of each partition's candidates; part of an event. Unless the
         election is ``unclean``, all of them have to answer.
         """
-        results: ElectionResults = {
-            topic_partition: KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            for topic_partition in candidates
-            if self._partitions.find(topic_partition) is None  # deleted since it was wanted
-        }
-        candidates = {each: asked for each, asked in candidates.items() if each not in results}
         ends = await self._ask_logs(candidates)
         self._state.check_active()
+        return await self._elect(candidates, ends, unclean=unclean)
+
+    async def _elect(
+        self,
+        candidates: Mapping[TopicPartition, Sequence[BrokerId]],
+        ends: LogEnds,
+        *,
+        unclean: bool,
+    ) -> ElectionResults:
+        results: ElectionResults = {}
         changes: Changes = {}
         for topic_partition, asked in candidates.items():
             state = self._partitions.find(topic_partition)

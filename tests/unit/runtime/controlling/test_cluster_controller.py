@@ -758,3 +758,51 @@ def test_a_topic_that_is_deleted_does_not_keep_others_from_their_leaders() -> No
     altered.result()
     deleted.result()
     assert site.controller.state("t").leader == 3
+
+
+def test_a_broker_that_does_not_say_what_it_has_holds_up_no_other_event() -> None:
+    site = three()
+    site.create("t", (2, 3))
+    for number in (2, 3):
+        site.members[number].kill()
+        site.settle()
+    two = site.add(2, continuity=None)
+    two.log_ends[T0] = LogEnd(1, 50)
+    site.controller.unanswered_by.add(3)
+    site.add(3, continuity=None).log_ends[T0] = LogEnd(1, 70)
+    for index in range(20):
+        created = site.controller.decisions.topics.create_topics(
+            [NewTopic(f"n{index}", assignments=[(0, (1,))], configs={})]
+        )
+        site.settle(100)
+        assert created.done, f"event {index} waits for a broker that does not answer"
+    site.controller.unanswered_by.clear()
+    site.settle(10_000)
+    assert site.controller.state("t").leader == 3
+
+
+@pytest.mark.parametrize("comes_again", [False, True])
+def test_a_broker_that_has_gone_since_it_was_asked_is_not_elected(comes_again: bool) -> None:
+    site = three()
+    site.add(4)
+    site.create("t", (2, 3, 4), **{"unclean.leader.election.enable": "true"})
+    for number in (2, 3, 4):
+        site.members[number].kill()
+        site.settle()
+    two = site.add(2, continuity=None)
+    site.controller.unanswered_by.add(3)
+    site.add(3, continuity=None)
+    two.log_ends[T0] = LogEnd(1, 50)
+    site.settle(2_500)  # 2 is asked again, has answered, and 3 is waited for
+    assert site.controller.state("t").leader == -1
+    two.kill()
+    if comes_again:
+        site.add(2, continuity=None)
+    for _ in range(50):
+        site.settle(100)
+        assert site.controller.state("t").leader == -1, "what its life before had says nothing"
+    if not comes_again:
+        site.add(2, continuity=None)
+    site.members[2].log_ends[T0] = LogEnd(1, 40)
+    site.settle(10_000)
+    assert site.controller.state("t").leader == 2
