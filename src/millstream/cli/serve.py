@@ -63,12 +63,15 @@ def broker_config(arguments: ServeArguments, environment: Mapping[str, str]) -> 
     ConfigError names the setting that is wrong.
     """
     from millstream.config.broker import BrokerConfig, all_known_names
+    from millstream.config.listeners import refuse_replaced
     from millstream.config.properties import from_environment, parse_properties
 
     settings: dict[str, str] = {}
     if arguments.properties_file is not None:
         settings |= parse_properties(_text(Path(arguments.properties_file).read_bytes()))
     settings |= from_environment(environment, all_known_names())
+    # Options replace a listener, and not the protection that was asked for with it.
+    refuse_replaced(settings | dict(arguments.overrides))
     settings |= settings_from_arguments(arguments, settings)
     return BrokerConfig(settings)
 

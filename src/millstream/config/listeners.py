@@ -11,6 +11,9 @@ from millstream.model.errors import ConfigError
 
 SERVED_PROTOCOLS: Final = frozenset({"PLAINTEXT"})
 
+PROTECTED_PROTOCOLS: Final = frozenset({"SASL_PLAINTEXT", "SASL_SSL", "SSL"})
+"""Those with encryption or authentication."""
+
 _LISTENER = re.compile(
     r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[0-9a-fA-F:.%]+\]|[^:/\[\]]*):(?P<port>\d+)\Z"
 )
@@ -67,6 +70,18 @@ def parse_listeners(
         host = match["host"].strip("[]")
         listeners.append(Listener(name, protocols[name], host, int(match["port"])))
     return tuple(listeners)
+
+
+def refuse_replaced(settings: Mapping[str, str]) -> None:
+    """Raise ConfigError when `listeners`, which options of the command line replace, names one
+    whose protocol Millstream cannot serve. What else may be wrong with it does not matter then.
+    """
+    protocols = parse_protocol_map(settings.get("listener.security.protocol.map", ""))
+    for item in settings.get("listeners", "").split(","):
+        name = item.partition("://")[0].strip().upper()
+        protocol = protocols.get(name, name)
+        if protocol in PROTECTED_PROTOCOLS:
+            refuse_unserved([Listener(name, protocol, "", 0)])
 
 
 def refuse_unserved(listeners: Iterable[Listener]) -> None:

@@ -110,5 +110,9 @@ def _is_of_others(variable: str, value: str) -> bool:
 def _sets_nothing(variable: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(variable.upper(), known, n=1, cutoff=0.8)
-    return f"{variable} sets nothing{f'; the nearest is {near[0]}' if near else ''}"
+    # Without the prefix, which all have: with it every short name is near every other.
+    names = [name.removeprefix(ENVIRONMENT_PREFIX) for name in known]
+    given = variable.removeprefix(ENVIRONMENT_PREFIX).upper()
+    near = get_close_matches(given, names, n=1, cutoff=0.7)
+    hint = f"; the nearest is {ENVIRONMENT_PREFIX}{near[0]}" if near else ""
+    return f"{variable} sets nothing{hint}"

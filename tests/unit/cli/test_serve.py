@@ -68,6 +68,22 @@ def test_host_and_port_replace_the_listeners() -> None:
     assert settings_from_arguments(arguments, known) == {"listeners": "PLAINTEXT://[::1]:0"}
 
 
+def test_a_port_replaces_no_listener_that_asks_for_protection(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "listeners=CLIENTS://:9093\nlistener.security.protocol.map=CLIENTS:SASL_SSL\n"
+    )
+    with pytest.raises(ConfigError, match="listener CLIENTS asks for SASL_SSL"):
+        broker_config(parse_arguments([str(file), "--port", "0"]), {})
+    with pytest.raises(ConfigError, match="listener SSL asks for SSL"):
+        broker_config(parse_arguments(["--override", "listeners=SSL://:1", "--port", "0"]), {})
+    with pytest.raises(ConfigError, match="listener SSL asks for SSL"):
+        broker_config(parse_arguments(["--host", "::1"]), {"MILLSTREAM_LISTENERS": "SSL://:1"})
+    file.write_text("listeners=nonsense\n")
+    config = broker_config(parse_arguments([str(file), "--port", "0"]), {})
+    assert config.overrides["listeners"] == "PLAINTEXT://127.0.0.1:0"
+
+
 def test_options_count_more_than_variables_and_these_more_than_the_file(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("num.partitions=2\nlog.retention.ms=3\nlog.segment.bytes=20000000\n")
@@ -87,6 +103,7 @@ def test_options_count_more_than_variables_and_these_more_than_the_file(tmp_path
     ("variable", "message"),
     [
         ("MILLSTREAM_LOG_RETENTOIN_MS", "the nearest is MILLSTREAM_LOG_RETENTION_MS"),
+        ("MILLSTREAM_FOO", "^MILLSTREAM_FOO sets nothing$"),
         ("MILLSTREAM_SUPER_USERS", "super.users: Millstream does not act"),
         ("MILLSTREAM_AUTHORIZER_CLASS_NAME", "authorizer.class.name: Millstream does not act"),
         ("MILLSTREAM_ZOOKEEPER_SET_ACL", "zookeeper.set.acl: Millstream does not act"),

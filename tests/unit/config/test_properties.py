@@ -64,8 +64,8 @@ def test_environment_variables() -> None:
         ("MILLSTREAM_log_dirs", "; the nearest is MILLSTREAM_LOG_DIRS$"),
         ("MILLSTREAM_KERNAL", "; the nearest is MILLSTREAM_KERNEL$"),
         ("MILLSTREAM_XYZZY", "MILLSTREAM_XYZZY sets nothing$"),
-        ("MILLSTREAM_PORT", "MILLSTREAM_PORT sets nothing"),
-        ("MILLSTREAM_", "MILLSTREAM_ sets nothing"),
+        ("MILLSTREAM_PORT", "MILLSTREAM_PORT sets nothing$"),
+        ("MILLSTREAM_", "MILLSTREAM_ sets nothing$"),
     ],
 )
 def test_a_variable_that_sets_nothing_is_refused(variable: str, message: str) -> None:
