@@ -111,6 +111,22 @@ def test_topics(cli: Cli, new_topic: Topics) -> None:
     assert cli("topic", "delete", one, "--if-exists") == (0, "", "")
 
 
+@pytest.mark.parametrize("brokers", [["--broker", "1"], ["--broker-defaults"]])
+def test_a_mistyped_setting_of_brokers_is_refused(cli: Cli, brokers: list[str]) -> None:
+    for command, words in (("alter", ["log.retention.mss=1"]), ("delete", ["log.retention.mss"])):
+        refused = cli("config", command, *brokers, *words)
+        assert refused.code == 1
+        assert refused.err.endswith(
+            " has no setting 'log.retention.mss'; the nearest is 'log.retention.ms'\n"
+        )
+    protected = cli("config", "alter", *brokers, "super.users=User:a")
+    assert "super.users: Millstream does not act on this setting yet" in protected.err
+    assert cli("config", "alter", *brokers, "log.retention.ms=9").code == 0
+    assert cli("config", "delete", *brokers, "log.retention.ms").code == 0
+    of_listener = "listener.name.plaintext.max.connection.creation.rate"
+    assert cli("config", "delete", *brokers, of_listener).code == 0
+
+
 def test_settings(cli: Cli, new_topic: Topics) -> None:
     topic = new_topic()
     cli("topic", "create", topic)
@@ -128,6 +144,15 @@ def test_settings(cli: Cli, new_topic: Topics) -> None:
     refused = cli("config", "alter", "-t", topic, "no.such.setting=1")
     assert refused.code == 1
     assert "no.such.setting" in refused.err
+    for mistyped in (
+        cli("config", "delete", "-t", topic, "retention.mss"),
+        cli("topic", "alter", topic, "--delete-config", "retention.mss"),
+    ):
+        assert mistyped.code == 1
+        assert mistyped.err == (
+            f"millstream: topic '{topic}' has no setting 'retention.mss'; the nearest is "
+            "'retention.ms'\n"
+        )
     of_broker = {row[0] for row in cli("config", "describe", "--broker", "1").rows()}
     assert "log.dirs" in of_broker
     assert cli("config", "describe", "--broker", "99").code == 1
@@ -185,6 +210,9 @@ def test_where_to_start_and_stop(cli: Cli, piped: Cli, new_topic: Topics) -> Non
     assert cli("consume", topic, "-e", "-o", "end").out == ""
     assert cli("consume", topic, "-e", "--since", "1h").out == "0\n1\n2\n3\n4\n"
     assert cli("consume", topic, "-e", "--since", "2999-01-01").out == ""
+    both = cli("consume", topic, "-e", "--since", "1h", "-o", "beginning")
+    assert both.code == 2
+    assert both.err.startswith("millstream: --since does not go with --offset (see ")
     missing = cli("consume", topic, "-e", "-p", "7")
     assert (missing.code, "no partition 7" in missing.err) == (1, True)
     assert cli("consume", "no-such-topic", "-e").code == 1

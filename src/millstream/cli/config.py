@@ -16,6 +16,7 @@ from millstream.cli.arguments import (
     open_admin,
 )
 from millstream.cli.output import Row, print_json, print_rows
+from millstream.cli.setting_names import refuse_unknown_settings
 from millstream.client.core.admin.configs import (
     Change,
     Operation,
@@ -79,6 +80,9 @@ def alter(
     values = key_values(items, "KEY=VALUE")
     changes = [Change(name, value) for name, value in values.items()]
     with open_admin(bootstrap, timeout) as admin:
+        # First what the broker refuses: its words say more about names that it knows.
+        admin.incremental_alter_configs({resource: changes}, validate_only=True)[resource].get()
+        refuse_unknown_settings(admin, resource, values)
         admin.incremental_alter_configs({resource: changes})[resource].get()
     print(f"altered {resource}: {', '.join(values)}")
 
@@ -96,6 +100,7 @@ def delete(
     resource = _resource(topic, broker, broker_defaults)
     changes = [Change(name, None, Operation.DELETE) for name in names]
     with open_admin(bootstrap, timeout) as admin:
+        refuse_unknown_settings(admin, resource, names)
         admin.incremental_alter_configs({resource: changes})[resource].get()
     print(f"altered {resource}: {', '.join(names)} unset")
 

@@ -14,6 +14,7 @@ from millstream.cli.arguments import (
     WAIT_MS,
     AsJson,
     Bootstrap,
+    UsageError,
     bootstrap_servers,
     open_admin,
     timestamp_ms,
@@ -33,13 +34,14 @@ _POLL_RECORDS: Final = 10_000
 def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     offset: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--offset",
             "-o",
             help="Start at beginning, end, an offset, or -N: the last N of each partition.",
+            show_default="beginning",
         ),
-    ] = "beginning",
+    ] = None,
     since: Annotated[
         str | None,
         typer.Option(help="Start at a time: 2026-01-31T12:00, @MILLISECONDS, or 15m ago."),
@@ -65,6 +67,8 @@ def consume(
         render = as_json if record_as_json else compile_format(layout)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--format") from None
+    if since is not None and offset is not None:
+        raise UsageError("--since does not go with --offset")
     topic_partitions = _topic_partitions(bootstrap, topic, partition)
     with open_consumer(bootstrap, read_committed=not read_uncommitted) as consumer:
         ends = consumer.end_offsets(topic_partitions) if exit_at_end else None
@@ -110,7 +114,7 @@ def _topic_partitions(bootstrap: str, topic: str, wanted: list[int] | None) -> l
 def _starts(
     consumer: Consumer[bytes, bytes],
     topic_partitions: list[TopicPartition],
-    offset: str,
+    offset: str | None,
     since: str | None,
 ) -> dict[TopicPartition, Offset]:
     """Return the first offset to read of each partition."""
@@ -122,7 +126,7 @@ def _starts(
             topic_partition: latest[topic_partition] if each is None else each.offset
             for topic_partition, each in found.items()
         }
-    if offset in ("beginning", "earliest"):
+    if offset in (None, "beginning", "earliest"):
         return consumer.beginning_offsets(topic_partitions)
     if offset in ("end", "latest"):
         return consumer.end_offsets(topic_partitions)

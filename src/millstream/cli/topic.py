@@ -19,6 +19,7 @@ from millstream.cli.arguments import (
 )
 from millstream.cli.failures import FAILED, complain, sentence
 from millstream.cli.output import Row, counted, human_bytes, print_json, print_rows
+from millstream.cli.setting_names import refuse_unknown_settings
 from millstream.client import Admin
 from millstream.client.core.admin.configs import (
     Change,
@@ -209,9 +210,12 @@ def alter(
         raise UsageError("nothing to alter: give --partitions, --config or --delete-config")
     changes = [Change(key, value) for key, value in values.items()]
     changes += [Change(key, None, Operation.DELETE) for key in delete_config or ()]
+    topic = Resource(ResourceType.TOPIC, name)
     with open_admin(bootstrap, timeout) as admin:
+        if delete_config:
+            refuse_unknown_settings(admin, topic, delete_config)
         if changes:
-            admin.incremental_alter_configs({Resource(ResourceType.TOPIC, name): changes}).get_all()
+            admin.incremental_alter_configs({topic: changes}).get_all()
         if partitions is not None:
             admin.create_partitions({name: partitions}).get_all()
     print(f"altered topic {name}")

@@ -89,7 +89,7 @@ def refuse_unprotected(settings: Mapping[str, str]) -> None:
             f"{', '.join(sorted(names))}: Millstream does not act on "
             f"{'this setting' if one else 'these settings'} yet, which "
             f"{'protects' if one else 'protect'} a broker of Apache Kafka: every client could do "
-            f"everything. Remove {'it' if one else 'them'} to start without that protection"
+            f"everything. Leave {'it' if one else 'them'} out to go without that protection"
         )
 
 

@@ -70,9 +70,7 @@ def test_host_and_port_replace_the_listeners() -> None:
 
 def test_a_port_replaces_no_listener_that_asks_for_protection(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
-    file.write_text(
-        "listeners=CLIENTS://:9093\nlistener.security.protocol.map=CLIENTS:SASL_SSL\n"
-    )
+    file.write_text("listeners=CLIENTS://:9093\nlistener.security.protocol.map=CLIENTS:SASL_SSL\n")
     with pytest.raises(ConfigError, match="listener CLIENTS asks for SASL_SSL"):
         broker_config(parse_arguments([str(file), "--port", "0"]), {})
     with pytest.raises(ConfigError, match="listener SSL asks for SSL"):

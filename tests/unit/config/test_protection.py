@@ -75,7 +75,7 @@ def test_a_setting_that_asks_for_protection_is_refused(name: str, text: str) -> 
         BrokerConfig({name: text})
     assert str(caught.value) == (
         f"{name}: Millstream does not act on this setting yet, which protects a broker of Apache "
-        "Kafka: every client could do everything. Remove it to start without that protection"
+        "Kafka: every client could do everything. Leave it out to go without that protection"
     )
 
 
