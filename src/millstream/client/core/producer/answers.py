@@ -108,6 +108,7 @@ class AnswerReader:
             part = ProducerBatch(batch.topic_partition, 0, batch.created_ms)
             part.is_closed = True
             part.attempts = batch.attempts
+            part.last_error = batch.last_error
             part.tried_leader = batch.tried_leader
             for record in piece:
                 part.append(record.timestamp, record.key, record.value, record.headers, None)

@@ -82,6 +82,7 @@ class ProducerBatch:
         "is_closed",
         "is_plain",
         "keys",
+        "last_error",
         "limit",
         "log_append_time_ms",
         "record_errors",
@@ -117,6 +118,8 @@ class ProducerBatch:
         self.stamps: array[int] | None = None
         self.identity = NO_IDENTITY
         self.attempts = 0
+        self.last_error: Exception | None = None
+        """Why the attempt before ended, when it is tried again."""
         self.in_network = False
         self.is_acknowledged = False
         self.is_ambiguous = False
@@ -248,9 +251,12 @@ class ProducerBatch:
 
 def expired(batch: ProducerBatch, limit_ms: float) -> TimedOutError:
     """Return the error of a batch that was not delivered in time."""
+    one = batch.count == 1
+    last = "" if batch.last_error is None else f": the last ended with {batch.last_error}"
     return TimedOutError(
-        f"{batch.count} records for {batch.topic_partition} were not delivered within "
-        f"{limit_ms:.0f} ms (delivery.timeout.ms), after {batch.attempts} attempts"
+        f"{batch.count} record{'' if one else 's'} for {batch.topic_partition} "
+        f"{'was' if one else 'were'} not delivered within {limit_ms:.0f} ms (delivery.timeout.ms), "
+        f"after {batch.attempts} attempt{'' if batch.attempts == 1 else 's'}{last}"
     )
 
 

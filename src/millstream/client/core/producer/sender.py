@@ -366,6 +366,7 @@ class Sender:
 
     def _try_again(self, batch: ProducerBatch, error: Exception) -> None:
         settings = self._settings
+        batch.last_error = error
         batch.retry_at_ms = self._loop.now_ms() + backoff_ms(
             self._loop,
             batch.attempts - 1,

@@ -107,6 +107,19 @@ def test_records_arrive_with_their_offsets() -> None:
     assert world.core.metrics.values()["producer-metrics", "record-send-total"] == 5
 
 
+def test_a_delivery_that_times_out_tells_the_last_refusal() -> None:
+    world = World(request_timeout_ms=1_000, delivery_timeout_ms=5_000)
+    world.cluster.hooks.append(refusing(ErrorCode.NOT_ENOUGH_REPLICAS, 1_000_000))
+    lost = world.send(b"lost")
+    world.loop.advance(6_000)
+    with pytest.raises(
+        TimedOutError,
+        match=r"^1 record for .* was not delivered within 5000 ms \(delivery\.timeout\.ms\), after "
+        r"\d+ attempts: the last ended with NOT_ENOUGH_REPLICAS",
+    ):
+        lost._outcome()
+
+
 def test_halves_expire_when_the_whole_would_have() -> None:
     world = World(partitions=2, request_timeout_ms=1_000, delivery_timeout_ms=10_000)
     world.cluster.hooks += [
