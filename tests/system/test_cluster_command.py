@@ -124,6 +124,21 @@ def joins(cluster: Started, directory: Path) -> None:
         broker.communicate()
 
 
+def comes_back(cluster: Started) -> None:
+    """Start the broker that has ended with the command that was printed, see it, and stop it."""
+    (command,) = re.findall(r"to start it again: (.*)", "".join(cluster.said))
+    words = shlex.split(command)
+    assert words[0] == "millstream"
+    broker = subprocess.Popen([*MILLSTREAM, *words[1:]], stdout=subprocess.PIPE, text=True)
+    try:
+        until(lambda: brokers_of(cluster.bootstrap) == [1, 2], "the broker")
+        broker.terminate()
+        assert broker.wait(TIMEOUT_S) == 0
+    finally:
+        broker.kill()
+        broker.communicate()
+
+
 def brokers_of(bootstrap: str) -> list[int]:
     with Admin(bootstrap_servers=bootstrap) as admin:
         return sorted(each.broker_id for each in admin.describe_cluster().brokers)
@@ -156,6 +171,7 @@ def test_a_life_of_a_cluster(tmp_path: Path) -> None:
         until(noticed, "the broker's end in the view of the other")
         assert "2\tdown\t" in run("cluster", "describe", "-b", first).stdout
         assert "Broker 2 is down" in run("cluster", "doctor", "-b", first).stdout
+        comes_back(cluster)
         cluster.stop(signal.SIGTERM)
         zookeeper = cluster.zookeeper
 

@@ -38,6 +38,11 @@ class BrokerSite:
         return self._directory / "broker.log"
 
     @property
+    def data(self) -> Path:
+        """Where its logs are."""
+        return self._directory / "data"
+
+    @property
     def running(self) -> bool:
         """True while the process has not ended."""
         return self._process is not None and self._process.poll() is None
@@ -46,7 +51,7 @@ class BrokerSite:
         """Start the process; :meth:`wait` returns once it listens."""
         self._directory.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "millstream.cli.main", "serve", "--port", str(port)]
-        command += ["--data-dir", str(self._directory / "data")]
+        command += ["--data-dir", str(self.data)]
         for name, value in self._settings.items():
             command += ["--override", f"{name}={value}"]
         with self.log_path.open("a") as errors:
@@ -61,12 +66,12 @@ class BrokerSite:
             )
 
     def wait(self) -> None:
-        """Return once it listens; CommandFailedError with its last words when it does not."""
+        """Return once it listens; CommandFailedError with its last log line when it does not."""
         output = self._output()
         line = output.readline()
         found = _LISTENING.search(line)
         if found is None:
-            raise CommandFailedError(f"broker {self.broker_id} did not start: {self.last_words()}")
+            raise CommandFailedError(f"broker {self.broker_id} did not start: {self.last_line()}")
         self.address = found[1]
         threading.Thread(target=output.read, daemon=True).start()
 
@@ -87,10 +92,10 @@ class BrokerSite:
         assert self._process.stdout is not None
         return self._process.stdout
 
-    def last_words(self) -> str:
+    def last_line(self) -> str:
         """Return the last line of its log, without the name of the command that it is."""
         lines = self.log_path.read_text(errors="replace").splitlines()
-        return lines[-1].removeprefix("millstream: serve: ") if lines else "it said nothing"
+        return lines[-1].removeprefix("millstream: serve: ") if lines else "its log is empty"
 
 
 class ClusterSite:
@@ -132,10 +137,18 @@ class ClusterSite:
         """The command that starts one more broker of this cluster, with the settings of the
         others; ``DATA`` stands for its directory.
         """
+        return self._serving(len(self.brokers) + 1, port=0, data="DATA")
+
+    def restarting(self, broker: BrokerSite) -> str:
+        """Return the command that starts a broker again that has ended."""
+        port = int(broker.address.rpartition(":")[2])
+        return self._serving(broker.broker_id, port=port, data=shlex.quote(str(broker.data)))
+
+    def _serving(self, broker_id: int, *, port: int, data: str) -> str:
         return (
-            f"millstream serve {shlex.quote(str(self._properties))} --port 0 --data-dir DATA "
-            f"--override zookeeper.connect={self.zookeeper.connect} "
-            f"--override broker.id={len(self.brokers) + 1}"
+            f"millstream serve {shlex.quote(str(self._properties))} --port {port} "
+            f"--data-dir {data} --override zookeeper.connect={self.zookeeper.connect} "
+            f"--override broker.id={broker_id}"
         )
 
     def start(self) -> None:
@@ -170,9 +183,11 @@ class ClusterSite:
             if not broker.running and broker.broker_id not in self._fallen:
                 self._fallen.add(broker.broker_id)
                 told.append(
-                    f"broker {broker.broker_id} has ended, the others go on; its last words in "
-                    f"{broker.log_path}: {broker.last_words()}"
+                    f"broker {broker.broker_id} has ended; the last line of {broker.log_path} is: "
+                    f"{broker.last_line()}"
                 )
+                if len(self._fallen) < len(self.brokers):
+                    told.append(f"to start it again: {self.restarting(broker)}")
         if len(self._fallen) == len(self.brokers):
             raise CommandFailedError(f"no broker is left; {told[-1] if told else ''}")
         return told

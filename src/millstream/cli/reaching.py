@@ -36,7 +36,10 @@ def wait_for_a_broker(addresses: Sequence[Address], patience_ms: float = PATIENC
                 return
             refusals.append(f"{address}: {refusal}")
         if time.monotonic() >= deadline:
-            raise CommandFailedError(f"no broker answers at {', '.join(refusals)}")
+            raise CommandFailedError(
+                f"no broker answers at {', '.join(refusals)} "
+                "(-b or MILLSTREAM_BOOTSTRAP_SERVERS names other brokers)"
+            )
         time.sleep(_PAUSE_S)
 
 

@@ -71,8 +71,8 @@ def _brokers_down(view: ClusterView) -> Iterator[Finding]:
         kept = [each for each in view.partitions if broker_id in each.replicas]
         yield Finding(
             Severity.RISK,
-            f"Broker {broker_id} is down; it should keep {_count(kept)}. Start it, or move "
-            "them: millstream cluster reassign.",
+            f"Broker {broker_id} is down; {_count(kept)} {'has' if len(kept) == 1 else 'have'} a "
+            "replica on it. Start it, or move the replicas: millstream cluster reassign.",
         )
 
 
@@ -187,7 +187,8 @@ def _named(partitions: Iterable[Replicas]) -> str:
 def _names(names: list[str]) -> str:
     if len(names) <= _NAMED:
         return ", ".join(names)
-    return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more partitions"
+    left = len(names) - _NAMED
+    return f"{', '.join(names[:_NAMED])} and {left} more partition{'' if left == 1 else 's'}"
 
 
 def _count(partitions: list[Replicas]) -> str:

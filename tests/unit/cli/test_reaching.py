@@ -25,6 +25,7 @@ def test_all_refuse() -> None:
         wait_for_a_broker(addresses, patience_ms=0)
     for each in addresses:
         assert f"{each}: connection refused" in str(raised.value)
+    assert str(raised.value).endswith(" (-b or MILLSTREAM_BOOTSTRAP_SERVERS names other brokers)")
 
 
 def test_a_name_that_nobody_has() -> None:

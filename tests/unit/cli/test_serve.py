@@ -127,7 +127,7 @@ def test_a_place_for_data_that_is_none(tmp_path: Path, capfd: pytest.CaptureFixt
     assert capfd.readouterr().err.endswith(f"millstream: serve: {file}: Not a directory\n")
 
 
-def test_the_last_words_of_a_broker_of_a_cluster(tmp_path: Path) -> None:
+def test_the_last_line_of_a_broker_of_a_cluster(tmp_path: Path) -> None:
     site = BrokerSite(1, tmp_path, {})
     site.log_path.write_bytes(b"INFO\nmillstream: serve: cannot listen on x\n")
-    assert site.last_words() == "cannot listen on x"
+    assert site.last_line() == "cannot listen on x"

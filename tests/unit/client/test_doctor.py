@@ -81,7 +81,7 @@ def test_each_risk_has_its_sentence(
 
 def test_a_broker_that_is_down_is_named_with_what_it_keeps() -> None:
     found = diagnose(view(replace(WELL, isr=(1, 2)), live=(1, 2)))
-    assert any("Broker 3 is down; it should keep 1 partition." in e.sentence for e in found)
+    assert any("Broker 3 is down; 1 partition has a replica on it." in e.sentence for e in found)
 
 
 def test_the_worst_comes_first_and_long_lists_are_cut() -> None:
@@ -91,7 +91,7 @@ def test_the_worst_comes_first_and_long_lists_are_cut() -> None:
     ]
     found = diagnose(view(*many, replace(WELL, leader=2)), [])
     assert [each.severity for each in found] == [Severity.BROKEN, Severity.NOTE]
-    assert "t-4 and 4 more partitions" in found[0].sentence
+    assert "t-4 and 4 more partitions:" in found[0].sentence
 
 
 def test_racks_and_moves_and_a_missing_controller() -> None:
