@@ -19,10 +19,16 @@ from typing import NamedTuple
 import pytest
 from tests.broker_process import BrokerProcess
 from tests.interop.clients.access_log import access_log_bytes
+from tests.system.wire import Wire, produce
 
 from millstream.cli.main import main
 from millstream.client import Admin, Consumer
 from millstream.model.topic import TopicPartition
+from millstream.records.batch import CRC_POSITION, HEADER_SIZE
+from millstream.records.builder import BatchOptions, encode_batch
+from millstream.records.compression import Codec
+from millstream.records.crc32c import checksum
+from millstream.records.record import Record
 
 pytestmark = pytest.mark.system
 
@@ -109,6 +115,24 @@ def test_topics(cli: Cli, new_topic: Topics) -> None:
     assert deleted.out.splitlines() == [f"deleted topic {one}", f"deleted topic {two}"]
     assert deleted.err == "millstream: there is no topic 'no-such-topic'\n"
     assert cli("topic", "delete", one, "--if-exists") == (0, "", "")
+
+
+def test_a_record_that_cannot_be_read_is_told_with_the_options_that_skip_it(
+    cli: Cli, new_topic: Topics, broker: BrokerProcess
+) -> None:
+    topic = new_topic()
+    cli("topic", "create", topic)
+    spoilt = bytearray(encode_batch([Record(0, 1, None, b"a")], BatchOptions(codec=Codec.ZSTD)))
+    spoilt[HEADER_SIZE:] = bytes(len(spoilt) - HEADER_SIZE)
+    struct.pack_into(">I", spoilt, CRC_POSITION, checksum(spoilt[CRC_POSITION + 4 :]))
+    host, _, port = broker.bootstrap.rpartition(":")
+    with Wire(host, int(port)) as wire:
+        assert produce(wire, topic, 0, bytes(spoilt)).error_code == 0
+        assert produce(wire, topic, 0, encode_batch([Record(0, 1, None, b"b")])).error_code == 0
+    stopped = cli("consume", topic, "-e")
+    assert stopped.code == 1
+    assert stopped.err.endswith("; seek to 1 to go past it (-p 0 -o 1)\n")
+    assert cli("consume", topic, "-e", "-p", "0", "-o", "1").out == "b\n"
 
 
 @pytest.mark.parametrize("brokers", [["--broker", "1"], ["--broker-defaults"]])

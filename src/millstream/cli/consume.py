@@ -23,6 +23,7 @@ from millstream.cli.failures import CommandFailedError
 from millstream.cli.output import counted
 from millstream.cli.record_text import FORMAT_HELP, Piece, as_json, compile_format
 from millstream.client import Consumer
+from millstream.client.core.consumer.errors import RecordError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.records.record import Record
@@ -75,7 +76,11 @@ def consume(
         consumer.assign(topic_partitions)
         for topic_partition, start in _starts(consumer, topic_partitions, offset, since).items():
             consumer.seek(topic_partition, start)
-        _print_records(read(consumer, topic_partitions, ends), render, count)
+        try:
+            _print_records(read(consumer, topic_partitions, ends), render, count)
+        except RecordError as error:
+            beyond = f"-p {error.topic_partition.partition} -o {error.next_offset}"
+            raise CommandFailedError(f"{error} ({beyond})") from error
 
 
 def open_consumer(bootstrap: str, *, read_committed: bool) -> Consumer[bytes, bytes]:
