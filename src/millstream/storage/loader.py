@@ -400,7 +400,7 @@ class Loader:
             self._kept.keep_tail(segment, valid_bytes)
         report.truncated_bytes += segment.records.truncate(valid_bytes)
         _log.warning(
-            "%s is cut at offset %d, %d bytes are dropped (%s): %s",
+            "%s ends at offset %d now, %d bytes are cut off (%s): %s",
             segment.records.path,
             next_offset,
             report.truncated_bytes,
