@@ -135,6 +135,16 @@ def test_a_record_that_cannot_be_read_is_told_with_the_options_that_skip_it(
     assert cli("consume", topic, "-e", "-p", "0", "-o", "1").out == "b\n"
 
 
+def test_a_move_to_no_log_directory_names_it(cli: Cli, new_topic: Topics) -> None:
+    topic = new_topic()
+    cli("topic", "create", topic)
+    refused = cli("log-dirs", "move", topic, "/no/such")
+    assert refused.code == 1
+    assert refused.err.startswith(
+        f"millstream: {topic}-0 is not moved to /no/such: the broker has no such log directory"
+    )
+
+
 @pytest.mark.parametrize("brokers", [["--broker", "1"], ["--broker-defaults"]])
 def test_a_mistyped_setting_of_brokers_is_refused(cli: Cli, brokers: list[str]) -> None:
     for command, words in (("alter", ["log.retention.mss=1"]), ("delete", ["log.retention.mss"])):

@@ -94,7 +94,7 @@ def move(
         moves = {(topic_partition, broker): directory for topic_partition in wanted}
         refused = admin.alter_replica_log_dirs(moves).errors
         for (topic_partition, _), error in refused.items():
-            complain(f"{topic_partition} is not moved: {sentence(error)}")
+            complain(f"{topic_partition} is not moved to {directory}: {sentence(error)}")
         begun = {
             topic_partition
             for topic_partition in wanted

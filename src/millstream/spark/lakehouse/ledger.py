@@ -34,8 +34,8 @@ class RecreatedTopicError(MillstreamError):
 def unknown_load(app_id: str) -> str:
     """Return what to say where a table knows no load of that name."""
     return (
-        f"no load of the name {app_id} has written to this table; --app-id tells another: the name "
-        "of the load in a pipeline.toml, or load:TOPICS as they were given to it"
+        f"no load of the name {app_id} has written to this table; --app-id takes the name of the "
+        "load that has: the one in its pipeline.toml, or load:TOPICS as the load was given them"
     )
 
 
