@@ -5,7 +5,10 @@ A new index has no file before its first entry: most segments of a broker with m
 small, and making a file costs more than anything else about them. A log that was closed has all
 of its files; one that was not is recovered, and its indexes are rebuilt.
 
-The index of a closed segment is mapped and read where it lies. The index of the active segment is
+The index of a closed segment is mapped and read where it lies, on the thread that owns the log and
+on no other: that thread also cuts the file, and the system ends a process that reads a mapping
+beyond the end of its file (SIGBUS). A detached index, which another thread uses, is read into
+memory; its mapping is made for the owner to adopt. The index of the active segment is
 kept in memory, and each entry is written to the file at once; the file has its full size
 (``segment.index.bytes``) from the first entry on, zeros after the entries, and is cut to them when
 the segment closes. So a file that was left untrimmed ends in zeros. It is written and not mapped
@@ -44,20 +47,31 @@ class SegmentIndex(ABC):
         "_data",
         "_environment",
         "_file",
+        "_is_detached",
         "_is_missing",
         "_is_unwritten",
         "_location",
+        "_mapping",
         "_preallocated",
         "count",
         "max_bytes",
     )
 
     def __init__(
-        self, environment: LogEnvironment, location: SegmentLocation, max_bytes: int
+        self,
+        environment: LogEnvironment,
+        location: SegmentLocation,
+        max_bytes: int,
+        *,
+        is_detached: bool = False,
     ) -> None:
+        """``is_detached`` for an object that another thread uses than the one that owns the log."""
         self._environment = environment
         self._location = location
+        self._is_detached = is_detached
         self._data: Buffer | None = None
+        self._mapping: Buffer | None = None
+        """What a detached object hands to its owner; it is never read here."""
         self._file: File | None = None
         self._preallocated = False
         self._is_missing = False
@@ -122,7 +136,7 @@ class SegmentIndex(ABC):
 
     def load(self, *, to_append: bool) -> None:
         """Load the entries: mapped, or copied into memory if entries will be appended
-        (``to_append``).
+        (``to_append``) or the object is detached.
 
         Raises CorruptIndexError and FileNotFoundError.
         """
@@ -130,11 +144,13 @@ class SegmentIndex(ABC):
             return
         self.close()
         file_system = self._environment.file_system
-        data = (
-            bytearray(read_file(file_system, self.path))
-            if to_append
-            else file_system.map(self.path)
-        )
+        data: Buffer
+        if to_append:
+            data = bytearray(read_file(file_system, self.path))
+        elif self._is_detached:
+            data = read_file(file_system, self.path)
+        else:
+            data = file_system.map(self.path)
         size = len(data)
         if size % self.entry.size:
             raise self._corrupt(f"{size} bytes are no whole number of entries")
@@ -142,8 +158,12 @@ class SegmentIndex(ABC):
         self._data = data
         self.count = size // self.entry.size
         self._preallocated = False
-        if not to_append:
-            self._environment.open_files.opened(self)
+        if to_append:
+            return
+        if self._is_detached:
+            mapping = file_system.map(self.path)
+            self._mapping = mapping if len(mapping) == size else None
+        self._environment.open_files.opened(self)
 
     def read_last(self) -> bytes | None:
         """Return the last entry as it stands in memory or, read alone, in the file; None in an
@@ -160,9 +180,10 @@ class SegmentIndex(ABC):
         return file.read_at(size - entry_size, entry_size) if size else None
 
     def adopt(self, other: Self) -> None:
-        """Use the entries of another object for the same file, which is closed."""
+        """Use the entries of a detached object for the same file, which is closed."""
         self.close()
-        self._data = other._data
+        mapping = other._mapping
+        self._data = other._data if mapping is None else mapping
         self.count = other.count
         self._is_unwritten = other._is_unwritten
         other.close()
@@ -200,6 +221,7 @@ class SegmentIndex(ABC):
     def release(self) -> None:
         """Close the file or the mapping; entries in memory stay."""
         self._file = None
+        self._mapping = None
         if not isinstance(self._data, bytearray):
             self._data = None
 
@@ -208,6 +230,7 @@ class SegmentIndex(ABC):
         self._environment.open_files.closed(self)
         self._file = None
         self._data = None
+        self._mapping = None
         self._is_unwritten = False
         self._is_missing = False
 

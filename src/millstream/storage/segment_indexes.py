@@ -77,17 +77,18 @@ class SegmentIndexes:
         *,
         max_bytes: int,
         interval_bytes: int,
+        is_detached: bool = False,
     ) -> None:
         self._environment = environment
         self._location = location
-        self._is_detached = False
+        self._is_detached = is_detached
         self._check: IndexCheck | None = None
         self._cuts = records.cuts
         """How often the log had been cut when a detached object was made."""
         self.records = records
         """The log that the indexes are for."""
-        self.offset_index = OffsetIndex(environment, location, max_bytes)
-        self.time_index = TimeIndex(environment, location, max_bytes)
+        self.offset_index = OffsetIndex(environment, location, max_bytes, is_detached=is_detached)
+        self.time_index = TimeIndex(environment, location, max_bytes, is_detached=is_detached)
         self.interval_bytes = interval_bytes
         self.to_append = False
         """True while the segment is the active one and its entries are in memory."""
@@ -224,7 +225,8 @@ class SegmentIndexes:
 
     def detached(self) -> SegmentIndexes:
         """Return a second object for the same files, as they are now, for a look-up on another
-        thread. It opens files of its own and writes none. Any thread may call this.
+        thread. It opens files of its own, writes none and reads no mapping, so the files may be cut
+        meanwhile. Any thread may call this.
         """
         here, records = self._location, self.records
         directory = here.directory
@@ -239,8 +241,8 @@ class SegmentIndexes:
             FileRecords(self._environment, location, records.size),
             max_bytes=self.offset_index.max_bytes,
             interval_bytes=self.interval_bytes,
+            is_detached=True,
         )
-        detached._is_detached = True
         detached._cuts = records.cuts
         detached._verified = self._verified
         return detached

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from tests.slow_files import SlowFiles
-from tests.unit.storage.support import append, close, create_log, place, reopen
+from tests.unit.storage.support import NOW_MS, append, close, create_log, place, reopen
 
 from millstream.config.topic import TopicConfig
 from millstream.model.errors import StorageError
@@ -16,6 +18,7 @@ from millstream.records.batch import iter_batches
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import Buffer, LocalFileSystem
 from millstream.storage.log import Log, ReadAhead
+from millstream.storage.segment_indexes import IndexCheck
 
 CONFIG = TopicConfig({"internal.segment.bytes": "200000", "index.interval.bytes": "1000"})
 BATCHES = 300
@@ -228,3 +231,32 @@ def test_a_segment_that_is_cut_while_its_index_is_checked(tmp_path: Path) -> Non
     bring_in(log, 4_711)
     assert read(log, 4_711)[0] == 4_711
     assert read(log, 4_800)[0] == 4_800
+
+
+def test_an_index_that_shrinks_while_another_thread_reads_it(tmp_path: Path) -> None:
+    """The system ends a process that reads a mapping beyond the end of its file, so this one runs
+    in a process of its own.
+    """
+    work = f"from {__name__} import search_what_shrinks; search_what_shrinks({str(tmp_path)!r})"
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", work],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def search_what_shrinks(root: str) -> None:
+    log = large(Path(root), SlowFiles())
+    ahead = look(log, 4_711)
+    assert ahead is not None
+    (check,) = ahead.preparations
+    assert isinstance(check, IndexCheck)
+    check.run()
+    log.truncate_to(100, now_ms=0)
+    close(log)
+    assert check.detached.floor_position(4_711) > 0
+    assert check.detached.time_floor_position(NOW_MS, 4_711) > 0

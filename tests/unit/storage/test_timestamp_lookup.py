@@ -110,7 +110,8 @@ def test_of_segments_that_are_passed_over_one_entry_is_read(log: Log, files: Cou
     assert isinstance(ahead, ReadAhead)
     ahead.run()
     assert of_kind(files.mapped, "index") == len(files.mapped) == 2
-    assert len(files.opened) == 1
+    assert of_kind(files.opened, "index") == 2
+    assert of_kind(files.opened, ".log") == len(files.opened) - 2 == 1
 
 
 def test_what_was_read_once_is_known(log: Log, files: CountedFiles) -> None:
@@ -124,7 +125,7 @@ def test_what_was_read_once_is_known(log: Log, files: CountedFiles) -> None:
 def test_it_reads_up_to_the_segment_that_answers(log: Log, files: CountedFiles) -> None:
     files.forget()
     assert offset_of(log.offset_for_timestamp(NOW_MS)) == 0
-    assert of_kind(files.opened, ".timeindex") == 1
+    assert of_kind(list(set(files.opened)), ".timeindex") == 1
 
 
 def test_a_log_that_was_written_since_it_was_opened_is_known(
