@@ -11,6 +11,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 NATIVE = Path(__file__).resolve().parent
@@ -73,9 +74,10 @@ def list_compilers() -> list[tuple[str, list[str]]]:
 def compile_with(name: str, command: list[str], library: Path) -> str | None:
     """Compile with one compiler; return what it said when it did not work.
 
-    The library is put into its place in one step, for a running program may have it loaded.
+    The library is put into its place in one step, and each build writes to a directory of its own:
+    a running program that has the library loaded crashes, at its exit at the latest, when the file
+    is written in place, because the pages that it has mapped change.
     """
-    new = library.with_name(f"{library.name}.new")
     flags = list(FLAGS)
     if sys.platform != "win32":
         flags.append("-fPIC")
@@ -83,20 +85,20 @@ def compile_with(name: str, command: list[str], library: Path) -> str | None:
         flags += ["-s", *zig_target()]
     sources = [str(path) for path in sorted(NATIVE.glob("*.c"))]
     try:
-        done = subprocess.run(
-            [*command, *flags, *sources, "-o", str(new)],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        if done.returncode:
-            return done.stderr.strip()[:2000] or f"exit code {done.returncode}"
-        new.replace(library)
+        with tempfile.TemporaryDirectory(prefix=".kernel-", dir=library.parent) as directory:
+            made = Path(directory, library.name)
+            done = subprocess.run(
+                [*command, *flags, *sources, "-o", str(made)],
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            if done.returncode:
+                return done.stderr.strip()[:2000] or f"exit code {done.returncode}"
+            made.replace(library)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    finally:
-        new.unlink(missing_ok=True)
     return None
 
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from array import array
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -154,3 +155,60 @@ def test_a_compiler_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(native.platform, "machine", lambda: "s390x")
     with pytest.raises(native.NoCompilerError, match="s390x"):
         native.build(tmp_path / "library")
+
+
+TWO_AT_ONCE = """
+import pathlib, sys, time
+started, output = pathlib.Path(sys.argv[1]), sys.argv[-1]
+with open(output, "w") as library, started.open("a") as noted:
+    noted.write("one\\n")
+    noted.flush()
+    while started.read_text().count("one") < 2:
+        time.sleep(0.01)
+    library.write("a whole library")
+with started.open("a") as noted:
+    noted.write(output + "\\n")
+"""
+
+
+def test_builds_at_the_same_time_do_not_write_to_one_file(tmp_path: Path) -> None:
+    native = native_build()
+    script, started, library = tmp_path / "cc.py", tmp_path / "started", tmp_path / "library"
+    script.write_text(TWO_AT_ONCE)
+    command = [sys.executable, str(script), str(started)]
+    with ThreadPoolExecutor(2) as threads:
+        built = [threads.submit(native.compile_with, "fake", command, library) for _ in range(2)]
+    assert [each.result() for each in built] == [None, None]
+    written = started.read_text().split()[2:]
+    assert len(set(written)) == 2
+    assert str(library) not in written, "a program that has it loaded would crash"
+    assert library.read_text() == "a whole library"
+    assert {each.name for each in tmp_path.iterdir()} == {"cc.py", "started", "library"}
+
+
+LOADED = """
+import sys, pathlib
+from millstream.records.kernel import Library, Pinned
+library, data = Library(pathlib.Path(sys.argv[1])), Pinned(b"123456789")
+print("loaded", flush=True)
+sys.stdin.readline()
+assert library.crc32c(0, data.address, 9) == 0xE3069283
+"""
+
+
+@pytest.mark.slow
+def test_a_program_that_has_it_loaded_survives_another_build(tmp_path: Path) -> None:
+    native = native_build()
+    path = tmp_path / f"kernel{native.SUFFIX}"
+    native.build(path)
+    with subprocess.Popen(
+        [sys.executable, "-c", LOADED, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "loaded\n"
+        native.build(path)
+        program.communicate("\n", timeout=60)
+    assert program.returncode == 0
