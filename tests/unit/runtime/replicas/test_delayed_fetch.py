@@ -161,3 +161,25 @@ def test_a_fetch_that_waits_leaves_with_its_peer(site: ClusterSite, count: int) 
     assert site.clock.timers_running == timers
     site.settle()
     assert not outcome.done
+
+
+@pytest.mark.parametrize("of_request", [True, False])
+def test_a_negative_limit_refuses_one_partition(site: ClusterSite, of_request: bool) -> None:
+    """That of a request is the first partition's; the others find one of nothing."""
+    for topic in ("topic-0", "topic-2"):
+        site[1].produce(topic=topic)
+    site.advance(1_000)
+    asked = request(4)
+    if of_request:
+        asked.max_bytes = -1
+    else:
+        asked.topics[0].partitions[0].partition_max_bytes = -1
+    answer = answered(site[1].ask(ApiKey.FETCH, 16, asked))
+    parts = [topic.partitions[0] for topic in answer.responses]
+    assert [ErrorCode.of(each.error_code) for each in parts] == [
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+    ]
+    assert [bool(each.records) for each in parts] == [False, False, True, False]
