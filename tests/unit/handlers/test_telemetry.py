@@ -38,6 +38,8 @@ def test_a_client_keeps_its_id_and_one_without_is_given_one(broker: AdminBroker)
     told = subscribe(broker, CLIENT)
     assert (told.error_code, told.client_instance_id) == (0, CLIENT)
     assert told.subscription_id == KAFKAS_SUBSCRIPTION
+    told = subscribe(broker, bytes((CLIENT[0] ^ 0x80,)) + CLIENT[1:])
+    assert told.subscription_id == KAFKAS_SUBSCRIPTION - (1 << 31), "32 bits with a sign"
     assert told.requested_metrics == []
     first, second = (subscribe(broker, bytes(16)).client_instance_id for _ in range(2))
     assert bytes(16) not in (first, second)

@@ -130,6 +130,15 @@ def test_a_change_wakes_a_fetch_whatever_it_misses() -> None:
     assert parked.woken == [False]
 
 
+def test_a_fetch_that_was_woken_waits_at_no_more_partitions() -> None:
+    parked = Parked()
+    append(parked.partitions[0], b"a")
+    parked.waiter.watch(parked.partitions)
+    assert not parked.stands_anywhere()
+    parked.site.clock.settle()
+    assert parked.woken == [True]
+
+
 def test_the_longest_wait_there_is() -> None:
     parked = Parked(wait_ms=2**31 - 1)
     parked.site.clock.advance(2**31 - 2)
