@@ -26,13 +26,13 @@ from millstream.config.topic import TopicConfig
 from millstream.model.errors import MillstreamError
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.records.record import read_records
+from millstream.storage.checkpoint_claims import CheckpointClaims
 from millstream.storage.cleaner import Cleaning
 from millstream.storage.durability import Durability
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.log import Log
 from millstream.storage.log_compaction import clean_now, find_cleanable, plan_cleaning
 from millstream.storage.log_manager import LogManager
-from millstream.storage.recovery_points import RecoveryPoints
 
 IMAGES: Final = int(os.environ.get("CRASH_IMAGES", "400"))
 IMAGES_OF_A_LIFE: Final = 10
@@ -51,7 +51,7 @@ COMPACTED = TopicConfig(SETTINGS | {"cleanup.policy": "compact", "min.cleanable.
 ACTIONS: Final = (
     ("append", 14), ("flush", 3), ("flush closed", 3), ("checkpoint", 4), ("roll", 4),
     ("truncate", 5), ("restart at", 1), ("move", 1), ("compact", 2), ("anew", 1), ("remove", 2),
-    ("restart", 1),
+    ("restart", 1), ("delete records", 2),
 )  # fmt: skip
 
 Row = tuple[int, int, bytes, bytes]
@@ -70,6 +70,8 @@ class Expected:
     """What was flushed and has not been cut off since."""
     durable_end: int = 0
     compacts: bool = False
+    log_start: int = 0
+    """The largest log start that the log may have."""
 
     def copy(self) -> Expected:
         return Expected(
@@ -78,6 +80,7 @@ class Expected:
             list(self.durable),
             self.durable_end,
             self.compacts,
+            self.log_start,
         )
 
 
@@ -184,6 +187,10 @@ class Replica:
             self.make_anew()
         elif name == "remove":
             self.manager.removals.run_due(self.now_ms)
+        elif name == "delete records":
+            offset = chance.randint(log.log_start_offset, log.high_watermark)
+            self.expected.log_start = max(self.expected.log_start, offset)
+            log.increment_log_start_offset(offset)
         else:
             self.manager.close()
             self.flushed_up_to(log.log_end_offset)
@@ -238,7 +245,7 @@ class Replica:
 
     def truncate(self, log: Log) -> None:
         # The cleaner cleans what is committed, and relies on it that nobody cuts that off.
-        first = log.high_watermark if self.expected.compacts else log.log_start_offset
+        first = log.high_watermark if self.expected.compacts else log.segment_base_offsets[0]
         if first >= log.log_end_offset:
             return
         starts = [row[0] for row in self.batch_starts(log) if row[0] >= first]
@@ -247,10 +254,15 @@ class Replica:
         offset = self.chance.choice(starts)
         self.cut_expected(offset)
         log.truncate_to(offset, now_ms=self.now_ms)
+        self.expected.log_start = log.log_start_offset
         self.epoch += 1
 
     def batch_starts(self, log: Log) -> list[tuple[int]]:
-        return [(each.base_offset,) for each in read_batches(log, log.log_start_offset)]
+        return [
+            (each.base_offset,)
+            for segment in log.local.segments
+            for each in segment.records.headers()
+        ]
 
     def restart_at(self, log: Log) -> None:
         if self.expected.compacts:
@@ -259,6 +271,7 @@ class Replica:
         self.cuts += 1
         self.expected.histories.append([])
         self.expected.durable, self.expected.durable_end = [], 0
+        self.expected.log_start = offset
         log.truncate_fully_and_start_at(offset, now_ms=self.now_ms)
 
     def move(self, log: Log) -> None:
@@ -356,11 +369,14 @@ def _fault(log: Log, expected: Expected) -> str | None:
     found, start, end = rows_of(log), log.log_start_offset, log.log_end_offset
     if end < expected.durable_end:
         return f"it ends at {end}, and was flushed up to {expected.durable_end}"
+    if start > expected.log_start and any(r[0] >= expected.log_start for r in expected.durable):
+        return f"it begins at {start}, and at most {expected.log_start} was asked for"
     for batch in read_batches(log, start):
         if not batch.is_valid:
             return f"a batch at {batch.base_offset} is damaged"
-        if log.epoch_for_offset(batch.base_offset) != batch.partition_leader_epoch:
-            return f"the epochs say {log.epoch_for_offset(batch.base_offset)} for {batch!r}"
+        epoch = log.epoch_for_offset(max(batch.base_offset, start))
+        if epoch != batch.partition_leader_epoch:
+            return f"the epochs say {epoch} for {batch!r}"
     if not any(_fits(found, end, start, each, expected) for each in expected.histories):
         offsets = [row[0] for row in found]
         return f"no history has these records: {offsets} in [{start}, {end})"
@@ -417,7 +433,7 @@ def test_no_image_of_a_power_loss_is_unsound() -> None:
 
 
 def _checkpoint_stays(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RecoveryPoints, "lower", lambda self, topic_partition, offset: False)
+    patch.setattr(CheckpointClaims, "lower", lambda self, topic_partition, offset: False)
 
 
 def _cut_off_ends_come_back(patch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ reached the disk may also reappear behind the records that were written in their
 order of a cut at ``offset`` (``Log.truncate_to``), which holds after a power loss at any moment::
 
     1  remove the segments beyond offset, newest first     a shorter log, unchanged below
-    2  flush the directory; lower the checkpoint           begin_cut -> settle, or a flush plan
+    2  flush the directory; lower the checkpoints          begin_cut -> settle, or a flush plan
     3  cut the segment that holds offset                   recovery looks at it from now on
     4  flush that segment                                  cut -> settle, or a flush plan
     5  append
@@ -36,11 +36,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from millstream.model.offsets import Offset
+from millstream.storage.checkpoint_claims import CheckpointClaims
 from millstream.storage.directory import PRODUCER_SNAPSHOT, PartitionDirectory, parse_file_name
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import File
 from millstream.storage.flush import FlushPlan
-from millstream.storage.recovery_points import RecoveryPoints
 from millstream.storage.segment import Segment
 from millstream.storage.segments import Segments
 
@@ -58,13 +58,13 @@ class Durability:
 
     __slots__ = (
         "_ceiling",
+        "_claims",
         "_cut_segment",
         "_cuts",
         "_directory",
         "_file_system",
         "_notes",
         "_number_of_notes",
-        "_points",
         "blocks_append",
         "recovery_point",
         "truncated_to",
@@ -80,7 +80,7 @@ class Durability:
     ) -> None:
         self._file_system = environment.file_system
         self._directory = directory
-        self._points = environment.recovery_points(directory.parent)
+        self._claims = environment.checkpoint_claims(directory.parent)
         self.recovery_point = recovery_point
         """Everything below is flushed."""
         self._ceiling: Offset | None = None
@@ -97,7 +97,7 @@ class Durability:
         to it.
         """
         # A log that is new or that ends before its checkpoint is treated like one that was cut.
-        self.blocks_append = self._points.lower(directory.topic_partition, log_end_offset)
+        self.blocks_append = self._claims.lower(directory.topic_partition, log_end_offset)
         """True while :meth:`settle` or a flush has to come before the next append."""
 
     # What is to be flushed
@@ -142,7 +142,7 @@ class Durability:
         self.truncated_to = min(self.truncated_to, log_end_offset)
         if removed:
             self.note_names()
-        if self._points.lower(self._directory.topic_partition, offset) or removed:
+        if self._claims.lower(self._directory.topic_partition, offset) or removed:
             self.blocks_append = True
 
     def cut(self, log_end_offset: Offset, segment: Segment | None) -> None:
@@ -154,7 +154,7 @@ class Durability:
         self._cut_segment = segment
         self.recovery_point = min(self.recovery_point, log_end_offset)
         self.truncated_to = min(self.truncated_to, log_end_offset)
-        if self._points.lower(self._directory.topic_partition, log_end_offset) or segment:
+        if self._claims.lower(self._directory.topic_partition, log_end_offset) or segment:
             self.blocks_append = True
 
     def settle(self) -> None:
@@ -169,7 +169,7 @@ class Durability:
         if _OWN_NAMES in self._notes:
             self._file_system.sync_directory(self._directory.path)
             del self._notes[_OWN_NAMES]
-        self._points.settle()
+        self._claims.settle()
         self.blocks_append = False
 
     # Plans
@@ -196,8 +196,8 @@ class Durability:
         needed = [s for s in segments.starting_with(self.recovery_point) if s.size]
         if self._cut_segment is not None and self._cut_segment not in needed:
             needed.append(self._cut_segment)
-        points = self._points if self.blocks_append else None
-        return self._plan(needed, log_end_offset, failure, notes=dict(self._notes), points=points)
+        claims = self._claims if self.blocks_append else None
+        return self._plan(needed, log_end_offset, failure, notes=dict(self._notes), claims=claims)
 
     def closed_plan(self, segments: Segments, failure: OSError | None = None) -> FlushPlan:
         """Return the plan that makes the next few closed segments durable; it does not touch the
@@ -220,7 +220,7 @@ class Durability:
         failure: OSError | None,
         *,
         notes: dict[str, int],
-        points: RecoveryPoints | None = None,
+        claims: CheckpointClaims | None = None,
         may_flush_volume: bool = True,
     ) -> FlushPlan:
         files: list[File] = []
@@ -246,7 +246,7 @@ class Durability:
                 )
                 if note in notes
             ],
-            points=points,
+            claims=claims,
             failure=failure,
             may_flush_volume=may_flush_volume,
         )

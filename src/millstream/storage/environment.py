@@ -9,10 +9,10 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from millstream.storage.checkpoint_claims import CheckpointClaims
 from millstream.storage.deletion import PendingRemovals
 from millstream.storage.files import FileSystem, LocalFileSystem, raise_open_file_limit
 from millstream.storage.open_files import OpenFiles
-from millstream.storage.recovery_points import RecoveryPoints
 from millstream.storage.scanner_pool import ScannerPool
 
 
@@ -46,15 +46,17 @@ class LogEnvironment:
     new_id: Callable[[], bytes] = random_id
     producer_id_expiration_ms: int = 86_400_000
     scanners: ScannerPool = field(default_factory=ScannerPool)
-    _recovery_points: dict[str, RecoveryPoints] = field(default_factory=dict)
+    _claims: dict[str, CheckpointClaims] = field(default_factory=dict)
 
-    def recovery_points(self, log_directory: str) -> RecoveryPoints:
-        """Return the recovery points of a log directory."""
-        points = self._recovery_points.get(log_directory)
-        if points is None:
-            points = RecoveryPoints(self.file_system, log_directory)
-            points = self._recovery_points.setdefault(log_directory, points)
-        return points
+    def checkpoint_claims(self, log_directory: str) -> CheckpointClaims:
+        """Return what is known of the recovery points and log starts that a log directory has on
+        disk.
+        """
+        claims = self._claims.get(log_directory)
+        if claims is None:
+            claims = CheckpointClaims(self.file_system, log_directory)
+            claims = self._claims.setdefault(log_directory, claims)
+        return claims
 
 
 def broker_environment(*, producer_id_expiration_ms: int) -> LogEnvironment:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.model.errors import StorageError
 from millstream.model.offsets import Offset
+from millstream.storage.checkpoint_claims import CheckpointClaims
 from millstream.storage.files import File, FileSystem
-from millstream.storage.recovery_points import RecoveryPoints
 
 if TYPE_CHECKING:
     from millstream.storage.durability import Durability
@@ -26,7 +26,7 @@ MANY_FLUSHES: Final = 8
 @dataclass(slots=True, kw_only=True, eq=False)
 class FlushPlan:
     """Flushes of one log: its segments' files, small files by path, then directories; at last the
-    checkpoint of the recovery points, where the log was cut below what that says.
+    checkpoints, where the log was cut below what they say.
     """
 
     file_system: FileSystem
@@ -42,8 +42,8 @@ class FlushPlan:
     files: Sequence[File]
     paths: Sequence[str]
     directories: Sequence[str]
-    points: RecoveryPoints | None = None
-    """The recovery points whose checkpoint may have to be lowered; None if the log was not cut."""
+    claims: CheckpointClaims | None = None
+    """The claims whose checkpoints may have to be lowered; None if the log was not cut."""
     failure: OSError | None = None
     """The error raised while the plan was made, if any."""
     may_flush_volume: bool = True
@@ -52,7 +52,7 @@ class FlushPlan:
     @property
     def settles(self) -> bool:
         """True when the log may be appended to again once the plan has run."""
-        return self.points is not None
+        return self.claims is not None
 
     def run(self) -> None:
         """Flush everything. Raises StorageError, which is final for the log directory."""
@@ -84,8 +84,8 @@ class FlushPlan:
                     raise plan.failure
             self._flush(plans)
             for plan in plans:
-                if plan.points is not None:
-                    plan.points.settle()
+                if plan.claims is not None:
+                    plan.claims.settle()
         except OSError as error:
             raise StorageError(self.log_directory, f"flush failed: {error}") from error
 

@@ -48,7 +48,7 @@ class LogDirectory:
 
     def __init__(self, environment: LogEnvironment, path: str) -> None:
         self._file_system = environment.file_system
-        self._points = environment.recovery_points(path)
+        self._claims = environment.checkpoint_claims(path)
         self.path = path
         self._lock: Lock | None = None
         self._written: dict[str, str] = {}
@@ -77,8 +77,9 @@ class LogDirectory:
             self._lock = self._file_system.lock(self._file(LOCK_FILE))
             self.meta = read_meta_properties(self._file_system, self.path)
             self.recovery_points = self._read_offsets(RECOVERY_POINTS)
-            self._points.found(self.recovery_points)
+            self._claims.recovery_points.found(self.recovery_points)
             self.log_start_offsets = self._read_offsets(LOG_START_OFFSETS)
+            self._claims.log_starts.found(self.log_start_offsets)
             self.high_watermarks = self._read_offsets(HIGH_WATERMARKS)
             self.cleaned_up_to = self._read_offsets(CLEANER_OFFSETS)
             self._take_marker()
@@ -134,24 +135,30 @@ class LogDirectory:
         """Return a function, safe on another thread, that writes the checkpoints that differ from
         those written last. The function raises StorageError; one runs at a time.
         """
-        write_points = self._points.plan(self._with_left_alone(recovery_points))
+        claims = self._claims
+        write_points = claims.recovery_points.plan(
+            self._with_left_alone(recovery_points, self.recovery_points)
+        )
+        write_starts = claims.log_starts.plan(
+            self._with_left_alone(log_start_offsets, self.log_start_offsets)
+        )
+        watermarks = self._with_left_alone(high_watermarks, self.high_watermarks)
 
         def write() -> None:
             try:
                 write_points()
-                self._write_offsets(LOG_START_OFFSETS, log_start_offsets, self.log_start_offsets)
-                self._write_offsets(HIGH_WATERMARKS, high_watermarks, self.high_watermarks)
+                write_starts()
+                self._write_offsets(HIGH_WATERMARKS, watermarks)
             except OSError as error:
                 raise StorageError(self.path, f"checkpoint failed: {error}") from error
 
         return write
 
     def _with_left_alone(
-        self, recovery_points: Mapping[TopicPartition, Offset]
+        self, offsets: Mapping[TopicPartition, Offset], found: Mapping[TopicPartition, Offset]
     ) -> dict[TopicPartition, Offset]:
-        found = self.recovery_points
         kept = {each: found[each] for each in self.left_alone if each in found}
-        return {**kept, **recovery_points}
+        return {**kept, **offsets}
 
     def write_clean_marker(self) -> None:
         """Write the clean-shutdown marker: every log here is closed and flushed."""
@@ -202,14 +209,8 @@ class LogDirectory:
             _log.warning("%s is not used: %s", self._file(name), error)
             return {}
 
-    def _write_offsets(
-        self,
-        name: str,
-        offsets: Mapping[TopicPartition, Offset],
-        found: Mapping[TopicPartition, Offset],
-    ) -> None:
-        kept = {each: found[each] for each in self.left_alone if each in found}
-        text = format_offsets({**kept, **offsets})
+    def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+        text = format_offsets(offsets)
         if self._written.get(name) != text:
             replace_file(self._file_system, self._file(name), text.encode("utf-8"))
             self._written[name] = text

@@ -45,10 +45,10 @@ from millstream.runtime.replicas.replica_manager import ReplicaManager
 from millstream.server import cluster_broker
 from millstream.sim.cluster import SimCluster
 from millstream.sim.faults import Swarm
+from millstream.storage.checkpoint_claims import CheckpointClaims
 from millstream.storage.durability import Durability
 from millstream.storage.loader import Loader
 from millstream.storage.log import Log
-from millstream.storage.recovery_points import RecoveryPoints
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 SCRIPTS = scripts.SCRIPTS | service_scripts.SCRIPTS | reachability_scripts.SCRIPTS
@@ -533,7 +533,7 @@ def truncates_without_a_checkpoint(patch: pytest.MonkeyPatch) -> None:
     def settle(self: Durability) -> None:
         self.blocks_append = False
 
-    patch.setattr(RecoveryPoints, "lower", lambda self, topic_partition, offset: False)
+    patch.setattr(CheckpointClaims, "lower", lambda self, topic_partition, offset: False)
     patch.setattr(Durability, "settle", settle)
 
 

@@ -127,7 +127,7 @@ def test_whatever_follows_a_cut_waits_for_it(
 def test_the_lowest_of_several_cuts_counts(storage: Storage) -> None:
     filled(storage)
     storage.manager.checkpoint()
-    points = storage.environment.recovery_points("/data")
+    points = storage.environment.checkpoint_claims("/data").recovery_points
     assert points.lower(ORDERS, 17)
     assert points.lower(ORDERS, 30)
     points.settle()
@@ -344,3 +344,57 @@ def test_files_of_segments_that_are_gone_are_not_flushed(storage: Storage) -> No
     left = [name for name in log.durability.unsynced if name[0].isdigit()]
     assert left
     assert not [name for name in left if int(name.partition(".")[0]) > gone[0]]
+
+
+# Log starts
+
+
+def after_a_power_loss(storage: Storage) -> Log:
+    """Return the log as the next start finds it if nothing was kept but what was flushed."""
+    manager = LogManager(
+        ["/data"], LogEnvironment(file_system=storage.files.crashed(_Nothing())), broker_id=1
+    )
+    manager.lock()
+    manager.start(config_of=lambda _, __: SMALL, now_ms=NOW_MS)
+    log = manager.get(ORDERS)
+    assert log is not None
+    return log
+
+
+def test_a_log_that_is_cut_below_its_log_start_keeps_what_follows(storage: Storage) -> None:
+    """A checkpointed log start beyond the log end has all of the log dropped."""
+    log = filled(storage)
+    log.increment_log_start_offset(38)
+    storage.manager.checkpoint()
+    log.truncate_to(17, now_ms=NOW_MS)
+    append(log, b"after")
+    flush(log)
+    left = after_a_power_loss(storage)
+    assert (left.log_start_offset, left.log_end_offset) == (17, 18)
+    assert read_values(left, 17) == [(17, b"after")]
+
+
+def test_a_topic_of_the_same_name_does_not_begin_with_the_log_start_of_the_one_before(
+    storage: Storage,
+) -> None:
+    log = filled(storage)
+    log.increment_log_start_offset(38)
+    storage.manager.checkpoint()
+    storage.manager.delete(ORDERS, now_ms=NOW_MS)
+    log = storage.log(topic_id=TopicId(bytes(range(1, 17))))
+    append(log, b"first")
+    flush(log)
+    assert read_values(after_a_power_loss(storage)) == [(0, b"first")]
+
+
+def test_a_log_start_that_was_planned_before_a_cut_is_not_written_after_it(
+    storage: Storage,
+) -> None:
+    log = filled(storage)
+    log.increment_log_start_offset(38)
+    write = storage.manager.checkpoint_plan()
+    log.truncate_to(17, now_ms=NOW_MS)
+    append(log, b"after")
+    flush(log)
+    write()
+    assert read_values(after_a_power_loss(storage), 17) == [(17, b"after")]
