@@ -62,6 +62,7 @@ class Durability:
         "_cut_segment",
         "_cuts",
         "_directory",
+        "_end_before_cut",
         "_file_system",
         "_notes",
         "_number_of_notes",
@@ -85,6 +86,8 @@ class Durability:
         """Everything below is flushed."""
         self._ceiling: Offset | None = None
         """Where the log is about to be cut: no checkpoint goes beyond it."""
+        self._end_before_cut: Offset = 0
+        """The log end when that was announced; a log that has grown since is not cut there."""
         self._cut_segment: Segment | None = None
         """The segment whose end was cut off and may reappear after a power loss."""
         self._cuts = 0
@@ -138,6 +141,7 @@ class Durability:
         """
         self._cuts += 1
         self._ceiling = offset
+        self._end_before_cut = log_end_offset
         self.recovery_point = min(self.recovery_point, log_end_offset)
         self.truncated_to = min(self.truncated_to, log_end_offset)
         if removed:
@@ -258,6 +262,8 @@ class Durability:
         if plan.cuts != self._cuts:
             return False
         self.recovery_point = max(self.recovery_point, plan.recovery_point)
+        if plan.recovery_point > self._end_before_cut:
+            self._ceiling = None
         for name, number in plan.notes.items():
             if self._notes.get(name) == number:
                 del self._notes[name]

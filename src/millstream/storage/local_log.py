@@ -72,18 +72,20 @@ class LocalLog:
         self.active = segment
         self._durability.note_names()
 
-    def delete_beyond(self, offset: Offset, *, now_ms: int) -> list[Offset]:
-        """Delete the segments that begin beyond ``offset``; return their base offsets. The one that
-        holds it becomes the active one.
+    def bases_beyond(self, offset: Offset) -> list[Offset]:
+        """Return the base offsets of the segments that begin beyond ``offset``, ascending."""
+        return [each for each in self.segments.base_offsets if each > offset]
+
+    def delete_beyond(self, offset: Offset, *, now_ms: int) -> None:
+        """Delete the segments that begin beyond ``offset``. The one that holds it becomes the
+        active one.
 
         The newest goes first, so that an interruption leaves a log without a hole.
         """
-        removed = [s for s in self.segments if s.base_offset > offset]
-        for segment in reversed(removed):
-            self._delete(segment, now_ms)
+        for segment in reversed(list(self.segments)):
+            if segment.base_offset > offset:
+                self._delete(segment, now_ms)
         self.active = self.segments.active
-        self.active.prepare_append()
-        return [segment.base_offset for segment in removed]
 
     def restart_at(self, offset: Offset, *, now_ms: int) -> None:
         """Drop all segments and create an empty one at ``offset``."""

@@ -518,9 +518,9 @@ class Log:
                 return True
             if self.begin_truncation(offset, now_ms=now_ms):
                 self.durability.settle()
+            self.durability.cut(offset, self.local.active)
             self.local.active.truncate_to(offset, now_ms=now_ms)
             self._cut_to(offset, now_ms)
-            self.durability.cut(offset, self.local.active)
         except OSError as error:
             raise self._failed(error) from error
         return True
@@ -536,14 +536,18 @@ class Log:
         local = self.local
         if not local.segments.first.base_offset <= offset < self.offsets.log_end_offset:
             return False
+        removed = local.bases_beyond(offset)
+        end = min(removed, default=self.offsets.log_end_offset)
+        # First, for what the log holds of its producers may turn out to be damaged below the cut.
+        self.durability.begin_cut(offset, end, removed=bool(removed))
         try:
-            removed = local.delete_beyond(offset, now_ms=now_ms)
             if removed:
+                local.delete_beyond(offset, now_ms=now_ms)
                 self.producer_log.drop_snapshots(removed)
-                self._cut_to(min(removed), now_ms)
+                self._cut_to(end, now_ms)
+            local.active.prepare_append()
         except OSError as error:
             raise self._failed(error) from error
-        self.durability.begin_cut(offset, self.offsets.log_end_offset, removed=bool(removed))
         return self.durability.blocks_append
 
     def _cut_to(self, offset: Offset, now_ms: int) -> None:

@@ -223,6 +223,7 @@ class Segment:
         """Finish the segment: no append follows."""
         self.prepare_append()
         self.indexes.finish()
+        self.roll_size = -1
         if self._config.preallocate:
             self.records.trim()
 

@@ -8,6 +8,7 @@ rebuilt from the batch headers.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
 from millstream.model.errors import CorruptIndexError, CorruptLogError
@@ -191,15 +192,19 @@ class SegmentIndexes:
             self.records.close()
 
     def truncate_to(self, offset: Offset) -> None:
-        """Drop the entries from ``offset`` on; the log has been cut already."""
+        """Drop the entries from ``offset`` on; the log has been cut already. Where it is damaged
+        below that, timestamps behind the damage do not count.
+        """
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self._unindexed_bytes = 0
         self._largest_timestamp, self._offset_of_largest = self.time_index.last_entry
-        for batch in self.records.headers(self.offset_index.position(self._offset_of_largest)):
-            if batch.max_timestamp > self._largest_timestamp:
-                self._largest_timestamp = batch.max_timestamp
-                self._offset_of_largest = batch.last_offset
+        position = self.offset_index.position(self._offset_of_largest)
+        with contextlib.suppress(CorruptLogError):
+            for batch in self.records.headers(position):
+                if batch.max_timestamp > self._largest_timestamp:
+                    self._largest_timestamp = batch.max_timestamp
+                    self._offset_of_largest = batch.last_offset
 
     def rebuild(self) -> None:
         """Make both indexes from the log; a detached object makes them in memory alone.

@@ -9,6 +9,7 @@ import pytest
 from tests.memory_files import MemoryFileSystem
 from tests.unit.storage.support import NOW_MS, SMALL, append, read_values
 
+from millstream.model.errors import CorruptLogError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.records.batch import Batch
@@ -267,6 +268,83 @@ def test_what_an_announced_cut_leaves_is_a_whole_log(storage: Storage) -> None:
     append(log, b"after")
     assert [offset for offset, _ in read_values(log)] == list(range(end + 1))
     assert storage.on_disk() == {ORDERS: 17}
+
+
+def test_a_cut_that_is_announced_and_never_made_holds_back_no_checkpoint(storage: Storage) -> None:
+    """The follower was elected in between, and leads."""
+    log = filled(storage)
+    storage.manager.checkpoint()
+    log.begin_truncation(17, now_ms=NOW_MS)
+    for each in range(30):
+        append(log, b"%d" % each * 30)
+    flush(log)
+    storage.manager.checkpoint()
+    assert storage.on_disk() == {ORDERS: log.log_end_offset}
+
+
+def damaged(storage: Storage, base_offset: Offset, batches: int) -> None:
+    """Damage the batch in a segment that follows so many."""
+    data = storage.files.contents(f"/data/orders-0/{base_offset:020d}.log").data
+    position = 0
+    for _ in range(batches):
+        position += int.from_bytes(data[position + 8 : position + 12], "big") + 12
+    data[position + 16] = 9
+
+
+def idempotent(storage: Storage, records: int) -> Log:
+    """Return a log that is flushed and checkpointed, and lacks the snapshots of its producers."""
+    log = storage.log()
+    for each in range(records):
+        append(
+            log, b"%d" % each * 30, timestamps=[NOW_MS + each],
+            producer_id=1, producer_epoch=0, base_sequence=each,
+        )  # fmt: skip
+    flush(log)
+    storage.manager.checkpoint()
+    for offset in list(log.producer_log.snapshots.offsets):
+        log.producer_log.snapshots.remove(offset)
+    return log
+
+
+@pytest.mark.parametrize("timestamps", ["rising", "all the same"])
+def test_a_cut_above_damage_takes_the_recovery_point_back(
+    storage: Storage, timestamps: str
+) -> None:
+    """The producers cannot be read. What is appended then is flushed all the same before it is
+    acknowledged, and recovery does not pass over it.
+    """
+    log = storage.log()
+    for each in range(8):
+        append(
+            log, b"%d" % each * 30,
+            timestamps=[NOW_MS + (each if timestamps == "rising" else 0)],
+            producer_id=1, producer_epoch=0, base_sequence=each,
+        )  # fmt: skip
+    flush(log)
+    storage.manager.checkpoint()
+    assert log.segment_base_offsets == [0]
+    damaged(storage, 0, batches=1)
+    with pytest.raises(CorruptLogError):
+        log.truncate_to(6, now_ms=NOW_MS)
+    assert log.log_end_offset == 6
+    append(log, b"after")
+    assert log.recovery_point <= 6
+    assert log.flush_plan() is not None
+    assert storage.on_disk() == {ORDERS: 6}
+
+
+def test_a_cut_of_whole_segments_above_damage_takes_the_recovery_point_back(
+    storage: Storage,
+) -> None:
+    log = idempotent(storage, 40)
+    bases = log.segment_base_offsets
+    damaged(storage, bases[1], batches=1)
+    with pytest.raises(CorruptLogError):
+        log.begin_truncation(bases[2] - 1, now_ms=NOW_MS)
+    assert log.log_end_offset == bases[2]
+    append(log, b"after")
+    assert log.recovery_point <= bases[2]
+    assert storage.on_disk() == {ORDERS: bases[2] - 1}
 
 
 # Closed segments
