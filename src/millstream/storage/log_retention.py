@@ -5,12 +5,16 @@ Kafka: ``UnifiedLog.deleteOldSegments``.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
+from millstream.model.errors import CorruptLogError
 from millstream.storage.retention import RetentionRules, SegmentAge, count_deletable
 
 if TYPE_CHECKING:
     from millstream.storage.log import Log
+
+_log = logging.getLogger(__name__)
 
 
 def delete_old_segments(log: Log, *, now_ms: int) -> int:
@@ -35,7 +39,13 @@ def delete_old_segments(log: Log, *, now_ms: int) -> int:
     if count == 0:
         return 0
     if count == len(local.segments):
-        log.roll(now_ms=now_ms)
+        try:
+            log.roll(now_ms=now_ms)
+        except CorruptLogError as error:
+            _log.warning("%s: its active segment stays: %s", log.topic_partition, error)
+            count -= 1
+            if count == 0:
+                return 0
     log.increment_log_start_offset(local.segments.base_offsets[count])
     log.producer_log.drop_snapshots(local.delete_first(count, now_ms=now_ms))
     return count

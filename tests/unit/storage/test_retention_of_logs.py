@@ -51,6 +51,29 @@ def test_a_damaged_segment_goes_by_its_file_and_holds_up_no_other_log(tmp_path: 
     assert damaged.log_start_offset == 12
 
 
+def test_an_active_segment_that_is_damaged_stays_and_holds_up_nothing(tmp_path: Path) -> None:
+    manager = start(tmp_path)
+    for topic in ("damaged", "sound"):
+        log = _create(manager, topic)
+        for _ in range(12):
+            append(log, b"v" * 100)
+    active = log.segment_base_offsets[-1]
+    manager.close()
+    manager = start(tmp_path)
+    path = tmp_path / "damaged-0" / file_name(active, LOG)
+    data = bytearray(path.read_bytes())
+    data[16] = 9
+    path.write_bytes(data)
+    damaged, sound = (_create(manager, topic) for topic in ("damaged", "sound"))
+    for log in (damaged, sound):
+        assert log.segment_base_offsets[-1] == active
+    later_ms = int(path.stat().st_mtime * 1000) + 2 * HOUR_MS
+    manager.delete_old_segments(now_ms=later_ms)
+    assert (damaged.log_start_offset, sound.log_start_offset) == (active, 12)
+    manager.delete_old_segments(now_ms=later_ms)
+    assert damaged.log_start_offset == active
+
+
 def test_records_without_timestamps_are_as_old_as_their_file(tmp_path: Path) -> None:
     manager = start(tmp_path)
     log = _create(manager, "orders", now_ms=NOW_MS - 24 * HOUR_MS)
