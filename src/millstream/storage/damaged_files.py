@@ -97,10 +97,13 @@ class DamagedFiles:
         size = segment.size - position
         path = self._directory.file(damaged_name(segment.base_offset, position))
         try:
-            self._copy(segment, position, path)
+            # A recovery that was interrupted has made the copy, and the log has not been cut yet.
+            if not self._holds(path, segment, position):
+                self._copy(segment, position, path)
+            self._file_system.open(path).sync()
+            # Before the segment is cut: a machine that stops now must leave one of the two.
+            self._file_system.sync_directory(self._directory.path)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                self._file_system.remove(path)
             _log.warning(
                 "%s: %d bytes from position %d on could not be kept aside, with the valid records "
                 "in them: %s",
@@ -136,15 +139,32 @@ class DamagedFiles:
         if free_bytes < end - position + ROOM_LEFT_BYTES:
             raise OSError(f"the volume has {free_bytes} bytes left")
         source = segment.records.file()
-        copy = file_system.open(path, create=True)
-        copy.truncate(0)
+        temporary = f"{path}.tmp"
         copied = 0
-        while position + copied < end:
-            data = source.read_at(position + copied, min(_COPY_BYTES, end - position - copied))
-            if not data:
-                break
-            copy.write_at(copied, data)
-            copied += len(data)
-        # Before the segment is cut: a machine that stops now must leave one of the two.
-        copy.sync()
-        file_system.sync_directory(self._directory.path)
+        try:
+            copy = file_system.open(temporary, create=True)
+            copy.truncate(0)
+            while position + copied < end:
+                data = source.read_at(position + copied, min(_COPY_BYTES, end - position - copied))
+                if not data:
+                    break
+                copy.write_at(copied, data)
+                copied += len(data)
+            copy.sync()
+            file_system.rename(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                file_system.remove(temporary)
+            raise
+
+    def _holds(self, path: str, segment: Segment, position: int) -> bool:
+        """Tell whether a file is there and holds what the ``.log`` does from ``position`` on."""
+        if not self._file_system.exists(path):
+            return False
+        size = segment.size - position
+        copy, source = self._file_system.open(path), segment.records.file()
+        return copy.size() == size and all(
+            copy.read_at(at, _COPY_BYTES)
+            == source.read_at(position + at, min(_COPY_BYTES, size - at))
+            for at in range(0, size, _COPY_BYTES)
+        )

@@ -201,6 +201,23 @@ def test_without_room_recovery_goes_on_and_says_so(
     assert sorted(kept(tmp_path)) == [damaged_name(base, 0) for base in bases[2:]]
 
 
+def test_a_copy_that_was_made_before_a_kill_outlives_a_recovery_without_room(
+    tmp_path: Path,
+) -> None:
+    """The room may be what the copy has taken."""
+    log = filled(tmp_path)
+    path = log_path(tmp_path, log.segment_base_offsets[1])
+    flip(path, path.stat().st_size // 2)
+    damaged = path.read_bytes()
+    reopen(tmp_path, clean=False)
+    copies = kept(tmp_path)
+    assert copies
+    path.write_bytes(damaged)  # it was not cut yet
+    reopen(tmp_path, clean=False, environment=LogEnvironment(file_system=FullVolume()))
+    assert path.stat().st_size < len(damaged)
+    assert kept(tmp_path) == copies
+
+
 @pytest.mark.parametrize("step", ["write", "sync", "rename", "remove"])
 def test_a_copy_that_fails_keeps_no_log_from_opening(
     step: str, monkeypatch: pytest.MonkeyPatch
