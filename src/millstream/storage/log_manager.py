@@ -133,7 +133,12 @@ class LogManager:
         try:
             step()
         except StorageError as error:
-            if isinstance(error.__cause__, BlockingIOError) or len(self._directories) == 1:
+            is_locked = isinstance(error.__cause__, BlockingIOError)
+            if is_locked or len(self._directories) == 1:
+                if not (is_locked or error.is_full):
+                    # The process ends here. A flush that failed leaves pages that are never
+                    # written, and the next start could not tell.
+                    distrust(self._environment.file_system, directory.path)
                 self.give_back()
                 raise
             _log.error("log directory offline: %s", error)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from pathlib import Path
 
 import pytest
 
 from millstream.config.topic import TopicConfig
+from millstream.model.errors import StorageError
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.records.batch import Batch
 from millstream.records.builder import BatchBuilder
@@ -19,7 +21,7 @@ from millstream.storage.log_manager import LogManager
 from millstream.storage.trust import read_trust
 
 FILES = LocalFileSystem()
-PLACE = TopicPartition("t", 0)
+T0 = TopicPartition("t", 0)
 
 
 @pytest.fixture
@@ -92,7 +94,7 @@ def test_without_a_boot_id_every_start_counts_as_one(tmp_path: Path, boot_id: Pa
 def damaged(tmp_path: Path) -> None:
     """Leave a log of three batches by a broker that was killed; the first batch is bad."""
     manager = opened(tmp_path)
-    log = manager.get_or_create(PLACE, TopicId(bytes(range(16))), TopicConfig(), now_ms=0)
+    log = manager.get_or_create(T0, TopicId(bytes(range(16))), TopicConfig(), now_ms=0)
     for value in (b"one", b"two", b"three"):
         builder = BatchBuilder()
         builder.append(0, None, value)
@@ -185,8 +187,8 @@ def test_a_disk_that_is_full_at_the_start_keeps_what_it_took(tmp_path: Path, boo
     full = str(tmp_path / "full")
     manager = start(LogEnvironment())
     manager.assign_cluster_id("cluster")
-    manager.prefer(PLACE, full)
-    log = manager.get_or_create(PLACE, TopicId(bytes(16)), TopicConfig(), now_ms=0)
+    manager.prefer(T0, full)
+    log = manager.get_or_create(T0, TopicId(bytes(16)), TopicConfig(), now_ms=0)
     assert log.log_directory == full
     (Path(log.directory) / f"{0:020}.timeindex").unlink(missing_ok=True)
     write_trust(FILES, manager, 17)
@@ -198,4 +200,40 @@ def test_a_disk_that_is_full_at_the_start_keeps_what_it_took(tmp_path: Path, boo
     manager = start(LogEnvironment())
     assert manager.offline_directories == []
     assert read_continuity(FILES, manager) == 17
+    manager.close()
+
+
+@pytest.mark.parametrize("directories", [1, 2])
+def test_a_flush_that_fails_at_the_start_is_remembered(
+    tmp_path: Path, boot_id: Path, directories: int
+) -> None:
+    """Found by the simulator: the page cache may drop what could not be written, and the next start
+    of a broker with one directory trusted what was left.
+    """
+
+    class BadDisk(LocalFileSystem):
+        def sync_all(self, path: str) -> None:
+            if path.startswith(bad):
+                raise OSError(errno.EIO, "Input/output error", path)
+            super().sync_all(path)
+
+    def start(environment: LogEnvironment) -> LogManager:
+        paths = [bad, str(tmp_path / "other")][:directories]
+        manager = LogManager(paths, environment, broker_id=1)
+        manager.lock()
+        manager.start(config_of=lambda _, __: TopicConfig(), now_ms=0)
+        return manager
+
+    bad = str(tmp_path / "bad")
+    manager = start(LogEnvironment())
+    manager.assign_cluster_id("cluster")
+    manager.prefer(T0, bad)
+    manager.get_or_create(T0, TopicId(bytes(16)), TopicConfig(), now_ms=0)
+    write_trust(FILES, manager, 17)
+    killed(manager)
+    with contextlib.suppress(StorageError):
+        killed(start(LogEnvironment(file_system=BadDisk())))
+    manager = start(LogEnvironment())
+    assert manager.offline_directories == []
+    assert read_continuity(FILES, manager) is None
     manager.close()
