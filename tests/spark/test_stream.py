@@ -159,7 +159,7 @@ def test_a_topic_made_anew_is_data_loss(site: Site, values: Values, admin: Admin
     admin.delete_topics([site.topic]).get_all()
     admin.create_topics([NewTopic(site.topic, 2)]).get_all()
     values(site.topic, 0, *numbers(100, 120))
-    with pytest.raises(PySparkException, match="made anew after offset 5"):
+    with pytest.raises(PySparkException, match="created again after offset 5"):
         site.run()
     assert sum(site.run(failOnDataLoss="false")) == 20
     assert site.values() == numbers(0, 5) + numbers(100, 120)

@@ -1,6 +1,6 @@
 """The APIs: their keys, the versions whose messages Millstream reads and writes, and their classes.
 
-What a broker advertises is for the handlers to say; this table only knows what can be encoded.
+The handlers decide what a broker advertises; this table only has what can be encoded.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class ApiKey(IntEnum):
 
 
 FIRST_INTERNAL_KEY: Final = 10_000
-"""From here on keys are Millstream's own: between brokers, never told to clients."""
+"""From here on keys are Millstream's own: used between brokers, never advertised to clients."""
 
 
 class Api(NamedTuple):

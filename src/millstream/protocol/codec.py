@@ -38,7 +38,8 @@ __all__ = [
 
 MAX_REQUEST_ELEMENTS: Final = 1 << 18
 """Array elements and tagged fields in one request. A struct costs some 100 bytes of memory, so a
-hostile frame can make the broker hold a few tens of MB and no more."""
+hostile frame can make the broker hold a few tens of MB and no more.
+"""
 
 _SIZE: Final = struct.Struct(">i")
 _CORRELATION: Final = struct.Struct(">4xi")
@@ -67,10 +68,11 @@ def encode_response(key: int, version: int, correlation_id: int, message: Respon
 
 
 def response_encoder(key: int, version: int) -> Callable[[int, Response], Outgoing]:
-    """Return what frames the responses of one API and version: (correlation id, message) to
+    """Return the encoder of the responses of one API and version: (correlation id, message) to
     pieces.
 
-    Raises MessageError at once for a version that is none, and like :func:`encode_response` later.
+    Raises MessageError at once for an unsupported version; the encoder raises as
+    :func:`encode_response`.
     """
     body = bound_encoder(response_class(key), version)
     flexible = response_header_is_flexible(key, version)
@@ -98,18 +100,21 @@ def _framed(head: bytearray, pieces: list[Records], last: bytearray) -> Outgoing
 
 
 def request_decoder(key: int, version: int) -> Callable[[memoryview, int], Request]:
-    """Return what reads the bodies of one API and version: (frame, position) to a request.
+    """Return the decoder of the request bodies of one API and version: (frame, position) to a
+    request.
 
-    Raises ProtocolError at once for a version that is none, and like :func:`decode_request` later.
+    Raises ProtocolError at once for an unsupported version; the decoder raises as
+    :func:`decode_request`.
     """
     decoder = bound_decoder(request_class(key), version, MAX_REQUEST_ELEMENTS)
     return cast("Callable[[memoryview, int], Request]", decoder)
 
 
 def decode_request(header: RequestHeader, frame: memoryview) -> Request:
-    """Read the body of a request; ProtocolError when its version or its bytes are none of ours.
+    """Decode the body of a request; ProtocolError if its version is not supported or its bytes are
+    invalid.
 
-    Records in the message are views of ``frame`` and live as long as it does.
+    Records in the message are views of ``frame`` and valid as long as it is.
     """
     cls = request_class(header.key)
     message, _ = decode(cls, header.version, frame, header.body_position, MAX_REQUEST_ELEMENTS)
@@ -117,7 +122,9 @@ def decode_request(header: RequestHeader, frame: memoryview) -> Request:
 
 
 def decode_response(key: int, version: int, frame: Buffer) -> tuple[int, Response]:
-    """Return (correlation id, message) of a response; the client knows what it asked for."""
+    """Return (correlation id, message) of a response; the client passes the API and version of its
+    request.
+    """
     view = memoryview(frame)
     try:
         (correlation_id,) = _SIZE.unpack_from(view)

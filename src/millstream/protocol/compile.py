@@ -1,4 +1,4 @@
-"""Decoders and encoders by class and version, compiled when they are first asked for."""
+"""Decoders and encoders by class and version, compiled at first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from millstream.protocol.outgoing import Records
 
 MAX_ELEMENTS: Final = 1 << 24
-"""How many array elements and tagged fields a message may hold unless the caller says less."""
+"""The most array elements and tagged fields of a message, unless the caller passes a lower
+limit.
+"""
 
 _decoders: dict[tuple[type[Message], int], Callable[..., Any]] = {}
 _encoders: dict[tuple[type[Message], int], Callable[..., Any]] = {}
@@ -29,9 +31,9 @@ def decode(
     position: int = 0,
     max_elements: int = MAX_ELEMENTS,
 ) -> tuple[Message, int]:
-    """Return (message, position behind it); ProtocolError when the bytes are no such message.
+    """Return (message, position after it); ProtocolError if the bytes are not a valid message.
 
-    Bytes behind the message are not looked at, as Apache Kafka does not.
+    Bytes after the message are ignored, as in Apache Kafka.
     """
     decoder = _decoders.get((cls, version))
     if decoder is None:

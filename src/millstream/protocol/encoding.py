@@ -21,7 +21,7 @@ from millstream.protocol.source import FORMATS, MAX_STRING_BYTES, NUMBERS, Sourc
 
 
 class MessageError(MillstreamError, ValueError):
-    """A message holds a value that the version to be sent has no room for."""
+    """A message has a value that the version to be sent cannot represent."""
 
 
 def compile_encoder(cls: type[Struct], version: int, *, flexible: bool) -> Callable[..., Any]:
@@ -79,7 +79,7 @@ class _EncoderWriter:
             self.tags(name, tagged)
 
     def absent(self, cls: type[Struct], field: Field, value: str) -> None:
-        """Write the check that a field which this version lacks holds nothing of weight."""
+        """Write the check that a field which this version lacks has its default value."""
         if field.ignorable:
             return
         with self.source.block(f"if {self.differs(field, value)}:"):
@@ -202,7 +202,7 @@ class _EncoderWriter:
             self.elements(element, items, count)
 
     def elements(self, element: Field | type[Struct], items: str, count: str) -> None:
-        """Write what stands behind the length of an array."""
+        """Write the elements of an array, after its length."""
         source = self.source
         letter = FORMATS.get(element.kind) if isinstance(element, Field) else None
         if letter is not None and letter in NUMBERS:

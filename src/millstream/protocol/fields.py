@@ -1,4 +1,4 @@
-"""Field specifiers: how the attributes of a message class say what they are on the wire.
+"""Field specifiers: they describe the encoding of the attributes of a message class.
 
 Each takes ``versions`` (``"9+"``, ``"4-12"`` or ``"3"``; without it the field is there in every
 version), ``nullable`` (the versions in which it may be null), ``tag`` (a tagged field), a

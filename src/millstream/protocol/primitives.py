@@ -59,7 +59,7 @@ def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def skip_tags(buffer: Buffer, position: int, limit: int, budget: int) -> tuple[int, int]:
-    """Pass over a tag buffer whose fields nobody here knows; return (position, budget).
+    """Skip a tag buffer of unknown fields; return (position, budget).
 
     Each field costs one of ``budget``. ProtocolError when there are more, or when one claims to
     go beyond ``limit``.

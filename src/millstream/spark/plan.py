@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class DataLossError(MillstreamError):
-    """Offsets that were asked for are not in the log; the text names them."""
+    """Requested offsets are not in the log; the text names them."""
 
 
 def plan_ranges(options: SourceOptions) -> list[OffsetRange]:
@@ -50,7 +50,7 @@ def plan_ranges(options: SourceOptions) -> list[OffsetRange]:
 
 
 def split_ranges(ranges: Sequence[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
-    """Return the ranges cut into one for each task, by bytes where the files are at hand."""
+    """Return the ranges cut into one for each task, by bytes if files are read."""
     if options.log_dirs:
         from millstream.spark.log_files.splitting import split_by_bytes
 
@@ -110,7 +110,7 @@ def starting_offsets(
     earliest: Mapping[TopicPartition, Offset],
     latest: Mapping[TopicPartition, Offset],
 ) -> dict[TopicPartition, Offset]:
-    """Return where each partition's read starts; the ends of the logs are known already.
+    """Return the starting offset of each partition; the ends of the logs are known already.
 
     Raises ConfigError when a starting timestamp matches nothing and the options forbid that.
     """
@@ -150,7 +150,7 @@ def _look_up(
     topic_partitions: Sequence[TopicPartition],
     log_ends: LogEnds,
 ) -> dict[TopicPartition, Offset | None]:
-    """Ask what one side of the read needs to know; the ends are known already."""
+    """Do the look-ups for one side of the read; the ends are known already."""
     answers: dict[TopicPartition, Offset | None] = {}
     timestamps: dict[TopicPartition, int] = {}
     for lookup in lookups(bound.rule, topic_partitions, option=bound.option):
@@ -170,7 +170,9 @@ def _range(
     wanted: tuple[Offset, Offset],
     log_ends: tuple[Offset, Offset],
 ) -> OffsetRange:
-    """Return the range to read of one partition, after what is lost has been told or cut off."""
+    """Return the range to read of one partition, after lost offsets have been reported or
+    skipped.
+    """
     start, end = wanted
     earliest, latest = log_ends
     if start > end and _states_offsets(options.starting) and _states_offsets(options.ending):

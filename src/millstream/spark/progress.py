@@ -1,7 +1,7 @@
 """A streaming query's offsets in a consumer group, so that every Kafka tool sees its lag.
 
-Spark tells a source that a micro-batch is done only when it plans the next one, so for the last one
-of a query never. A listener hears of each.
+Spark reports a finished micro-batch to the source only when it plans the next one, so the last one
+of a query is never reported. A listener is called for each.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def commit_to_group(
     """Commit the offsets of every micro-batch that is done to a consumer group.
 
     Of all queries of the session, or of the one called ``query_name``. Returns the listener, for
-    ``spark.streams.removeListener``. What goes wrong is logged: the checkpoint is what counts.
+    ``spark.streams.removeListener``. Errors are logged: only the checkpoint matters for
+    correctness.
     """
     listener = GroupOffsets(group, bootstrap_servers, query_name)
     spark.streams.addListener(listener)
@@ -42,7 +43,7 @@ def commit_to_group(
 
 
 class GroupOffsets(StreamingQueryListener):
-    """Commits what queries have done."""
+    """Commits the progress of queries."""
 
     def __init__(self, group: str, bootstrap_servers: str, query_name: str | None) -> None:
         self._group = group
@@ -50,16 +51,16 @@ class GroupOffsets(StreamingQueryListener):
         self._query_name = query_name
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Nothing has been done yet."""
+        """Do nothing."""
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Nothing was done."""
+        """Do nothing."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """What was done has been told."""
+        """Do nothing: all progress is committed already."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Commit the ends of a micro-batch that is done."""
+        """Commit the ends of a finished micro-batch."""
         progress = event.progress
         if self._query_name is not None and progress.name != self._query_name:
             return

@@ -11,10 +11,11 @@ from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 
 FEW_TASKS: Final = 16
-"""So many ranges get a task each, however small they are."""
+"""Up to this many ranges, each gets a task of its own, however small."""
 PACKED_OFFSETS: Final = 10_000
-"""Small ranges share a task up to here: Spark needs longer to start a task than it takes to read
-so many records."""
+"""Small ranges share a task up to this many offsets: starting a task takes Spark longer than
+reading so many records.
+"""
 
 
 @dataclass(frozen=True, slots=True)

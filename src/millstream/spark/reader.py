@@ -30,25 +30,26 @@ log = logging.getLogger(__name__)
 
 ARROW_BATCH_BYTES: Final = 1 << 20
 """Decoded bytes in one record batch. Smaller ones cost more per row in the JVM, larger ones more
-memory on both sides."""
+memory on both sides.
+"""
 
 _RECONNECT_S: Final = 1.0
 _SMALL_RANGE_OFFSETS: Final = 2_000
 _SMALL_ANSWER_BYTES: Final = 1 << 20
-"""What is asked for at once of a small range: a broker sends what lies behind its end too."""
+"""The fetch size for a small range, because a broker also sends what follows its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRules:
-    """What every task of a read is told besides its range."""
+    """The parameters of a task besides its range."""
 
     kafka: KafkaSettings
     fail_on_data_loss: bool
     poll_timeout_ms: int
     log_dirs: tuple[str, ...] = ()
-    """Where segment files may lie; a partition that is not there is fetched."""
+    """The log directories to read; a partition that is not there is fetched."""
     waits_for_brokers: bool = False
-    """True: brokers that are away are waited for as long as for data. A load asks again itself."""
+    """True: wait for unreachable brokers as long as for data. A load retries by itself."""
 
     @classmethod
     def of(
@@ -58,7 +59,7 @@ class ReadRules:
         fail_on_data_loss: bool | None = None,
         waits_for_brokers: bool = False,
     ) -> ReadRules:
-        """Return what the options say; loss may be decided otherwise."""
+        """Return the rules of the options; ``fail_on_data_loss`` may be overridden."""
         fail = options.fail_on_data_loss if fail_on_data_loss is None else fail_on_data_loss
         timeout_ms = options.poll_timeout_ms
         return cls(options.kafka, fail, timeout_ms, options.log_dirs, waits_for_brokers)
@@ -67,8 +68,8 @@ class ReadRules:
 def read_range(each: OffsetRange, rules: ReadRules, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range as batches of exactly ``schema``.
 
-    Raises DataLossError for offsets that are gone, KafkaError, and TimeoutError when nothing comes
-    for ``poll_timeout_ms``.
+    Raises DataLossError for offsets that are gone, KafkaError, and TimeoutError if nothing is
+    received for ``poll_timeout_ms``.
     """
     return read_ranges((each,), rules, schema)
 
@@ -130,7 +131,7 @@ class RangeReader:
             whole = True
         finally:
             if not whole:
-                self._close_fetcher()  # an answer may be on its way
+                self._close_fetcher()  # a response may be in flight
 
     def _connected(self) -> tuple[Cluster, Fetcher]:
         kafka = self._rules.kafka
@@ -155,7 +156,7 @@ class RangeReader:
 def _from_files(directory: Path, each: OffsetRange, rules: ReadRules) -> Iterator[Fetched]:
     from millstream.spark.log_files.reading import FileReader, FileRules, LostOffsetsError
 
-    # A broker that told how far to read may be another one, which this replica follows.
+    # The end may come from another broker, which this replica follows.
     patience_ms = rules.poll_timeout_ms if rules.kafka.bootstrap_servers else 0
     committed = rules.kafka.read_committed
     reader = FileReader(
@@ -172,9 +173,9 @@ def _from_files(directory: Path, each: OffsetRange, rules: ReadRules) -> Iterato
 def _fetch(
     fetcher: Fetcher, each: OffsetRange, rules: ReadRules, cluster: Cluster
 ) -> Iterator[Fetched]:
-    """Yield what the broker has of the range; before it does so the next request is out.
+    """Yield the range's records from the broker; the next request is sent before each is yielded.
 
-    While Spark takes a batch the broker already prepares the next answer.
+    While Spark processes a batch, the broker prepares the next response.
     """
     topic_partition = each.topic_partition
     progress = time.monotonic()
@@ -201,7 +202,9 @@ def _fetch(
 
 
 def _request(fetcher: Fetcher, rules: ReadRules, progress: float) -> None:
-    """Ask for more, where that is wanted again and again until nothing has come for too long."""
+    """Send the next request; with ``retries`` repeat it until nothing has been received for too
+    long.
+    """
     while True:
         try:
             fetcher.request()
@@ -218,7 +221,7 @@ def _request(fetcher: Fetcher, rules: ReadRules, progress: float) -> None:
 def _after_loss(
     error: OffsetOutOfRangeError, each: OffsetRange, rules: ReadRules, cluster: Cluster
 ) -> Offset:
-    """Return where to go on after offsets have gone; DataLossError unless that is allowed."""
+    """Return where to continue after lost offsets; DataLossError unless data loss is allowed."""
     topic_partition = each.topic_partition
     earliest = end_offsets(cluster, [topic_partition], which=EARLIEST)[topic_partition]
     # An offset that is out of range although the log starts before it: the log was cut at its end.

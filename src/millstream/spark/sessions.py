@@ -1,4 +1,4 @@
-"""Starts a SparkSession on whatever machine this is: Java, Python and sockets put right first."""
+"""Starts a SparkSession on any machine: sets up Java, Python and sockets first."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def start_session(app_name: str, *, master: str, settings: Mapping[str, str]) ->
 def connect_session(app_name: str, *, remote: str, settings: Mapping[str, str]) -> SparkSession:
     """Return a session of Spark Connect; see :func:`millstream.spark.session`.
 
-    A server that is started for it gets our settings; one that runs elsewhere has its own, and
-    needs Millstream installed beside its workers.
+    A server that is started for it gets the default settings; a remote one has its own, and needs
+    Millstream installed for its workers.
     """
     prepare_environment()
     builder = SparkSession.builder.appName(app_name).remote(remote)
@@ -61,7 +61,7 @@ def connect_session(app_name: str, *, remote: str, settings: Mapping[str, str]) 
 
 
 def default_settings(master: str) -> dict[str, str]:
-    """Return what a session is given unless its user says otherwise."""
+    """Return the default settings of a session."""
     chosen = dict(DEFAULT_SETTINGS)
     if master.startswith("local"):
         chosen |= LOCAL_SETTINGS
@@ -71,8 +71,8 @@ def default_settings(master: str) -> dict[str, str]:
 def prepare_environment() -> None:
     """Set JAVA_HOME and PYSPARK_PYTHON for this process and those it starts.
 
-    JAVA_HOME is replaced when it names no Java that Spark can run on. Workers run this very
-    Python unless PYSPARK_PYTHON says otherwise.
+    JAVA_HOME is replaced if it names no Java that Spark can run on. Workers run this Python unless
+    PYSPARK_PYTHON is set.
     """
     os.environ["JAVA_HOME"] = str(java_home(os.environ))
     os.environ.setdefault("PYSPARK_PYTHON", _spoken_path(sys.executable))
@@ -82,8 +82,8 @@ def prepare_environment() -> None:
 def _spoken_path(executable: str) -> str:
     """Return a path to this Python that has no white space in it.
 
-    Spark finds data sources by a command line that it splits at spaces. A link would not do: Python
-    tells a virtual environment by the path it was started with.
+    Spark finds data sources by a command line that it splits at spaces. A symbolic link is not
+    enough: Python finds its virtual environment by the path it was started with.
     """
     if not _has_space(executable):
         return executable

@@ -1,9 +1,9 @@
 """Rows to topics: `write` and `writeStream` with `format("millstream")`.
 
-Every task has an idempotent producer of its own, so a broker that answers too late doubles nothing.
-A batch write is at least once, as with the stock connector: Spark may run a task twice. In a
-streaming query a micro-batch that is replayed writes nothing twice, see `sink_journal`, and one
-attempt at a time writes a task of it, see `sink_claims`.
+Every task has an idempotent producer of its own, so retries after a late response cause no
+duplicates. A batch write is at least once, as with the stock connector: Spark may run a task twice.
+In a streaming query a replayed micro-batch writes nothing twice, see `sink_journal`, and only one
+attempt at a time writes a task, see `sink_claims`.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _MARGIN_S: Final = 5.0
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task wrote."""
+    """The result of a task."""
 
     rows: int
     replayed: int = 0
-    """Rows that an earlier attempt had written."""
+    """Rows that an earlier attempt has written."""
 
 
 class TopicWriter(DataSourceArrowWriter):
@@ -65,7 +65,9 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Send the rows of one task of a micro-batch, but for those that are there already."""
+        """Send the rows of one task of a micro-batch, except those that are in the topic
+        already.
+        """
         if not self._options.exactly_once:
             return _write(iterator, self._options, None)
         context = TaskContext.get()
@@ -87,14 +89,14 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Forget what earlier micro-batches noted."""
+        """Remove the notes of earlier micro-batches."""
         if self._options.state_directory is not None:
             Journal.forget_before(self._options.state_directory, batchId)
 
 
 @dataclass(slots=True)
 class _Once:
-    """How one task recognises its own records."""
+    """The means by which a task recognises its own records."""
 
     journal: Journal
     mark: bytes
@@ -110,10 +112,10 @@ def write_once(
     task: int,
     run: str = "",
 ) -> Written:
-    """Write the rows of one task of a micro-batch, but for those that an earlier attempt wrote.
+    """Write the rows of one task of a micro-batch, except those that an earlier attempt wrote.
 
-    ``run`` tells starts of the query apart, see `sink_claims`. Raises SupersededError when a later
-    attempt takes over, as happens to an executor that outlives its driver.
+    ``run`` distinguishes starts of the query, see `sink_claims`. Raises SupersededError when a
+    later attempt takes over, as happens to an executor that outlives its driver.
     """
     directory = options.state_directory
     assert directory is not None
@@ -123,11 +125,11 @@ def write_once(
         once = _Once(Journal(directory, batch, task), mark_of(query, batch, task), claim)
         return _write(iterator, options, once)
     finally:
-        claim.release()  # the producer is closed: nothing is under way
+        claim.release()  # the producer is closed: no request is in flight
 
 
 def _patience_s(options: SinkOptions) -> float:
-    """Return after how many seconds nothing is under way of what a producer was given."""
+    """Return after how many seconds no request of a producer is in flight any more."""
     given = options.producer.get("delivery.timeout.ms", _DELIVERY_TIMEOUT_MS)
     return float(given) / 1000 + _MARGIN_S
 
@@ -148,7 +150,7 @@ def _write(iterator: Iterator[pa.RecordBatch], options: SinkOptions, once: _Once
 
 
 class _Sender:
-    """Rows of one task to their topics."""
+    """Sends the rows of one task to their topics."""
 
     def __init__(self, producer: Producer, options: SinkOptions, once: _Once | None) -> None:
         self._producer = producer
@@ -160,7 +162,7 @@ class _Sender:
         self._replayed = 0
 
     def send(self, batch: pa.RecordBatch) -> None:
-        """Send the rows of one record batch. SupersededError when that is another's business."""
+        """Send the rows of one record batch. SupersededError if another attempt has taken over."""
         if self._once is not None:
             self._once.claim.check()
         if self._options.topic is not None:
@@ -256,7 +258,8 @@ def _marked(rows: pa.RecordBatch, mark: bytes) -> pa.RecordBatch:
     )
     ends = np.cumsum(lengths + 1)
     indices = np.arange(int(ends[-1]) if count else 0)
-    # Each row's last place takes the mark, which lies behind all pairs; the others move up.
+    # The mark is appended after all pairs and becomes the last header of each row; the others move
+    # up.
     is_mark = np.zeros(len(indices), bool)
     if count:
         is_mark[ends - 1] = True

@@ -1,21 +1,21 @@
-"""Who writes a task of a micro-batch: one attempt at a time, told by files in the checkpoint.
+"""Ensures that one attempt at a time writes a task of a micro-batch, by files in the checkpoint.
 
 ::
 
     <checkpoint>/millstream-sink/<batch>/<task>-000.claim      the first attempt: host and process
-    <checkpoint>/millstream-sink/<batch>/<task>-000.released   it writes no more
+    <checkpoint>/millstream-sink/<batch>/<task>-000.released   it does not write any more
     <checkpoint>/millstream-sink/<batch>/<task>-001.claim      the attempt that took over from it
 
-An attempt takes the next number, which only one can. From then on the one before has lost: it looks
-before it hands over rows, finds the higher number, stops, waits until what it had handed over is
-settled, and releases. The new attempt waits for that before it reads back what is there. An
-attempt whose process is known to be dead, because it was on this machine, has released; of one
-that says nothing it is taken that after the patience no request of its is under way any more,
-because a producer gives up after ``delivery.timeout.ms``.
+An attempt creates the file with the next number, which only one can. The previous attempt is then
+superseded: before it sends rows it checks for a higher number, finds it, stops, waits for its
+outstanding sends, and releases. The new attempt waits for that before it reads what is in the
+topic. An attempt whose process is known to be dead, because it was on this machine, counts as
+released; for a silent one, no request is assumed to be in flight after the patience, because a
+producer gives up after ``delivery.timeout.ms``.
 
-Within one run of a query nobody is taken over from who lives: there a second attempt is Spark's
-speculation, and a task that loses to it has failed; after four times the query has. The copy waits.
-An attempt lives as long as it touches its claim, which it does every few seconds.
+Within one run of a query a live attempt is never superseded: there a second attempt is Spark's
+speculation, a superseded task would count as failed, and four failures end the query. The second
+attempt waits. An attempt is live as long as it touches its claim, which it does every few seconds.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from millstream.model.errors import MillstreamError
 _POLL_S: Final = 0.1
 _BEAT_S: Final = 3.0
 _SILENT_S: Final = 30.0
-"""After so long without a beat an attempt counts as dead; some file systems tell of it late."""
+"""After this time without a heartbeat an attempt counts as dead; some file systems show it late."""
 
 
 class SupersededError(MillstreamError):
-    """Another attempt at the same task has taken over: this one may not write any more."""
+    """Another attempt at the same task has taken over: this one must not write any more."""
 
 
 class Claim:
-    """One attempt's right to write a task's rows. Make it with :meth:`take`."""
+    """One attempt's right to write a task's rows, created by :meth:`take`."""
 
     def __init__(self, directory: Path, task: int, number: int) -> None:
         self._directory = directory
@@ -61,9 +61,11 @@ class Claim:
         silent_s: float = _SILENT_S,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Claim:
-        """Take over from whoever has the task; first wait for one of the same ``run`` that lives.
+        """Take over the task from an earlier attempt; first wait for a live one of the same
+        ``run``.
 
-        ``directory`` is that of the micro-batch; ``run`` names one start of the query ("": none).
+        ``directory`` is that of the micro-batch; ``run`` identifies one start of the query ("":
+        none).
         """
         directory.mkdir(parents=True, exist_ok=True)
         number = 0
@@ -81,9 +83,9 @@ class Claim:
                 return claim
 
     def _wait_while_alive(self, run: str, silent_s: float, sleep: Callable[[float], None]) -> None:
-        """Wait until this claim's attempt is over, is silent, or has lost to a later one.
+        """Wait until this claim's attempt has ended, is silent, or is superseded.
 
-        SupersededError where that is one of another run: then this run is over.
+        SupersededError if the later one is of another run: then this run has ended.
         """
         beat, heard = 0, time.monotonic()
         while self._owner().get("run") == run and not self._is_over(self._number):
@@ -92,8 +94,8 @@ class Claim:
                 if later._owner().get("run") == run:
                     return
                 raise SupersededError(
-                    f"task {self._task} of micro-batch {self._directory.name} is another run's: "
-                    "the query was started anew"
+                    f"task {self._task} of micro-batch {self._directory.name} belongs to "
+                    "another run: the query was restarted"
                 )
             now = self._last_beat()
             if now != beat:
@@ -103,9 +105,9 @@ class Claim:
             sleep(_POLL_S)
 
     def _beat(self) -> None:
-        """Show that this attempt lives."""
+        """Touch the claim as a heartbeat."""
         while not self._is_over_now.wait(_BEAT_S):
-            with contextlib.suppress(OSError):  # forgotten, or not to be reached: it looks dead
+            with contextlib.suppress(OSError):  # removed, or unreachable: it counts as dead
                 os.utime(self._path(self._number, "claim"))
 
     def _last_beat(self) -> int:
@@ -134,9 +136,9 @@ class Claim:
             )
 
     def release(self) -> None:
-        """Say that nothing of this attempt is under way any more."""
+        """Record that this attempt has no request in flight any more."""
         self._is_over_now.set()
-        with contextlib.suppress(FileNotFoundError):  # the micro-batch is done and forgotten
+        with contextlib.suppress(FileNotFoundError):  # the micro-batch is done
             self._path(self._number, "released").touch()
 
     def wait_for_others(
@@ -163,7 +165,7 @@ class Claim:
         return _started(int(owner["process"])) != owner["started"]
 
     def _write(self, run: str) -> None:
-        """Make the claim's file, whole from the start; FileExistsError when the number is taken."""
+        """Create the claim's file atomically; FileExistsError if the number is taken."""
         target = self._path(self._number, "claim")
         if self._is_taken():
             raise FileExistsError(target)
@@ -184,7 +186,7 @@ class Claim:
 
 
 def _host() -> str:
-    """Return what tells machines, and runs of one machine, apart."""
+    """Return an id of this machine and its boot."""
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{platform.node()}/{boot}/{os.readlink('/proc/self/ns/pid')}"

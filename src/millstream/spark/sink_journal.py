@@ -1,17 +1,17 @@
-"""What a micro-batch has written already, for when it is written again.
+"""Records what a micro-batch has written, for its replay.
 
 A task of a streaming query marks its records with a header and, before it writes to a topic for the
 first time, notes where the topic ended::
 
     <checkpoint>/millstream-sink/<batch>/<task>-<topic>.json      {"0": 120, "1": 77}
 
-A task that finds its note there is a replay: its records, if any, lie behind those offsets. It
-reads them, counts them by content, and writes what is left. Spark gives a replayed batch the same
-input; rows may come in another order, so it is content that is compared and not positions.
+A task that finds its note is a replay: its records, if any, are after those offsets. It reads them,
+counts them by content, and writes the remaining rows. Spark gives a replayed batch the same input;
+rows may come in another order, so contents are compared and not positions.
 
-What an earlier attempt wrote last may be in its leader's log and not yet be shown to consumers,
-because a replica lacks it. So a replay asks the leaders where their logs end, and waits until
-consumers may read up to there. That nobody else writes meanwhile is the business of `sink_claims`.
+The last records of an earlier attempt may be in the leader's log but above the high watermark. So a
+replay gets the log end offsets of the leaders, and waits until consumers can read up to them.
+`sink_claims` ensures that no other attempt writes meanwhile.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from millstream.spark.ranges import OffsetRange
 from millstream.spark.reader import ReadRules, read_range
 
 MARK: Final = "millstream.batch"
-"""The name of the header that says which micro-batch wrote a record."""
+"""The name of the header with the micro-batch that wrote a record."""
 
 _WRITTEN: Final = pa.schema(
     [("key", pa.binary()), ("value", pa.binary()), ("partition", pa.int32()), ("headers", HEADERS)]
@@ -63,7 +63,7 @@ def mark_of(query: str, batch: int, task: int) -> bytes:
 def digest(
     key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]
 ) -> bytes:
-    """Return what stands for the content of a record, its mark left out."""
+    """Return a digest of the content of a record, without its mark."""
     content = hashlib.blake2b(digest_size=16)
     for part in (key, value):
         content.update(b"-" if part is None else b"%d:" % len(part) + part)
@@ -83,12 +83,12 @@ class WrittenRows:
         return bool(self._found)
 
     def add(self, content: bytes, partition: int) -> None:
-        """Take note of a record."""
+        """Add a record."""
         self._found.setdefault(content, Counter())[partition] += 1
 
     def take(self, content: bytes, partition: int | None) -> bool:
-        """Tell whether a row is there, each record once. A row that names no partition may be in
-        any; one that does is in that one.
+        """Tell whether a row has been written, consuming one record for it. A row without a
+        partition may be in any partition.
         """
         left = self._found.get(content, Counter())
         topic_partition = next(iter(left), None) if partition is None else partition
@@ -109,7 +109,7 @@ class Journal:
         self._task = task
 
     def begin(self, cluster: Cluster, topic: str) -> dict[TopicPartition, Offset] | None:
-        """Note where a topic ends; return the earlier note instead when there is one."""
+        """Note the ends of a topic; return the earlier note instead if there is one."""
         path = self._directory / str(self._batch) / f"{self._task}-{topic}.json"
         if path.exists():
             try:
@@ -134,7 +134,7 @@ class Journal:
 
     @staticmethod
     def forget_before(directory: Path, batch: int) -> None:
-        """Remove the notes of batches that are never written again."""
+        """Remove the notes of batches that are never replayed."""
         for path in directory.glob("[0-9]*") if directory.is_dir() else ():
             if path.name.isdecimal() and int(path.name) < batch:
                 shutil.rmtree(path, ignore_errors=True)
@@ -146,7 +146,7 @@ def written_since(
     noted: dict[TopicPartition, Offset],
     mark: bytes,
 ) -> WrittenRows:
-    """Return the records behind ``noted`` that bear ``mark``."""
+    """Return the records after ``noted`` that have ``mark``."""
     found = WrittenRows()
     topic = next(iter(noted)).topic
     cluster.forget()
@@ -168,9 +168,9 @@ def written_since(
 def _settled_ends(
     cluster: Cluster, topic_partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, Offset]:
-    """Return where consumers may read to, once that is as far as the leaders' logs reach now.
+    """Return the high watermarks, once they have reached the leaders' present log ends.
 
-    TimedOutError when replicas do not follow.
+    TimedOutError if the replicas do not catch up.
     """
     goals = log_ends(cluster, topic_partitions)
     deadline = time.monotonic() + _POLL_TIMEOUT_MS / 1000
@@ -179,7 +179,9 @@ def _settled_ends(
         if all(ends[topic_partition] >= goal for topic_partition, goal in goals.items()):
             return ends
         if time.monotonic() > deadline:
-            raise TimedOutError(f"replicas do not follow: {ends} is readable, the logs end {goals}")
+            raise TimedOutError(
+                f"replicas do not catch up: {ends} is readable, the logs end {goals}"
+            )
         time.sleep(0.1)
 
 
@@ -188,7 +190,7 @@ def log_ends(
 ) -> dict[TopicPartition, Offset]:
     """Return where the leaders' logs end, replicated or not: the end of the current epoch.
 
-    KafkaError names the partition that cannot be asked.
+    KafkaError names the partition without an answer.
     """
     found: dict[TopicPartition, Offset] = {}
 

@@ -2,7 +2,7 @@
 
 Columns, as those of the stock connector: ``value`` (string or binary) has to be there; ``key``
 (string or binary), ``headers`` (array<struct<key string, value binary>>), ``topic`` (string) and
-``partition`` (int) may. The option ``topic`` takes the place of the column.
+``partition`` (int) may. The option ``topic`` replaces the column.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _KNOWN: Final = frozenset(each.name.replace("_", ".") for each in fields(Produce
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Where rows go, and how."""
+    """The options of a write."""
 
     producer: Mapping[str, str]
     """Settings of the producer, under Kafka's names."""
@@ -52,7 +52,7 @@ class SinkOptions:
     exactly_once: bool = True
     """A replayed micro-batch writes nothing twice; costs one header in each record."""
     state_directory: Path | None = None
-    """Where a streaming query remembers what it has begun to write: inside its checkpoint."""
+    """The directory of a streaming query's notes and claims, inside its checkpoint."""
     columns: frozenset[str] = field(default_factory=frozenset)
 
 
@@ -84,7 +84,7 @@ def parse_sink_options(
 
 
 def _producer_settings(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of the producer; those that only the Java client has are passed over."""
+    """Return the settings of the producer; those that only the Java client has are ignored."""
     found: dict[str, str] = {}
     for name, text in options.items():
         if not name.lower().startswith(_KAFKA_PREFIX):
@@ -102,7 +102,7 @@ def _producer_settings(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_producer(producer: Mapping[str, str], *, once: bool) -> None:
-    """Raise ConfigError here, on the driver, for what each task's producer would not take."""
+    """Raise ConfigError on the driver for settings that each task's producer would refuse."""
     idempotent = {"enable.idempotence": "true"} if once else {}
     try:
         read_producer_settings({**producer, **idempotent}, {})

@@ -38,7 +38,7 @@ class MillstreamDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name that goes into ``format()``; Spark keeps `kafka` for itself."""
+        """Return the name for ``format()``; Spark uses `kafka` for its own connector."""
         return "millstream"
 
     def schema(self) -> str:
@@ -110,7 +110,7 @@ class TopicReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a task's record batches.
 
-        Without any partition Spark calls this once all the same, with a partition of None.
+        Without partitions Spark still calls this once, with None.
         """
         return read_partition(partition, self._options, self._schema)
 

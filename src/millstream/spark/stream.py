@@ -1,8 +1,8 @@
 """The planner of a streaming query: where it begins, how far micro-batches go, what tasks read.
 
-It lives in a Python process of the driver for as long as the query runs, and keeps a connection.
-How a query's offsets look, and why its first batch trusts the end more than the start, is told in
-`stream_offsets`.
+It runs in a Python process of the driver for as long as the query, and keeps a connection.
+`stream_offsets` describes a query's offsets, and why its first batch uses the start that is stored
+in its end.
 """
 
 from __future__ import annotations
@@ -68,14 +68,16 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return a limit of any size where the options set one: what it is, is decided here."""
+        """Return an arbitrary limit if the options set one: ``latestOffset`` applies the real
+        one.
+        """
         limits = self._options.trigger
         if not limits.limits_anything:
             return ReadAllAvailable()
         return ReadMaxRows(limits.max_offsets or 2**62)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return how far the next micro-batch goes; ``start`` when there is nothing to do."""
+        """Return the end of the next micro-batch; ``start`` if there is nothing to do."""
         topics = self._connected()
         since = StreamOffset.from_json(start)
         earliest, latest = self._ends(topics)
@@ -96,7 +98,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamOffset(reached, begin, topic_ids).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Take note of the ends: what comes later is the next run's."""
+        """Record the ends: later records belong to the next run."""
         self._target = self._ends(self._connected())[1]
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -126,7 +128,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [RangePartition(task) for task in tasks_of(parts, self._options)]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the checkpoint keeps the offsets. `progress` shows them to a consumer group."""
+        """Do nothing: the checkpoint has the offsets. `progress` commits them to a consumer
+        group.
+        """
 
     def stop(self) -> None:
         """Close the connection."""
@@ -149,7 +153,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest: Mapping[TopicPartition, Offset],
         topic_ids: Mapping[str, TopicId],
     ) -> dict[TopicPartition, Offset]:
-        """Return where reading goes on; tell or raise what cannot be read any more."""
+        """Return the positions to continue from; report or raise lost offsets."""
         lost = [
             f"{topic_partition} is gone"
             for topic_partition in since.positions
@@ -168,7 +172,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 topic_ids.get(topic_partition.topic),
             )
             if known is not None and old_id is not None and new_id not in (None, old_id):
-                lost.append(f"{topic_partition} was deleted and made anew after offset {known}")
+                lost.append(f"{topic_partition} was deleted and created again after offset {known}")
                 known = None
             if known is None:
                 known = earliest[topic_partition]
@@ -187,14 +191,15 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return positions
 
     def _log_end(self, topic_partition: TopicPartition) -> Offset:
-        """Return where a log ends: a transaction that is open hides what lies behind it."""
+        """Return the readable end of a log: the last stable offset for read_committed."""
         return self._connected().latest([topic_partition], read_committed=False)[topic_partition]
 
     def _has_to_be_noted(
         self, positions: Mapping[TopicPartition, Offset], since: StreamOffset
     ) -> bool:
-        """Tell whether the checkpoint has to know of positions even if there is nothing to read:
-        those of new partitions, and those that are back where a log was cut or made anew.
+        """Tell whether positions have to be stored in the checkpoint even if there is nothing to
+        read: those of new partitions, and those that went back because a log was truncated or
+        recreated.
         """
         known = since.positions
         if any(
@@ -207,7 +212,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _report_loss(self, lost: Sequence[str]) -> None:
         text = "; ".join(lost)
         if self._options.fail_on_data_loss:
-            raise DataLossError(f"{text} (option failOnDataLoss=false goes on with what is there)")
+            raise DataLossError(
+                f"{text} (option failOnDataLoss=false continues with the available offsets)"
+            )
         log.warning("%s", text)
 
     def _limited(
@@ -229,11 +236,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return limit_offsets(start, latest, most)
 
     def _bytes_per_offset(self, latest: Mapping[TopicPartition, Offset]) -> float:
-        """Return what an offset of the topics takes in the logs, on average."""
+        """Return the average size of an offset in the logs, in bytes."""
         topics = self._connected()
         sizes = topics.sizes(list(latest))
         if not sizes:
-            log.warning("maxBytesPerTrigger cannot be kept: it is taken for offsets")
+            log.warning("maxBytesPerTrigger cannot be applied: it is used as a number of offsets")
             return 1.0
         earliest = topics.earliest(list(latest))
         offsets = sum(
@@ -244,10 +251,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _gone(self, until: StreamOffset) -> set[str]:
-        """Return the topics of a micro-batch that are not there any more, or are others by now.
+        """Return the topics of a micro-batch that were deleted or recreated.
 
-        A micro-batch that was planned before a restart is run again as it was, without another
-        look at the topics.
+        A micro-batch that was planned before a restart is run again unchanged, without checking the
+        topics.
         """
         gone = set()
         for name, planned in until.topic_ids.items():

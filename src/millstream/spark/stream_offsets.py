@@ -1,16 +1,16 @@
-"""The offsets of a streaming query as Spark keeps them, and what a micro-batch may read. Pure.
+"""The offsets of a streaming query in Spark's checkpoint, and the limits of a micro-batch. Pure.
 
 Spark writes the end of each micro-batch to its checkpoint before it runs, and gives it back after a
-restart. The value is the stock connector's JSON with two parts more, under names that no topic
-has::
+restart. The value is the stock connector's JSON with two more parts, under names that no topic can
+have::
 
     {"topic": {"0": 23, "1": 7},
      "#begin": {"topic": {"0": 20, "1": 7}},     where the query began
-     "#ids": {"topic": "8Gq…"}}                  whose offsets these are
+     "#ids": {"topic": "8Gq…"}}                  the ids of the topics
 
-``#begin`` is there because Spark keeps no start: when the first batch fails, it asks for the
-initial offset again, and "latest" has moved on by then. The first batch therefore reads from the
-``#begin`` of its end, which was written down, and not from what it is told.
+``#begin`` is needed because Spark does not store the start: when the first batch fails, it calls
+``initialOffset`` again, and "latest" has changed by then. The first batch therefore reads from the
+``#begin`` of its end, which is in the checkpoint, and not from the start that Spark passes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class StreamOffset:
     begin: Positions
     topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
     is_initial: bool = False
-    """True for what ``initialOffset`` returned: it may be another one tomorrow."""
+    """True for a result of ``initialOffset``, which may differ at the next call."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the value for Spark."""
@@ -53,9 +53,9 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StreamOffset:
-        """Read a value of Spark's; one of the stock connector's has the positions alone.
+        """Read a value of Spark's checkpoint; one of the stock connector has only the positions.
 
-        ConfigError for what another source left in the checkpoint.
+        ConfigError for an offset of another source.
         """
         try:
             positions = _flatten({k: v for k, v in value.items() if not k.startswith("#")})
@@ -73,7 +73,7 @@ class StreamOffset:
 
 
 def is_ours(value: Mapping[str, Any] | None) -> TypeGuard[Mapping[str, Any]]:
-    """Tell an offset of this source from one of another: Spark does not name them alike."""
+    """Tell whether an offset is one of this source."""
     return value is not None and _BEGIN in value
 
 
@@ -98,7 +98,8 @@ def batch_start(start: StreamOffset, end: StreamOffset) -> Positions:
 
 
 def limit_offsets(start: Positions, latest: Positions, most: int) -> dict[TopicPartition, Offset]:
-    """Return how far a micro-batch of ``most`` offsets goes: every partition its share of the rest.
+    """Return the end of a micro-batch of ``most`` offsets, shared among partitions in proportion to
+    what is left.
 
     A partition with something left moves by one offset at least (Kafka connector: ``rateLimit``).
     """
@@ -121,7 +122,7 @@ def _share(rest: int, most: int, total: int) -> int:
 
 
 def behind(start: Positions, latest: Positions) -> int:
-    """Return how many offsets lie between."""
+    """Return the number of offsets in between."""
     return sum(
         max(end - start.get(topic_partition, end), 0) for topic_partition, end in latest.items()
     )

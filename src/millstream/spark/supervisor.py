@@ -1,7 +1,7 @@
-"""Restarts a streaming query that died of something that may pass.
+"""Restarts a streaming query after a failure that may be temporary.
 
-The planner of a Python source is a process of its own. When it is killed, Spark ends the query and
-names no cause; the checkpoint has all that is needed to go on.
+The planner of a Python source is a process of its own. When it is killed, Spark ends the query
+without a cause; the checkpoint has everything needed to continue.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _FATAL: Final = ("ConfigError:", "DataLossError:", "SupersededError:", "AnalysisException")
-"""Among them: another driver runs the query, and the two would take it from each other."""
+"""One of them: another driver runs the query, and the two would keep superseding each other."""
 
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
@@ -30,7 +30,7 @@ def supervise(
     should_stop: Callable[[], bool] = lambda: False,
     attempts: int = 10,
 ) -> None:
-    """Run the query that ``start`` starts until it ends by itself or ``should_stop``.
+    """Run the query that ``start`` starts until it ends or ``should_stop`` returns True.
 
     When it fails it is started again, after a pause that doubles; wrong options and lost data are
     raised at once, and any failure after ``attempts`` of them with less than a minute in between.
@@ -51,7 +51,7 @@ def supervise(
             if failures >= attempts or any(name in str(error) for name in _FATAL):
                 raise
             pause = min(_FIRST_PAUSE_S * 2 ** (failures - 1), _LONGEST_PAUSE_S)
-            log.warning("query %s starts over in %.0f s: %s", query.name, pause, error)
+            log.warning("query %s restarts in %.0f s: %s", query.name, pause, error)
             time.sleep(pause)
         else:
             return

@@ -1,7 +1,7 @@
-"""What a read asks of its topics before it reads: partitions, ends, ids, sizes, times.
+"""The metadata that a read needs of its topics: partitions, ends, ids, sizes, offsets by time.
 
-Two answer: the brokers of a cluster, and, where there is none, the log directories themselves
-(`log_files.topics`).
+There are two implementations: over the brokers of a cluster, and, without one, over the log
+directories (`log_files.topics`).
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ class Topics(Protocol):
         """Close."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
 
     def forget(self) -> None:
-        """Look anew from here on: topics and partitions may have come or gone."""
+        """Drop cached metadata: topics and partitions may have been created or deleted."""
 
     def topic_partitions(self, subscription: Subscription) -> list[TopicPartition]:
         """Return the partitions that are read; ConfigError names the option when one is missing."""
 
     def earliest(self, topic_partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
-        """Return where each log starts."""
+        """Return the first offset of each log."""
 
     def latest(
         self, topic_partitions: Sequence[TopicPartition], *, read_committed: bool
@@ -71,10 +71,10 @@ class Topics(Protocol):
         """Return the ids of topics, those that have one."""
 
     def sizes(self, topic_partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the bytes of each log; empty where nobody tells."""
+        """Return the bytes of each log; empty if that is unknown."""
 
     def commit(self, group: str, positions: Mapping[TopicPartition, Offset]) -> None:
-        """Show a consumer group how far a load is; a failure is logged and nothing more."""
+        """Commit the progress of a load to a consumer group; a failure is only logged."""
 
 
 def open_topics(options: SourceOptions) -> Topics:
@@ -102,7 +102,9 @@ def connect(settings: KafkaSettings) -> Cluster:
 
 
 class ClusterTopics:
-    """The brokers answer; an administrator, made on demand, asks what is no part of reading."""
+    """Topics over brokers; an administrator, created on demand, does the requests that a reader has
+    not.
+    """
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -192,7 +194,7 @@ class ClusterTopics:
                 self._administrator().describe_log_dirs(topic_partitions=topic_partitions).get_all()
             )
         except (KafkaError, UnsupportedVersionError, ClientError) as error:
-            log.warning("no broker tells the sizes of logs: %s", error)
+            log.warning("the sizes of the logs are unknown: %s", error)
             return {}
         sizes: dict[TopicPartition, int] = {}
         for directory in chain.from_iterable(brokers.values()):
@@ -207,7 +209,7 @@ class ClusterTopics:
 
 
 def commit_positions(admin: Admin, group: str, positions: Mapping[TopicPartition, Offset]) -> None:
-    """Set a group's offsets; what goes wrong is logged and nothing more."""
+    """Set a group's offsets; errors are only logged."""
     try:
         admin.alter_group_offsets(group, positions).get_all()
     except (ClientError, KafkaError) as error:

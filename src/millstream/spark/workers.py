@@ -1,4 +1,4 @@
-"""What Python workers of Spark are spared: looking for garbage among everything imported."""
+"""Keeps Spark's Python workers from garbage-collecting all imported objects after each task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from functools import cache
 
 @cache
 def spare_garbage_collection() -> None:
-    """Leave the objects that this process has now out of garbage collection; once is enough.
+    """Exclude the present objects of this process from garbage collection; only the first call does
+    anything.
 
     Spark reuses its workers and collects garbage after every task. With pyarrow and pandas imported
     that visits 80,000 objects, which takes longer than reading ten thousand records. Call it at a

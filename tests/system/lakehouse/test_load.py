@@ -386,7 +386,7 @@ def test_a_topic_made_anew_is_refused(site: TopicSite) -> None:
         admin.delete_topics([site.topic]).get_all()
     site.create(2)
     site.write(0, numbers(20))
-    with pytest.raises(RecreatedTopicError, match="made anew after offset 10"):
+    with pytest.raises(RecreatedTopicError, match="created again after offset 10"):
         site.load()
 
 
@@ -530,7 +530,7 @@ def test_the_audit_sees_that_a_topic_is_another(site: TopicSite) -> None:
     site.write(0, numbers(20))
     found = site.audit()
     assert not found.is_clean
-    assert any("made anew after it was loaded" in each for each in sentences(found))
+    assert any("created again after it was loaded" in each for each in sentences(found))
 
 
 def test_markers_and_compaction_are_no_gaps(site: TopicSite) -> None:

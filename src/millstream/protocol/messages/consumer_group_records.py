@@ -1,6 +1,6 @@
-"""Records of ``__consumer_offsets`` that say what a group of the consumer protocol is (KIP-848).
+"""Records of ``__consumer_offsets`` for groups of the consumer protocol (KIP-848).
 
-As with those of the classic protocol an int16 stands in front of each: before a value its version,
+As with those of the classic protocol each begins with an int16: before a value its version,
 before a key the number named with it below. In a key's body the version is always 0.
 """
 
@@ -19,7 +19,7 @@ class ConsumerGroupMetadataKey(Message, versions="0", flexible="none"):
 
 
 class ConsumerGroupMetadataValue(Message, versions="0", flexible="0+"):
-    """The group's epoch, and a hash of what it knows of its topics."""
+    """The group's epoch, and a hash of the metadata of its topics."""
 
     epoch: int = int32()
     metadata_hash: int = int64(tag=0, default=0)
@@ -75,7 +75,7 @@ class ClassicMemberMetadata(Struct):
 
 
 class ConsumerGroupMemberMetadataValue(Message, versions="0", flexible="0+"):
-    """A member: who it is and what it wants."""
+    """A member: its identity and its subscription."""
 
     instance_id: str | None = string(nullable="0+")
     rack_id: str | None = string(nullable="0+")

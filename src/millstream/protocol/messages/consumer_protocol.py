@@ -1,6 +1,6 @@
 """What members of a "consumer" group of the classic protocol tell each other.
 
-On the wire an int16 with the version stands in front; the caller writes and reads it.
+On the wire it is preceded by an int16 with the version, which the caller writes and reads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class TopicPartition(Struct):
 
 
 class ConsumerProtocolSubscription(Message, versions="0-3", flexible="none"):
-    """What a member wants: its topics, and the partitions it owns."""
+    """A member's subscription: its topics, and the partitions it owns."""
 
     topics: list[str] = array(string())
     user_data: bytes | None = bytes_(nullable="0+", default=None)

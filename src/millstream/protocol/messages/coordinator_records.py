@@ -1,8 +1,8 @@
 """Keys and values of the records in ``__consumer_offsets`` and ``__transaction_state``.
 
-An int16 stands in front of each; the caller writes and reads it. In front of a value it is the
-version; in front of a key it says which key it is: 0 and 1 an offset commit, 2 the metadata of a
-group, and in the other topic 0 the state of a transactional id.
+Each is preceded by an int16, which the caller writes and reads. Before a value it is the version;
+before a key it is the type: 0 and 1 an offset commit, 2 the metadata of a group, and in the other
+topic 0 the state of a transactional id.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """DescribeReplicas: API key 10004, version 0. Between brokers of Millstream only.
 
-The controller asks how far the logs of some replicas reach, to elect the longest where nobody is
+The controller requests the log ends of some replicas, to elect the longest log where no replica is
 known to have everything.
 """
 

@@ -20,7 +20,9 @@ class EnsureTopicRequest(Request, key=10003, versions="0", flexible="0+"):
 
 
 class EnsureTopicResponse(Response, key=10003, versions="0", flexible="0+"):
-    """Response of EnsureTopic. ``topic`` says what is there; who asked takes it from the push."""
+    """Response of EnsureTopic. ``topic`` is the present topic; the sender applies it when it is
+    pushed.
+    """
 
     error_code: int = int16(default=0)
     error_message: str | None = string(nullable="0+", default=None)

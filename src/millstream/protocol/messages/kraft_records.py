@@ -1,4 +1,4 @@
-"""Records of Apache Kafka's own metadata log that say which topics there are, and their settings.
+"""Records of Apache Kafka's own metadata log for topics and their settings.
 
 The log is ``__cluster_metadata-0`` (KIP-631, KIP-858, KIP-966). In front of each message stand
 three unsigned varints: the version of this frame (1), the key below, and the message's version.

@@ -1,6 +1,6 @@
 """ProposeIsr: API key 10001, version 0. Between brokers of Millstream only.
 
-A leader asks the controller for another ISR (Kafka: ``AlterPartition``, KIP-497, KIP-841). The
+A leader proposes another ISR to the controller (Kafka: ``AlterPartition``, KIP-497, KIP-841). The
 answer holds the whole state as it was written.
 """
 

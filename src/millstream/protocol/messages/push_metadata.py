@@ -1,7 +1,7 @@
 """PushMetadata: API key 10000, version 0. Between brokers of Millstream only.
 
-The controller tells a broker what it decided: whole states. ``all_topic_ids`` stands in the first
-push to a broker: topics that it does not name are gone. ``sequence`` counts the pushes of one
+The controller sends its decisions to a broker, as whole states. ``all_topic_ids`` stands in the
+first push to a broker: topics that it does not name are gone. ``sequence`` counts the pushes of one
 controller, from 1: what an old connection brings after a new one is known by it. 0 stands for a
 controller that does not count.
 """

@@ -1,6 +1,6 @@
 """StopLeading: API key 10002, version 0. Between brokers of Millstream only.
 
-A broker that is about to stop asks the controller to give its leaderships to others (Kafka:
+A broker in controlled shutdown asks the controller to move its leaderships to other brokers (Kafka:
 ``ControlledShutdown``).
 """
 
@@ -19,7 +19,7 @@ class StopLeadingRequest(Request, key=10002, versions="0", flexible="0+"):
 
 
 class StillLed(Struct):
-    """One of ``StopLeadingResponse.remaining``: a partition that nobody else can lead."""
+    """One of ``StopLeadingResponse.remaining``: a partition that no other broker can lead."""
 
     topic: str = string()
     index: int = int32()

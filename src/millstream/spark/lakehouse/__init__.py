@@ -1,5 +1,5 @@
 """Topics land in tables here: Delta, Iceberg and Parquet, each record once, and provably so.
 
-Read in this order: `ledger` (what a table remembers of a load), `table` (what a kind of table must
-be able to do), `landing` (how a task writes its offsets to data files), `load` (the loop).
+Read in this order: `ledger` (the offsets of a load in its table), `table` (the interface of a kind
+of table), `landing` (how a task writes its offsets to data files), `load` (the loop).
 """

@@ -1,9 +1,10 @@
-"""Does a table hold its topic: every record up to the ledger's offsets, each once, nothing else?
+"""Checks that a table has every record of its topic up to the ledger's offsets, each once, and
+nothing else.
 
-The offsets in the table's files and in those of its dead letters are read and put side by side
-with the ledger. What is missing between the first offset and the ledger's position is then looked
-up in the topic: an offset there may belong to no record (a transaction's marker, a record that
-compaction took away, an aborted transaction's), and then nothing is missing.
+The offsets in the table's files and in those of its dead letters are read and compared with the
+ledger. Offsets missing between the first offset and the ledger's position are then looked up in the
+topic: an offset may have no record (a transaction marker, a compacted record, a record of an
+aborted transaction), and then nothing is missing.
 """
 
 from __future__ import annotations
@@ -38,31 +39,31 @@ from millstream.spark.topics import Topics, open_topics
 
 _SHOWN: Final = 5
 NO_TOPIC_PARTITION: Final = TopicPartition("", -1)
-"""Stands for the place of rows that have none; no topic is called so."""
+"""The topic partition of rows without one; not a legal topic name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionAudit:
-    """What was found for one partition."""
+    """The findings for one partition."""
 
     topic_partition: TopicPartition
     start: Offset
-    """Where the load began; −1 when nothing is loaded."""
+    """The first offset of the load; −1 if nothing is loaded."""
     end: Offset
     """The ledger's position."""
     rows: int
     dead_letters: int
     missing: Sequence[Interval] = ()
-    """Offsets of records that the topic holds and the table does not."""
+    """Offsets of records that are in the topic and not in the table."""
     empty_offsets: int = 0
     """Offsets that belong to no record: markers, compaction, aborted transactions."""
     unverifiable: Sequence[Interval] = ()
-    """Offsets that are missing and that the topic does not hold any more."""
+    """Offsets that are missing and no longer in the topic."""
     doubled: Sequence[Interval] = ()
     beyond: Sequence[Interval] = ()
-    """Offsets in the table that the ledger does not know of."""
+    """Offsets in the table that are not covered by the ledger."""
     is_other_topic: bool = False
-    """True when the topic was deleted after it was loaded, and another one bears its name."""
+    """True if the topic was deleted after it was loaded, and another one has its name."""
 
     @property
     def is_clean(self) -> bool:
@@ -73,20 +74,20 @@ class PartitionAudit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """What was found for a table."""
+    """The findings for a table."""
 
     table: str
     partitions: Sequence[PartitionAudit] = field(default=())
     double_references: Sequence[str] = ()
-    """Files that the table names more than once (``repair`` mends that)."""
+    """Files that the table references more than once (``repair`` fixes that)."""
     missing_files: Sequence[str] = ()
-    """Files that the table names and that are not there."""
+    """Files that the table references and that do not exist."""
     damaged_files: Sequence[str] = ()
-    """Files that the table names and that cannot be read."""
+    """Files that the table references and that cannot be read."""
     other_rows: int = 0
-    """Rows that other loads, or somebody else, put into the table; they are not looked at."""
+    """Rows that other loads or other programs wrote into the table; they are not checked."""
     unknown_load: str | None = None
-    """The name of the load, when the table knows none of it."""
+    """The name of the load, if it has no ledger in the table."""
 
     @property
     def rows(self) -> int:
@@ -95,7 +96,7 @@ class Audit:
 
     @property
     def is_clean(self) -> bool:
-        """True when nothing is missing and nothing is double."""
+        """True if nothing is missing or duplicated."""
         if self.double_references or self.missing_files or self.damaged_files or self.unknown_load:
             return False
         return all(each.is_clean for each in self.partitions)
@@ -193,10 +194,11 @@ def _audit_partition(
 def table_offsets(
     table: Table, *, skip: Sequence[str] = (), damaged: list[str] | None = None
 ) -> dict[TopicPartition, OffsetSet]:
-    """Return the offsets in a table's files, as often as the table names each file.
+    """Return the offsets in a table's files, as often as the table references each file.
 
-    Rows that name no record (another program wrote them) stand under ``NO_TOPIC_PARTITION``. A
-    file that cannot be read is put into ``damaged``; without that it is a MillstreamError.
+    Rows without a record's position (written by another program) are counted under
+    ``NO_TOPIC_PARTITION``. A file that cannot be read is put into ``damaged``; without that it is a
+    MillstreamError.
     """
     found: dict[TopicPartition, list[OffsetSet]] = {}
     skipped = set(skip)
@@ -228,7 +230,8 @@ def _file_offsets(path: str) -> dict[TopicPartition, OffsetSet]:
         if len(named) < len(batch):
             others = OffsetSet(count=len(batch) - len(named))
             found.setdefault(NO_TOPIC_PARTITION, []).append(others)
-        # Files that other libraries wrote may hold views, which Arrow's kernels do not take.
+        # Files that other libraries wrote may have view types, which Arrow's kernels do not
+        # support.
         topics = named.column(columns[0]).cast(pa.string()).dictionary_encode()
         topic_partitions = named.drop_columns([columns[0]])
         for index, topic in enumerate(topics.dictionary.to_pylist()):
@@ -243,13 +246,13 @@ def _file_offsets(path: str) -> dict[TopicPartition, OffsetSet]:
 
 
 class _GapReader:
-    """Looks into the topic for records at offsets that a table lacks."""
+    """Reads the topic at offsets that a table lacks."""
 
     def __init__(
         self, topics: Topics, options: SourceOptions, others: Collection[TopicPartition]
     ) -> None:
         self.others = others
-        """Partitions of topics that are others than those that were loaded."""
+        """Partitions of topics that were recreated since they were loaded."""
         self._topics = topics
         self._rules = ReadRules.of(options, fail_on_data_loss=False)
         self._earliest: Mapping[TopicPartition, Offset] = {}
@@ -257,7 +260,9 @@ class _GapReader:
     def records_in(
         self, topic_partition: TopicPartition, gap: Interval
     ) -> tuple[list[Interval], list[Interval]]:
-        """Return the offsets of ``gap`` that hold records, and those that are gone."""
+        """Return the offsets of ``gap`` that have records, and those that are no longer in the
+        log.
+        """
         if topic_partition in self.others:
             return [], [gap]
         if topic_partition not in self._earliest:
@@ -280,9 +285,9 @@ class _GapReader:
 
 
 def sentences(found: Audit) -> list[str]:
-    """Return what is wrong, one line each; empty when the table is clean."""
+    """Return one line per problem; empty if the table is clean."""
     lines = [f"{path} is referenced more than once" for path in found.double_references]
-    lines += [f"{path} is referenced and is not there" for path in found.missing_files]
+    lines += [f"{path} is referenced and does not exist" for path in found.missing_files]
     if found.unknown_load is not None:
         lines.append(ledgers.unknown_load(found.unknown_load))
     lines += [f"{path} is referenced and cannot be read" for path in found.damaged_files]
@@ -290,7 +295,7 @@ def sentences(found: Audit) -> list[str]:
         topic_partition = each.topic_partition
         if each.is_other_topic:
             lines.append(
-                f"{topic_partition}: the topic was deleted and made anew after it was loaded"
+                f"{topic_partition}: the topic was deleted and created again after it was loaded"
             )
         kinds = (
             ("records of the topic are missing", each.missing),

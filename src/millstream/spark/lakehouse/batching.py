@@ -1,4 +1,4 @@
-"""Which offsets make the next batch, and how they are dealt out to tasks. Pure."""
+"""Plans the offsets of the next batch and divides them among tasks. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WEIGHT: Final = 0.3
 
 @dataclass(slots=True)
 class SizeEstimate:
-    """Bytes of log that an offset of each topic stands for, learnt from what was read."""
+    """The estimated bytes of log per offset of each topic, from what was read so far."""
 
     _bytes_per_offset: dict[str, float] = field(default_factory=dict)
 
@@ -26,7 +26,7 @@ class SizeEstimate:
         return self._bytes_per_offset.get(topic, _DEFAULT_BYTES_PER_OFFSET)
 
     def learn(self, topic: str, *, offsets: int, size_bytes: int) -> None:
-        """Take note of what a part of a topic came to."""
+        """Update the estimate from a range that was read."""
         if offsets <= 0 or size_bytes <= 0:
             return
         seen = max(size_bytes / offsets, 0.01)
@@ -35,24 +35,25 @@ class SizeEstimate:
         self._bytes_per_offset[topic] = blended
 
     def expect(self, topic: str, *, offsets: int, size_bytes: int) -> None:
-        """Take note of a log's size, which brokers tell, where it is more than was thought.
+        """Raise the estimate by a log's size from the brokers, if that is larger.
 
-        Where it is less, its records may be compressed or small beside what belongs to each.
+        If it is smaller, the records may be compressed, or small compared with the overhead per
+        record.
         """
         if offsets > 0 and size_bytes > offsets * self.of(topic):
             self._bytes_per_offset[topic] = size_bytes / offsets
 
     def size(self, each: OffsetRange) -> float:
-        """Return about how many bytes of log a range holds."""
+        """Return the estimated bytes of log of a range."""
         return each.size * self.of(each.topic_partition.topic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """How large a batch and its tasks are."""
+    """The limits of a batch and its tasks."""
 
     batch_bytes: int
-    """Bytes of log in one commit: what a crash costs at most."""
+    """Bytes of log in one commit: the most that is read again after a crash."""
     task_bytes: int
     """Bytes of log in one task."""
     parallelism: int
@@ -88,7 +89,7 @@ def deal(
 ) -> list[list[OffsetRange]]:
     """Return tasks of about the same size; small ranges share one, large ranges are cut.
 
-    So many that those which run at the same time end at the same time.
+    The number of tasks is a multiple of the parallelism, so that all finish at about the same time.
     """
     total = sum(sizes.size(each) for each in ranges)
     rounds = max(math.ceil(total / (limits.task_bytes * limits.parallelism)), 1)

@@ -1,4 +1,4 @@
-"""What the numbers in data files allow: a column of large whole numbers stays one.
+"""Keeps a column of large integers from becoming a column of doubles.
 
 A double holds whole numbers up to 2^53. Where a column has larger ones, which identifiers often
 are, one record with a fraction is no reason to round them all.
@@ -19,8 +19,8 @@ from millstream.spark.lakehouse.formats.format import MOST_EXACT
 def without_rounding(
     known: pa.Schema, wanted: pa.Schema, files: Iterable[Path]
 ) -> tuple[pa.Schema, frozenset[str]]:
-    """Return ``wanted`` with the types of ``known`` where doubles would not hold what files have,
-    and the names of those columns.
+    """Return ``wanted`` with the types of ``known`` for columns whose values in files a double
+    cannot represent, and the names of those columns.
     """
     paths = list(files)
     fixed = frozenset(

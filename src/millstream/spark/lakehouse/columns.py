@@ -1,4 +1,6 @@
-"""Which columns a load's table has: pinned by its schema file, or inferred now and then pinned."""
+"""Determines the columns of a load's table: pinned by its schema file, or inferred once and then
+pinned.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ from millstream.spark.topics import Topics
 log = logging.getLogger(__name__)
 
 _SAMPLE_OFFSETS: Final = 1_000
-"""Offsets looked at in each partition to infer a schema."""
+"""Offsets read in each partition to infer a schema."""
 
 EVOLUTIONS: Final = 5
 """How often the columns of a table may change in one batch."""
@@ -42,7 +44,7 @@ DEFINITION_OPTION: Final = "definition"
 
 
 class NothingToInferError(ConfigError):
-    """Columns are to be inferred, and no record is there yet."""
+    """Columns have to be inferred, and there is no record yet."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -78,9 +80,9 @@ def format_spec(settings: LoadSettings, topics: Topics, options: SourceOptions) 
 
 
 def pinned_columns(path: Path, spec: FormatSpec) -> pa.Schema:
-    """Return the columns of a schema file, and what the definition of a format has besides by now.
+    """Return the columns of a schema file, and new ones of the format's definition.
 
-    Then the file has it too. ConfigError when a new field bears the name of a column.
+    New ones are added to the file. ConfigError if a new field has the name of a column.
     """
     pinned = read_schema_file(path, form=spec.kind)
     if not spec.definition or spec.option("evolve", "true") != "true":
@@ -113,11 +115,11 @@ def read_definition(path: str) -> bytes:
 
 
 def settle_columns(settings: LoadSettings, spec: FormatSpec, table: Table) -> FormatSpec:
-    """Bring the schema file and a table that was loaded by it together; return the format.
+    """Reconcile the schema file with a table that was loaded with it; return the format.
 
-    Somebody may have put columns or wider types into the file, and a load may have died between
-    changing the table and the file. What is narrower follows; where neither is wider, both stay.
-    A table of raw records stays what it is, and no other one becomes one.
+    A user may have added columns or wider types to the file, and a load may have crashed between
+    changing the table and the file. The narrower type is widened; if neither is wider, both are
+    kept. A table of raw records stays raw, and no other table becomes raw.
     """
     known = table.schema()
     if spec.kind == "raw" or known.get_field_index("_offset") < 0:
@@ -140,7 +142,7 @@ def evolve_columns(
     wider: Iterable[pa.Schema],
     files: Iterable[Path] = (),
 ) -> FormatSpec:
-    """Give a table the columns that values need, and the schema file too; return the format.
+    """Add the columns that values need to a table and to the schema file; return the format.
 
     ``files`` hold rows that will be in the table.
     """
@@ -172,9 +174,10 @@ def evolve_columns(
 
 
 def _as_in_table(known: pa.Schema, columns: pa.Schema, table: Table) -> pa.Schema:
-    """Return ``columns`` where those that are new to a load have the table's type, if it has one.
+    """Return ``columns`` in which columns that are new to a load have the table's type, if it has
+    one.
 
-    Somebody else may have put such a column into the table, and rows into it.
+    Another program may have added such a column to the table, and rows with it.
     """
     held = table.schema()
 

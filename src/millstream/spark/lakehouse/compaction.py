@@ -1,4 +1,6 @@
-"""Small data files of one directory into larger ones, with the same rows in the same order."""
+"""Joins small data files of one directory into larger ones, with the same rows in the same
+order.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,11 @@ def rewrite_small_files(
     target_bytes: int,
     part_of: Callable[[str], str] = lambda path: path.rpartition("/")[0],
 ) -> tuple[list[str], list[str]]:
-    """Write the rows of small files anew under ``output_root``; return the old and the new paths.
+    """Rewrite the rows of small files under ``output_root``; return the old and the new paths.
 
     A file is small below half of ``target_bytes``. Files of different parts of the table
-    (directories, unless ``part_of`` says otherwise) are never joined, and a group is left alone
-    unless it has two files at least.
+    (directories, unless ``part_of`` says otherwise) are never joined, and a group is skipped unless
+    it has at least two files.
     """
     old: list[str] = []
     new: list[str] = []
@@ -82,7 +84,7 @@ def join_files(sources: Sequence[Path], target: Path) -> None:
 
 
 def rewrite_file(source: Path, target: Path, columns: Sequence[pa.Field]) -> None:
-    """Write a file's rows anew with other types of some columns, durably."""
+    """Rewrite a file with other types of some columns, durably."""
     table = pq.ParquetFile(source).read()
     for column in columns:
         index = table.schema.get_field_index(column.name)
@@ -94,7 +96,7 @@ def rewrite_file(source: Path, target: Path, columns: Sequence[pa.Field]) -> Non
 def rewrite_columns(
     root: Path, paths: Iterable[str], output_root: Path, *, columns: Sequence[pa.Field]
 ) -> tuple[list[str], list[str]]:
-    """Write the files that have these columns with other types anew; return old and new paths."""
+    """Rewrite the files that have these columns with other types; return old and new paths."""
     old: list[str] = []
     new: list[str] = []
     for path in sorted(set(paths)) if columns else ():
@@ -117,7 +119,7 @@ def rewrite_without(
     *,
     offsets: Mapping[TopicPartition, Sequence[Offset]],
 ) -> tuple[list[str], list[str]]:
-    """Write the files that hold these records anew without them; return old and new paths."""
+    """Rewrite the files with these records without them; return old and new paths."""
     old: list[str] = []
     new: list[str] = []
     for path in paths:

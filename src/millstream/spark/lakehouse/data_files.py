@@ -1,13 +1,13 @@
-"""Names of data files, by which it is seen whose they are: of which load and which batch. Pure.
+"""Names of data files, which contain the load and the batch. Pure.
 
 ::
 
     millstream-<load>-<batch>-<task>-<attempt>.parquet
                8 hex   10 dig. 5 dig. 8 hex
 
-A task that runs twice writes two files; the commit names one of them. When a batch is in the table,
-files of the same load and of that batch or an older one that the table does not name will never
-be: nobody can commit them any more. They are orphans.
+A task that runs twice writes two files; the commit names one of them. Once a batch is committed,
+files of the same load and of that or an older batch that the table does not reference can never be
+committed any more. They are orphans.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class DataFile:
     """One finished file of a batch.
 
     ``path`` is relative to the table's directory. ``partition_values`` are the texts of the
-    partition columns (None: null). ``min_offset`` and ``max_offset`` bound the offsets in it, of
-    whatever partition.
+    partition columns (None: null). ``min_offset`` and ``max_offset`` bound the offsets in it, over
+    all partitions.
     """
 
     path: str
@@ -65,7 +65,7 @@ class DataFile:
 
 
 def load_mark(app_id: str) -> str:
-    """Return the eight digits that stand for a load in file names."""
+    """Return the eight digits that identify a load in file names."""
     return hashlib.blake2b(app_id.encode(), digest_size=4).hexdigest()
 
 
@@ -75,14 +75,16 @@ def file_name(app_id: str, *, batch: int, task: int, attempt: str) -> str:
 
 
 def is_data_file(name: str) -> bool:
-    """Tell whether a load gave a file this name: tasks write before their table is made."""
+    """Tell whether a name is that of a load's data file: tasks write before their table is
+    created.
+    """
     return _NAME.fullmatch(name) is not None
 
 
 def orphans(
     app_id: str, *, batch: int, names: Iterable[str], referenced: Collection[str]
 ) -> list[str]:
-    """Return those of the paths ``names`` that no commit of this load can name any more.
+    """Return the paths among ``names`` that no commit of this load can reference any more.
 
     ``batch`` is the last one committed; ``referenced`` are the paths in the table.
     """

@@ -1,18 +1,18 @@
 """Dead letters in a topic besides their table, for consumers that read it.
 
-A record goes to the topic as it came: key, value, timestamp, headers. Added are the headers of
+A record is sent to the topic unchanged: key, value, timestamp, headers. Added are the headers of
 Kafka Connect's dead letter queue (KIP-298)::
 
-    __connect.errors.topic              where it lay
+    __connect.errors.topic              its position
     __connect.errors.partition
     __connect.errors.offset
     __connect.errors.connector.name     the load's app id
     __connect.errors.stage              VALUE_CONVERTER
     __connect.errors.exception.message  why it could not be read
 
-The table is the truth: it is committed first, and how far the topic has come stands in its ledger
-under ``<app_id>:topic``. When a load dies after it has sent dead letters and before it has noted
-that, they are sent again: at least once, and the headers tell which are the same.
+The table is authoritative: it is committed first, and the topic's progress is in its ledger under
+``<app_id>:topic``. If a load crashes between sending dead letters and recording that, they are sent
+again: delivery is at least once, and the headers identify duplicates.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ class DeadLetterTopic:
         self._ledger_id = f"{app_id}:topic"
 
     def send(self, paths: Iterable[str] | None = None) -> int:
-        """Send the dead letters of these files, or of all, that the topic lacks; return how many.
+        """Send the dead letters of these files, or of all files, that are not in the topic yet;
+        return their number.
 
-        Raises what producing raises; then they are sent the next time.
+        Raises the errors of producing; they are then sent the next time.
         """
         if not self._dead_letters.exists():
             return 0

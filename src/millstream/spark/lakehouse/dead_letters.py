@@ -1,8 +1,8 @@
-"""Records that could not be read, and a second try at them after the schema or the code changed.
+"""Records that could not be read, and their replay after the schema or the code has changed.
 
-A replay writes the rows that can be read now into the table, and then takes them out of the dead
-letters. When it dies in between, a record is in both; the next replay sees that by its offset,
-writes it no second time and takes it out.
+A replay writes the rows that can be read now into the table, and then removes them from the dead
+letters. If it crashes in between, a record is in both; the next replay detects that by its offset
+and only removes it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from millstream.spark.lakehouse.table import (
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a replay did, in records."""
+    """The result of a replay, in records."""
 
     tried: int = 0
     written: int = 0
@@ -50,8 +50,8 @@ class Replay:
 
 
 def replay(settings: LoadSettings) -> Replay:
-    """Try every dead letter of a table again. ConfigError when there is no table, none of these
-    columns or split, or the format has no schema file.
+    """Decode every dead letter of a table again. ConfigError if there is no table, or one with
+    other columns or another split, or if the format has no schema file.
     """
     table = open_table(settings.table)
     if not table.exists():
@@ -94,7 +94,7 @@ def replay(settings: LoadSettings) -> Replay:
 def _evolved(
     settings: LoadSettings, spec: FormatSpec, table: Table, batches: Sequence[pa.RecordBatch]
 ) -> Format:
-    """Return the format, once the table has the columns that the dead letters need."""
+    """Add the columns that the dead letters need to the table; return the format."""
     for _ in range(EVOLUTIONS):
         form = make_format(spec)
         decoded = [form.decode(rows) for rows in batches]

@@ -63,12 +63,12 @@ class DeltaTableFiles:
 
     @property
     def staging_directory(self) -> Path:
-        """The same: what no commit names is no part of a Delta table."""
+        """The same: files that no commit references are not part of a Delta table."""
         return self.name.path
 
     @property
     def keeps_partition_column(self) -> bool:
-        """True: the day stands in the log and in the path, not in the file."""
+        """True: the day is in the log and in the path, not in the file."""
         return True
 
     def exists(self) -> bool:
@@ -103,7 +103,7 @@ class DeltaTableFiles:
         return plain(pa.schema(DeltaTable(self._uri).schema()))
 
     def add_columns(self, schema: pa.Schema) -> None:
-        """See :class:`Table`. For wider types the whole table is written anew, in one commit."""
+        """See :class:`Table`. For wider types the whole table is rewritten, in one commit."""
         known = self.schema()
         added, widened = changed_columns(known, schema)
         if added:
@@ -143,7 +143,7 @@ class DeltaTableFiles:
         *,
         expected: Mapping[str, int],
     ) -> None:
-        """See :class:`Table`. Other commits, such as a compaction, do not stand in the way."""
+        """See :class:`Table`. Other commits, such as a compaction, do not conflict."""
         properties = CommitProperties(
             custom_metadata={"millstream": json.dumps({"appId": app_id, **entries})},
             app_transactions=[Transaction(f"{app_id}/{k}", value) for k, value in entries.items()],
@@ -174,7 +174,7 @@ class DeltaTableFiles:
         return [unquote(path) for path in adds["path"].to_pylist()]
 
     def retained(self) -> set[str]:
-        """See :class:`Table`. Older states are those that the log still tells of."""
+        """See :class:`Table`. Older states are those that are still in the log."""
         log = self.name.path / "_delta_log"
         named = set(self.files())
         for path in log.glob("*.json"):
@@ -222,8 +222,8 @@ class DeltaTableFiles:
 
 
 def _conditions(offsets: Sequence[Offset]) -> Iterator[str]:
-    """Yield conditions on offsets, each of so many terms that delta-rs can take them: tens of
-    thousands end the process.
+    """Yield conditions on offsets with a bounded number of terms: tens of thousands of terms crash
+    delta-rs.
     """
     runs = collect(np.array(offsets, np.int64)).intervals
     single = [each for low, high in runs if high - low < _LONG_RUN for each in range(low, high)]

@@ -7,9 +7,9 @@ Spark job, and commits table by table::
            ▲                                                              │
            └──────────────────────────────────────────────────────────────┘
 
-A table keeps its own offsets, under the same names as a load of its topic alone, so it may be
-audited, maintained and carried on by itself. Topics that come later get their tables then. What is
-wrong with one topic ends that topic's load and no other one's.
+A table has its own offsets, under the same names as a load of its topic alone, so it may be
+audited, maintained and loaded separately. New topics get their tables when they appear. An error of
+one topic ends only that topic's load.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ _FATAL: Final = {
         *(DataLossError, RecreatedTopicError, UnreadableRecordError),
     )
 }
-"""What ends the load of one topic."""
+"""The errors that end the load of one topic only."""
 
 _SUBSCRIPTIONS: Final = frozenset(("subscribe", "subscribepattern", "assign"))
 _BY_TOPIC: Final = frozenset(("startingoffsets", "startingoffsetsbytimestamp"))
 
 
 class FanOutError(MillstreamError):
-    """Topics whose loads ended; the text says why each did. The others are in their tables."""
+    """The loads of some topics failed; the text has the reason for each. The others are loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Work:
 
 
 WorkRunner = Callable[[Sequence[Work]], list[Landed | Exception]]
-"""Runs the tasks of a round; in place of a task's result stands what is wrong with its topic."""
+"""Runs the tasks of a round; a task's result may be the error of its topic."""
 
 
 def land_works_locally(works: Sequence[Work]) -> list[Landed | Exception]:
@@ -123,7 +123,7 @@ def _from_json(text: str) -> Landed | Exception:
 
 
 def settings_for(settings: LoadSettings, topic: str) -> LoadSettings:
-    """Return the load of one topic, as somebody would write it who loads that topic alone."""
+    """Return the settings of a load of one topic alone."""
     source = {
         name: text for name, text in settings.source.items() if name.lower() not in _SUBSCRIPTIONS
     }
@@ -147,7 +147,7 @@ def _fill(path: Path, topic: str) -> Path:
 
 class FanOut:
     """A load of several topics. ``run`` returns when the ends of its start are in the tables, or,
-    with ``follow``, when it is told to stop.
+    with ``follow``, when ``should_stop`` returns True.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class FanOut:
         """Topics whose loads have ended, and why."""
 
     def run(self, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Load. Raises FanOutError at the end when some topics' loads had to give up."""
+        """Load. Raises FanOutError at the end if the loads of some topics failed."""
         with open_topics(self._options) as topics:
             reader = TopicReader(topics, self._options)
             goal = None if self._settings.follow else self._ends(topics, reader)
@@ -220,8 +220,8 @@ class FanOut:
         return _sum(self._rounds, reports, time.monotonic() - started)
 
     def _ends(self, topics: Topics, reader: TopicReader) -> TopicEnds:
-        """Look at all topics. One that is gone and has a table ends its own load; one that was
-        never there is a mistake, and ends all of them.
+        """Get the ends of all topics. A deleted topic with a table ends its own load; a topic that
+        never existed is a configuration error, and ends all loads.
         """
         try:
             return reader.ends()
@@ -251,8 +251,8 @@ class FanOut:
     def _loader(
         self, topic: str, topics: Topics, reader: TopicReader, ends: TopicEnds
     ) -> Loader | None:
-        """Return the load of a topic; None while it has given up, or its columns cannot be known
-        yet, because it is empty.
+        """Return the load of a topic; None if it has failed, or if its columns are unknown because
+        it is empty.
         """
         if topic in self.errors:
             return None
@@ -268,7 +268,7 @@ class FanOut:
         return made
 
     def _land(self, plans: Mapping[str, Plan]) -> dict[str, list[Landed]]:
-        """Run the tasks of all plans in one job, and again those whose table got more columns."""
+        """Run the tasks of all plans in one job; run those again whose table got more columns."""
         waiting = dict(plans)
         done: dict[str, list[Landed]] = {}
         for _ in range(EVOLUTIONS):
@@ -296,7 +296,7 @@ class FanOut:
         return done
 
     def _run(self, plans: Mapping[str, Plan], works: Sequence[Work]) -> list[Landed | Exception]:
-        """Run tasks: in this process when all of them together are small."""
+        """Run tasks, in this process if all of them together are small."""
         if len(works) == len(plans) and all(
             self._loaders[topic].is_small(plan) for topic, plan in plans.items()
         ):
@@ -305,7 +305,7 @@ class FanOut:
 
     @contextlib.contextmanager
     def _giving_up(self, topic: str) -> Iterator[None]:
-        """End the load of one topic where something is wrong with it alone."""
+        """End the load of one topic on an error of that topic."""
         try:
             yield
         except tuple(_FATAL.values()) as error:
@@ -317,7 +317,7 @@ class FanOut:
 
 
 def by_topic(ends: TopicEnds) -> dict[str, TopicEnds]:
-    """Return what each topic's partitions are like."""
+    """Return the values of partitions grouped by topic."""
     return {
         topic: only(ends, topic)
         for topic in sorted({topic_partition.topic for topic_partition in ends.latest})
@@ -325,7 +325,7 @@ def by_topic(ends: TopicEnds) -> dict[str, TopicEnds]:
 
 
 def only(ends: TopicEnds, topic: str) -> TopicEnds:
-    """Return what one topic's partitions are like."""
+    """Return the values of one topic's partitions."""
     return TopicEnds(
         {
             topic_partition: offset

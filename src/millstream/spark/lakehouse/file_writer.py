@@ -1,7 +1,7 @@
-"""Record batches to Parquet files of about the size wanted, one after the other, one set a day.
+"""Writes record batches to Parquet files of about the configured size, one set of files per day.
 
-Rows are kept back until a row group is large enough: a writer that is fed batch by batch makes row
-groups of ten thousand rows, which read slowly. A file counts once it is closed and synced.
+Rows are buffered until a row group is large enough: writing batch by batch would create row groups
+of ten thousand rows, which are slow to read. A file is complete once it is closed and synced.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from millstream.spark.lakehouse.data_files import DataFile, file_name
 from millstream.spark.lakehouse.formats.format import FIRST_TIME_US, LAST_TIME_US
 
 ROW_GROUP_BYTES: Final = 96 << 20
-"""Bytes of Arrow data that become one row group: what a task holds in memory."""
+"""Bytes of Arrow data in one row group, which is what a task buffers in memory."""
 
 DAY_ROW_GROUP_BYTES: Final = 32 << 20
-"""The same where the table is split by day: so much for each day that is open."""
+"""The same for each open day, if the table is split by day."""
 
 _EPOCH: Final = date(1970, 1, 1)
 _DAY_US: Final = 86_400_000_000
@@ -38,16 +38,17 @@ _NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
 
 _DICTIONARY: Final = frozenset({"topic", "_topic", "partition", "_partition", "timestampType"})
 _ASCENDING: Final = frozenset({"offset", "_offset", "timestamp", "_timestamp"})
-"""Columns of which the differences are written: they take a byte where they took eight."""
+"""Columns with delta encoding, which takes one byte per value instead of eight."""
 
 _OPAQUE: Final = frozenset({"value", "headers"})
-"""Columns that no reader skips rows by: looking for their least and greatest cell costs more than
-it takes to write them."""
+"""Columns without statistics: no reader skips rows by them, and computing the minimum and maximum
+costs more than writing them.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRules:
-    """Where and how files are written; goes to the executors."""
+    """The parameters of writing files; sent to the executors."""
 
     app_id: str
     batch: int
@@ -56,15 +57,16 @@ class FileRules:
     offset_column: str
     event_time: str | None = None
     partition_column: str | None = None
-    """The column that stands in the path; None where the table keeps none (Iceberg)."""
+    """The partition column in the path; None if the table has none (Iceberg)."""
     calendar_only: bool = False
-    """True where the table's library takes no times outside of the years 1 to 9999 (Iceberg): they
-    are null there."""
+    """True if the table's library does not support times outside of the years 1 to 9999 (Iceberg):
+    they become null.
+    """
 
 
 @dataclass(slots=True)
 class _Open:
-    """A file that is being written, and the rows kept back for its next row group."""
+    """An open file, and the rows buffered for its next row group."""
 
     path: str
     file: pa.OSFile | None = None
@@ -89,7 +91,7 @@ class FileWriter:
         self._finished: list[DataFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take rows of the table's columns."""
+        """Write rows with the table's columns."""
         if not batch.num_rows:
             return
         if self._rules.calendar_only:
@@ -98,7 +100,7 @@ class FileWriter:
             self._write(day, rows)
 
     def finish(self) -> list[DataFile]:
-        """Close what is open and return all files."""
+        """Close the open files and return all files."""
         for day in list(self._open):
             self._close(day)
         return self._finished
@@ -119,9 +121,10 @@ class FileWriter:
                 yield text, batch.filter(mask, null_selection_behavior="drop")
 
     def _day(self, day: int | None) -> str:
-        """Return the name of a day, counted from 1970 on; those that no calendar has are no day.
+        """Return the name of a day, counted from 1970 on; days outside of the calendar have no
+        name.
 
-        Where the day stands in no path (Iceberg), a file still holds rows of one alone.
+        If the day is not in the path (Iceberg), a file still has the rows of one day only.
         """
         if day is not None and _FIRST_DAY <= day <= _LAST_DAY:
             return (_EPOCH + timedelta(days=day)).isoformat()
@@ -208,7 +211,7 @@ def _on_the_calendar(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _parquet_options(schema: pa.Schema) -> dict[str, Any]:
-    """Return how columns are written: what costs least for what records are (decision 0053)."""
+    """Return the Parquet options of the columns (decision 0053)."""
     ascending = [
         field.name
         for field in schema
@@ -232,7 +235,9 @@ def _parquet_options(schema: pa.Schema) -> dict[str, Any]:
 
 
 def _sync(path: Path) -> None:
-    """Bring a file and its name to disk: a commit that names it may not outlive it."""
+    """Flush a file and its directory, because a commit must not reference a file that a power loss
+    removes.
+    """
     for each in (path, path.parent):
         descriptor = os.open(each, os.O_RDONLY)
         try:

@@ -1,9 +1,9 @@
 """Iceberg tables through `pyiceberg`: the ledger is made of table properties.
 
-``iceberg:PATH`` is a table in a catalogue of its own, an SQLite file ``PATH/catalog.db`` (so one
+``iceberg:PATH`` is a table in its own catalogue, an SQLite file ``PATH/catalog.db`` (so one
 machine), under the name ``millstream.<last part of PATH>``. Each ledger entry is a property
-``millstream.<app_id>.<entry>``, set in the same transaction as the files are added. A commit names
-the snapshot that it was made from, and so of two planners only one gets through.
+``millstream.<app_id>.<entry>``, set in the same transaction as the files are added. A commit has
+the snapshot that it was based on, so of two planners only one succeeds.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class IcebergTableFiles:
 
     @property
     def staging_directory(self) -> Path:
-        """The same: what no snapshot names is no part of an Iceberg table."""
+        """The same: files that no snapshot references are not part of an Iceberg table."""
         return self.data_directory
 
     @property
@@ -129,8 +129,8 @@ class IcebergTableFiles:
         return plain(self._load().schema().as_arrow())
 
     def add_columns(self, schema: pa.Schema) -> None:
-        """See :class:`Table`. For types that Iceberg does not promote all files are written anew,
-        in one transaction with the change.
+        """See :class:`Table`. For types that Iceberg does not promote, all files are rewritten in
+        the same transaction as the change.
         """
         known = self.schema()
         added, widened = changed_columns(known, schema)
@@ -142,7 +142,7 @@ class IcebergTableFiles:
             self._rewrite(not_promoted)
 
     def _promote(self, field: pa.Field) -> bool:
-        """Give one column a wider type where Iceberg reads the older files by it."""
+        """Widen the type of one column by a promotion that Iceberg supports for older files."""
         try:
             with self._load().update_schema() as update:
                 update.union_by_name(pa.schema([field]))
@@ -187,7 +187,7 @@ class IcebergTableFiles:
         *,
         expected: Mapping[str, int],
     ) -> None:
-        """See :class:`Table`. Other commits, such as a compaction, do not stand in the way."""
+        """See :class:`Table`. Other commits, such as a compaction, do not conflict."""
         paths = [self._uri(file.path) for file in files]
         properties = {_property(app_id, key): str(value) for key, value in entries.items()}
 
@@ -245,7 +245,7 @@ class IcebergTableFiles:
             return Compaction()
         gone, come = [self._uri(p) for p in old], [self._uri(p) for p in new]
         if not self._repeated(lambda table: self._replace(table, gone, come)):
-            return Compaction()  # somebody else has replaced them
+            return Compaction()  # another process has replaced them
         return Compaction(len(old), len(new))
 
     def delete_rows(self, offsets: Mapping[TopicPartition, Sequence[Offset]]) -> None:
@@ -272,7 +272,7 @@ class IcebergTableFiles:
         return sum(path.suffix == ".parquet" for path in gone)
 
     def _older_states(self, table: Table, named: set[str], keep_ms: int) -> Iterator[Path]:
-        """Yield the files of states that the table has forgotten."""
+        """Yield the files of expired states."""
         current = Path(table.metadata_location).name
         for path in (self.name.path / "metadata").glob(f"*{_METADATA}"):
             is_older = path.name.partition("-")[0] < current.partition("-")[0]
@@ -281,9 +281,9 @@ class IcebergTableFiles:
                 yield path
 
     def _left_behind(self, named: set[str]) -> Iterator[Path]:
-        """Yield the files of commits that died.
+        """Yield the files of commits that crashed.
 
-        Nobody names the files of a load that is at work either: age alone tells them apart.
+        The files of a running load are not referenced either: only their age distinguishes them.
         """
         data = self.data_directory.rglob("millstream-*.parquet")
         for path in (*data, *(self.name.path / "metadata").glob("*.avro")):
@@ -305,13 +305,13 @@ class IcebergTableFiles:
 
     def _load(self) -> Table:
         table = self._catalog().load_table(self._identifier)
-        # A commit that pyiceberg repeats on a newer state would not see that the ledger moved. This
-        # changes the copy in memory alone.
+        # A commit that pyiceberg retries on a newer state would not detect that the ledger changed.
+        # This changes only the copy in memory.
         table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
         return table
 
     def _repeated(self, change: Callable[[Table], T]) -> T:
-        """Make a change to the table as it is; once more when somebody has committed meanwhile."""
+        """Apply a change to the present table; retry if another process has committed meanwhile."""
         for _ in range(_ATTEMPTS - 1):
             with contextlib.suppress(CommitFailedException), self._alone():
                 return change(self._load())
@@ -319,8 +319,8 @@ class IcebergTableFiles:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep other processes' commits waiting: a load that commits all the time would come before
-        any upkeep. The catalogue is of one machine, so a lock of its system will do.
+        """Block other processes' commits: otherwise a load that commits continuously would starve
+        maintenance. The catalogue is on one machine, so a file lock is enough.
         """
         path = self.name.path / MILLSTREAM_DIRECTORY / "lock"
         path.parent.mkdir(exist_ok=True)
@@ -329,9 +329,9 @@ class IcebergTableFiles:
             yield
 
     def _replace(self, table: Table, old: Sequence[str], new: Sequence[str]) -> bool:
-        """Take every reference to ``old`` out of the table and put in one to each of ``new``.
+        """Replace all references to ``old`` in the table by one to each of ``new``.
 
-        False, and no change, where the table does not refer to all of them.
+        Return False, without a change, if the table does not reference all of them.
         """
         gone = set(old)
         if not gone <= set(self._tasks(table)):
@@ -351,8 +351,8 @@ class IcebergTableFiles:
         return [task.file.file_path for task in table.scan().plan_files()]
 
     def _named_files(self, table: Table) -> set[str]:
-        """Return every file that the table or a snapshot still names: data, manifests, their lists,
-        and the table's own older states.
+        """Return every file that the table or a snapshot references: data, manifests, manifest
+        lists, and the table's own older metadata.
         """
         named = {table.metadata_location, *(e.metadata_file for e in table.metadata.metadata_log)}
         for snapshot in table.snapshots():
@@ -371,7 +371,7 @@ class IcebergTableFiles:
 
 
 def _uri(path: Path) -> str:
-    """Return a path as pyiceberg takes it: it does not decode what a URI would have to escape."""
+    """Return a path in pyiceberg's form: it does not decode the escapes of a URI."""
     return f"{_SCHEME}{path}"
 
 

@@ -1,4 +1,4 @@
-"""Sets of offsets as sorted intervals, and what is missing or double between them. Pure."""
+"""Sets of offsets as sorted intervals, and the gaps and duplicates between them. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Interval = tuple[Offset, Offset]
 
 @dataclass(frozen=True, slots=True)
 class OffsetSet:
-    """Offsets, how many there were, and those that came more than once."""
+    """Offsets, their count, and those that occur more than once."""
 
     intervals: Sequence[Interval] = ()
     count: int = 0
@@ -34,7 +34,7 @@ def collect(offsets: NDArray[np.int64]) -> OffsetSet:
 
 
 def _runs(ordered: NDArray[np.int64]) -> list[Interval]:
-    """Return the runs of consecutive numbers in an ascending array without doubles."""
+    """Return the runs of consecutive numbers in an ascending array without duplicates."""
     if not len(ordered):
         return []
     breaks = np.flatnonzero(np.diff(ordered) != 1)
@@ -44,7 +44,7 @@ def _runs(ordered: NDArray[np.int64]) -> list[Interval]:
 
 
 def union(sets: Iterable[OffsetSet]) -> OffsetSet:
-    """Return all offsets of several sets; those that several have are doubled."""
+    """Return all offsets of several sets; those in more than one count as duplicates."""
     found = list(sets)
     pieces = sorted(interval for each in found for interval in each.intervals)
     doubled = [interval for each in found for interval in each.doubled]
@@ -71,7 +71,7 @@ def _join(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def gaps(intervals: Sequence[Interval], start: Offset, end: Offset) -> list[Interval]:
-    """Return what of [start, end) is in no interval."""
+    """Return the parts of [start, end) that are in no interval."""
     missing: list[Interval] = []
     position = start
     for low, high in intervals:

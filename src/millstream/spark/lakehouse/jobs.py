@@ -1,7 +1,7 @@
-"""Loads as people start them: with Spark where it pays, restarted where that helps.
+"""Runs loads: with Spark if that pays, and with restarts after temporary errors.
 
-A Spark session takes seconds to start, so it is made when the first batch needs it; a load that
-keeps up with a tail of small batches never does.
+A Spark session takes seconds to start, so it is created when the first batch needs it, which small
+batches never do.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FATAL: Final = (ConfigError, DataLossError, RecreatedTopicError, UnreadableRecordError, FanOutError)
-"""What trying again does not mend."""
+"""Permanent errors, which are not retried."""
 
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 20.0
@@ -40,7 +40,7 @@ _ATTEMPTS_WITHOUT_PROGRESS: Final = 5
 
 
 class SparkRunner:
-    """Gives tasks to a Spark session, which is made when it is first needed."""
+    """Runs tasks in a Spark session, which is created when first needed."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class SparkRunner:
 
     @property
     def session(self) -> SparkSession:
-        """The session; made anew when the one there has died."""
+        """The session; a new one if the present one is dead."""
         if self._session is None:
             self._session = self._make_session()
         return self._session
@@ -67,19 +67,19 @@ class SparkRunner:
         return land_works_on_spark(self.session, works)
 
     def reset(self) -> None:
-        """Let go of the session when it has died; the next batch starts another."""
+        """Drop a dead session; the next batch starts another."""
         if self._session is not None and not is_alive(self._session):
             self.close()
 
     def close(self) -> None:
-        """Let go of the session."""
+        """Release the session."""
         session, self._session = self._session, None
         if session is not None:
             self._give_back(session)
 
 
 def is_alive(session: SparkSession) -> bool:
-    """Tell whether a session still runs jobs: of what fails, most is a task and not the JVM."""
+    """Tell whether a session still runs jobs: most failures are of a task and not of the JVM."""
     try:
         session.range(1).count()
     except Exception:  # a dead JVM answers with whatever its gateway raises
@@ -88,11 +88,11 @@ def is_alive(session: SparkSession) -> bool:
 
 
 def stop_session(session: SparkSession) -> None:
-    """End a session that may have died."""
+    """Stop a session that may be dead."""
     try:
         session.stop()
     except Exception as error:  # a dead JVM answers with whatever its gateway raises
-        log.debug("the Spark session was gone already: %s", error)
+        log.debug("the Spark session had already ended: %s", error)
 
 
 def run_load(
@@ -103,13 +103,13 @@ def run_load(
     on_batch: Callable[[BatchReport], None] = lambda report: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Load, and start over from the table's ledger whenever something dies that may come back.
+    """Load, and restart from the table's ledger after temporary errors.
 
     A table named with ``{topic}`` is a table for each topic, all loaded by one job. Without
-    ``make_session`` everything runs in this process; ``give_back`` gets a session that is not
-    needed any more or is dead. Raises what is FATAL at once, and the last error when there is no
+    ``make_session`` everything runs in this process; ``give_back`` is called with a session that is
+    not needed any more or is dead. Raises FATAL errors at once, and the last error when there is no
     progress in five attempts; with ``follow``, only before the load has begun: brokers that are
-    away for an hour do not end it.
+    unreachable for an hour do not end it.
     """
     runner = None if make_session is None else SparkRunner(make_session, give_back)
     attempts = _Attempts(settings, on_batch, should_stop)
@@ -121,7 +121,7 @@ def run_load(
                 raise
             except Exception as error:  # Spark, its gateway and the network each have their own
                 pause = attempts.failed(error)
-                log.warning("the load starts over in %.0f s: %s", pause, _first_line(error))
+                log.warning("the load restarts in %.0f s: %s", pause, _first_line(error))
                 if runner is not None:
                     runner.reset()
                 _sleep(pause, should_stop)
@@ -133,7 +133,7 @@ def run_load(
 
 
 class _Attempts:
-    """How often a load may start over."""
+    """Counts the restarts of a load."""
 
     def __init__(
         self,
@@ -152,12 +152,12 @@ class _Attempts:
         self._on_batch(report)
 
     def has_to_stop(self) -> bool:
-        """Tell a load whether to end; it asks once its table is there."""
+        """Tell a load whether to stop; called once its table exists."""
         self._has_begun = True
         return self._should_stop()
 
     def failed(self, error: Exception) -> float:
-        """Return the seconds until the next attempt; raise the error when it was enough."""
+        """Return the seconds until the next attempt; raise the error after the last one."""
         self._failures += 1
         is_patient = self._follows and self._has_begun
         is_enough = not is_patient and self._failures >= _ATTEMPTS_WITHOUT_PROGRESS
@@ -186,8 +186,8 @@ def _loader(
 
 
 def _is_fatal(error: Exception) -> bool:
-    """Tell whether a worker of Spark's met something fatal: Spark hands on its text alone. A query
-    that Spark does not understand is fatal too.
+    """Tell whether a Spark worker failed with a permanent error, by its text, because Spark passes
+    on nothing else. An invalid query is permanent too.
     """
     if any(kind.__name__ == "AnalysisException" for kind in type(error).__mro__):
         return True

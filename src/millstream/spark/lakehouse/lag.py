@@ -1,4 +1,4 @@
-"""How far a table is behind its topics: in offsets, in rows, in seconds."""
+"""The lag of a table behind its topics, in offsets, rows and seconds."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from millstream.spark.reader import ReadRules, read_range
 from millstream.spark.topics import open_topics
 
 _COUNTED_OFFSETS: Final = 50_000
-"""Up to so many offsets rows are counted; beyond, an offset is taken for a row."""
+"""Up to this many offsets rows are counted; beyond, each offset counts as a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLag:
-    """One partition's distance."""
+    """The lag of one partition."""
 
     topic_partition: TopicPartition
     position: Offset
     end: Offset
     rows: int
     is_exact: bool
-    """False where the rows were not counted, because they are many."""
+    """False if the rows were not counted because there are too many."""
     seconds: float
     """Age of the oldest record that is not in the table; 0 when all are."""
 

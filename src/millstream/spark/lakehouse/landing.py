@@ -1,8 +1,7 @@
 """On an executor: offset ranges to finished data files (raw landing).
 
-A task reads its ranges one after the other, decodes the values, and writes rows to the files of the
-table and what it cannot read to those of the dead letters. What it returns is a line of JSON: the
-driver alone commits.
+A task reads its ranges in order, decodes the values, and writes rows to the files of the table and
+unreadable records to those of the dead letters. It returns a line of JSON; only the driver commits.
 """
 
 from __future__ import annotations
@@ -30,28 +29,28 @@ if TYPE_CHECKING:
 
 REASON = "reason"
 DEAD_LETTER_COLUMNS = pa.schema([*RAW_COLUMNS, (REASON, pa.string())])
-"""The record as it came, and why it could not be read."""
+"""The original record, and the reason why it could not be decoded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
-    """One batch as its tasks see it; pickled to the executors."""
+    """The parameters of one batch, pickled to the executors."""
 
     read: ReadRules
     format: FormatSpec
     files: FileRules
     dead_letters: FileRules | None
-    """Where rows go that cannot be read; None: the first one ends the load."""
+    """The files for unreadable records; None: the first one ends the load."""
 
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """What a task has written."""
+    """The result of a task."""
 
     files: Sequence[DataFile] = ()
     dead_letters: Sequence[DataFile] = ()
     wider: pa.Schema | None = None
-    """Columns that the values would need besides; then the files do not hold all that was read."""
+    """Further columns that the values need; then the files lack some of what was read."""
     read_bytes: Mapping[str, int] = field(default_factory=dict)
     """Bytes of records read, by topic."""
 
@@ -91,13 +90,13 @@ class Landed:
 
 
 class UnreadableRecordError(Exception):
-    """A record is not of its format, and there is no table for dead letters."""
+    """A record cannot be decoded, and there is no table for dead letters."""
 
 
 def land(ranges: Sequence[OffsetRange], landing: Landing, task: int) -> Landed:
     """Write the records of ``ranges`` to files.
 
-    Raises UnreadableRecordError, and what ``RangeReader.read`` raises.
+    Raises UnreadableRecordError, and the errors of ``RangeReader.read``.
     """
     form = make_format(landing.format)
     writer = FileWriter(landing.files, form.table_schema(), task)
@@ -121,7 +120,7 @@ def land(ranges: Sequence[OffsetRange], landing: Landing, task: int) -> Landed:
 
 
 def _set_aside(rejected: pa.RecordBatch, dead_letters: FileWriter | None) -> None:
-    """Write dead letters; UnreadableRecordError where there is no table for them."""
+    """Write dead letters; UnreadableRecordError if there is no table for them."""
     if dead_letters is None:
         first = rejected.slice(0, 1).to_pylist()[0]
         raise UnreadableRecordError(

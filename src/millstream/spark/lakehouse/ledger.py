@@ -1,15 +1,15 @@
-"""What a table remembers of a load: how far it has come in each partition. Pure.
+"""The ledger of a load in its table: the next offset of each partition. Pure.
 
-A load has a name that outlives every process, its ``app_id``. A table keeps whole numbers under
-names for it and changes them in the same commit as its data, so data and offsets cannot part::
+A load has a permanent name, its ``app_id``. A table stores integers by name for it and changes them
+in the same commit as its data, so data and offsets cannot diverge::
 
     batch                      number of the last batch, from 1 on
     <topic>/<partition>        the first offset that is not in the table
     <topic>/<partition>/start  the offset at which the load began
-    <topic>/<partition>/id     the topic's id, folded to 63 bits: a topic made anew has another
+    <topic>/<partition>/id     the topic's id, folded to 63 bits: a recreated topic has another
 
-A batch that was committed is never written again, whoever plans it: a planner starts from the
-ledger, and of two planners that start from the same one only the first can commit.
+A committed batch is never written again: every planner starts from the ledger, and of two planners
+that start from the same state only the first can commit.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _FOLD: Final = (1 << 63) - 1
 
 
 class RecreatedTopicError(MillstreamError):
-    """The topic that a table was loaded from is gone; another one bears its name."""
+    """The topic that a table was loaded from was deleted; another one has its name."""
 
 
 def unknown_load(app_id: str) -> str:
-    """Return what to say where a table knows no load of that name."""
+    """Return the error message for a load that has no ledger in the table."""
     return (
         f"no load of the name {app_id} has written to this table; --app-id takes the name of the "
         "load that has: the one in its pipeline.toml, or load:TOPICS as the load was given them"
@@ -55,7 +55,7 @@ class Ledger:
         return self.entries.get(position_key(topic_partition))
 
     def is_of(self, topic_partition: TopicPartition, topic_id: TopicId) -> bool:
-        """Tell whether a partition's offsets are of this topic's log, as far as is known."""
+        """Tell whether a partition's offsets are of this topic id; True if the id is unknown."""
         known = self.entries.get(_id_key(topic_partition))
         return not known or topic_id == ZERO_TOPIC_ID or known == fold(topic_id)
 
@@ -65,7 +65,7 @@ class Ledger:
         """Raise RecreatedTopicError when the partition was loaded from another topic's log."""
         if not self.is_of(topic_partition, topic_id):
             raise RecreatedTopicError(
-                f"topic {topic_partition.topic} was deleted and made anew after offset "
+                f"topic {topic_partition.topic} was deleted and created again after offset "
                 f"{self.position(topic_partition)} of {topic_partition} was loaded into {table}: "
                 "its offsets begin at 0 again. Load it into another table, or under another app id"
             )
@@ -103,7 +103,7 @@ def keys(topic_partitions: Iterable[TopicPartition]) -> list[str]:
 def after(
     ledger: Ledger, ranges: Iterable[OffsetRange], topic_ids: Mapping[str, TopicId]
 ) -> dict[str, int]:
-    """Return what changes in the ledger when ``ranges`` are in the table.
+    """Return the changes of the ledger for a commit of ``ranges``.
 
     Several ranges of one partition must follow each other, and the first one the ledger.
     """

@@ -1,15 +1,15 @@
-"""The load itself: look how far the table is, read what is behind that, commit both together.
+"""The load: read the table's offsets, read the records after them, commit both together.
 
-One loop serves the past and the tail of a topic. Every batch starts from the table's ledger, so
-whatever died is forgotten: what was not committed is read again, what was is never read again::
+One loop loads both the existing records and new ones. Every batch starts from the table's ledger,
+so a crash needs no recovery: uncommitted offsets are read again, committed ones never::
 
     ledger ──► ends of the topics ──► ranges ──► tasks write files ──► one commit: files + ledger
       ▲                                                                        │
       └────────────────────────────────────────────────────────────────────────┘
 
-Records that cannot be read go to a table of their own, which commits first. When a crash falls
-between the two commits, the next batch finds that the dead letters are ahead, and lands exactly the
-ranges between again.
+Records that cannot be read go to a table of their own, which commits first. After a crash between
+the two commits, the next batch finds that the dead letters are ahead, and loads exactly the ranges
+in between.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Runner = Callable[[Sequence[Sequence[OffsetRange]], Landing], list[Landed]]
-"""Runs the tasks of a batch somewhere."""
+"""Runs the tasks of a batch."""
 
 _POLL_MS: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport:
-    """What one batch put into the table."""
+    """The result of one batch."""
 
     batch: int
     rows: int
@@ -93,7 +93,7 @@ class Plan:
     ranges: Sequence[OffsetRange]
     ends: TopicEnds
     behind: int
-    """Offsets that are left when it is in the table."""
+    """Offsets that remain after it."""
     started: float
 
     @property
@@ -104,8 +104,8 @@ class Plan:
 
 class Loader:
     """One load into one table. ``run`` returns when the topics' ends of its start are in the table,
-    or, with ``follow``, when it is told to stop. `fan_out` loads the batches of several itself:
-    ``prepare``, and then ``plan``, ``tasks``, ``accept``, ``commit`` for each batch.
+    or, with ``follow``, when ``should_stop`` returns True. `fan_out` loads the batches of several
+    itself: ``prepare``, and then ``plan``, ``tasks``, ``accept``, ``commit`` for each batch.
     """
 
     def __init__(
@@ -144,7 +144,9 @@ class Loader:
         self._maintained = time.monotonic()
 
     def run(self, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Load. Raises ConfigError, DataLossError, RecreatedTopicError, and what reading raises."""
+        """Load. Raises ConfigError, DataLossError, RecreatedTopicError, and the errors of
+        reading.
+        """
         with open_topics(self._options) as topics:
             reader = TopicReader(topics, self._options)
             while not self.prepare(topics, reader, reader.ends()):
@@ -168,9 +170,9 @@ class Loader:
     # --- before the first batch ------------------------------------------------------------------
 
     def prepare(self, topics: Topics, reader: TopicReader, ends: TopicEnds) -> bool:
-        """Make the table if need be, with the columns that its format has, and commit where a new
-        load begins. False while there is no record to infer the columns from: where the load begins
-        is kept all the same.
+        """Create the table if necessary, with the columns of its format, and commit the starting
+        offsets of a new load. Return False while there is no record to infer the columns from; the
+        starting offsets are stored even then.
         """
         settings = self._settings
         if self._transform is None:
@@ -199,11 +201,11 @@ class Loader:
             offsets = ends.latest[topic_partition] - ends.earliest[topic_partition]
             self._sizes.expect(topic_partition.topic, offsets=offsets, size_bytes=size_bytes)
         if self._dead_letter_topic is not None:
-            self._dead_letter_topic.send()  # what a load that died has not sent
+            self._dead_letter_topic.send()  # dead letters that a crashed load has not sent
         return True
 
     def _remember_start(self, reader: TopicReader, ends: TopicEnds) -> None:
-        """Commit where a new load begins before it reads: "latest" is another place later."""
+        """Commit the starting offsets of a new load before it reads: "latest" changes later."""
         ledger = self._ledger(self._table, ends.topic_partitions)
         if not ledger.batch and ends.topic_partitions:
             if not self._settings.app_id:
@@ -228,7 +230,7 @@ class Loader:
         return None if plan is None else self.commit(plan, self._land(plan), reader)
 
     def plan(self, reader: TopicReader, ends: TopicEnds, goal: TopicEnds | None) -> Plan | None:
-        """Return what comes next, up to ``goal`` at most; None when the table has it all."""
+        """Return the next batch, up to ``goal``; None if the table is up to date."""
         started = time.monotonic()
         latest = dict(ends.latest)
         if goal is not None:
@@ -266,7 +268,7 @@ class Loader:
     ) -> list[OffsetRange]:
         """Return the ranges whose dead letters are committed and whose rows are not.
 
-        RecreatedTopicError when the dead letters are those of a table that is gone.
+        RecreatedTopicError if the dead letters are those of a deleted table.
         """
         if not self._dead_letters.exists():
             return []
@@ -283,7 +285,7 @@ class Loader:
         return ranges
 
     def tasks(self, plan: Plan) -> tuple[list[list[OffsetRange]], Landing]:
-        """Return the ranges of each task of a batch, and what they are told."""
+        """Return the ranges of each task of a batch, and the tasks' parameters."""
         return deal(plan.ranges, self._sizes, self._limits), self._landing(plan.batch)
 
     def is_small(self, plan: Plan) -> bool:
@@ -291,8 +293,8 @@ class Loader:
         return sum(map(self._sizes.size, plan.ranges)) <= self._settings.driver_bytes
 
     def accept(self, plan: Plan, landed: Sequence[Landed]) -> bool:
-        """Take note of what tasks landed. False when values need columns that the table did not
-        have: now it has them, and the tasks have to run again.
+        """Accept the results of the tasks. Return False if values need columns that the table did
+        not have: they are added now, and the tasks have to run again.
         """
         wider = [each.wider for each in landed if each.wider is not None]
         if not wider:
@@ -324,7 +326,7 @@ class Loader:
             self._sizes.learn(topic, offsets=offsets, size_bytes=size_bytes)
 
     def _evolve(self, wider: Sequence[pa.Schema], landed: Sequence[Landed]) -> None:
-        """Give the table the columns that its values need."""
+        """Add the columns that its values need to the table."""
         staged = self._table.staging_directory
         files = [staged / file.path for each in landed for file in each.files]
         self._spec = evolve_columns(self._settings, self._spec, self._table, wider, files)
@@ -364,7 +366,7 @@ class Loader:
         )
 
     def maintain_when_due(self) -> None:
-        """Maintain the table now and then, where the settings of a load that follows say so."""
+        """Maintain the table at the interval of the settings, if the load follows."""
         every_ms = self._settings.maintain_every_ms
         if every_ms is None or not self._settings.follow:
             return
@@ -384,7 +386,7 @@ class Loader:
         return Ledger(table.ledger(self._app_id, ledgers.keys(topic_partitions)))
 
     def commit(self, plan: Plan, landed: Sequence[Landed], reader: TopicReader) -> BatchReport:
-        """Put what was landed into the table, the dead letters before it."""
+        """Commit the files of a batch to the table, after its dead letters."""
         dead_letters = [file for each in landed for file in each.dead_letters]
         if dead_letters:
             self._commit_dead_letters(plan, dead_letters)
@@ -409,9 +411,10 @@ class Loader:
         )
 
     def _commit_dead_letters(self, plan: Plan, dead_letters: Sequence[DataFile]) -> None:
-        """Commit the dead letters of a batch, unless they are there from a load that died.
+        """Commit the dead letters of a batch, unless a crashed load has committed them.
 
-        ConcurrentLoadError when some of them are: another load is at work, with other ranges.
+        ConcurrentLoadError if only some of them are committed: another load is running, with other
+        ranges.
         """
         self._dead_letters.create(Layout(schema=DEAD_LETTER_COLUMNS))
         known = self._ledger(self._dead_letters, [each.topic_partition for each in plan.ranges])
@@ -449,19 +452,19 @@ class Loader:
 
 
 def remove_orphans(table: Table, app_id: str, *, batch: int) -> list[str]:
-    """Remove files of batches up to ``batch`` that no commit names; return their paths."""
+    """Remove files of batches up to ``batch`` that no commit references; return their paths."""
     root = table.staging_directory
     names = [str(path.relative_to(root)) for path in root.rglob(f"millstream-*{SUFFIX}")]
     found = orphans(app_id, batch=batch, names=names, referenced=table.retained())
     for name in found:
         (root / name).unlink(missing_ok=True)
     if found:
-        log.info("%s: removed %d files of batches that died", table.name, len(found))
+        log.info("%s: removed %d files of crashed batches", table.name, len(found))
     return found
 
 
 def source_options_of(source: Mapping[str, str]) -> SourceOptions:
-    """Read the options of a load's source; it begins at the earliest offsets unless told."""
+    """Read the options of a load's source; the default is to begin at the earliest offsets."""
     given = dict(source)
     names = {name.lower() for name in given}
     if not names & {"startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"}:
@@ -489,14 +492,16 @@ def _check_event_time(settings: LoadSettings, schema: pa.Schema) -> None:
 
 
 def wait(started: float, freshness_ms: int, should_stop: Callable[[], bool]) -> None:
-    """Let records gather until half of the freshness has passed since ``started``."""
+    """Wait until half of the freshness has passed since ``started``, so that a batch has more
+    records.
+    """
     deadline = started + freshness_ms / 2000
     while not should_stop() and (rest := deadline - time.monotonic()) > 0:
         time.sleep(min(rest, _POLL_MS / 1000))
 
 
 def spark_runner(spark: SparkSession) -> Runner:
-    """Return a runner that gives the tasks to Spark."""
+    """Return a runner that runs the tasks on Spark."""
     from millstream.spark.lakehouse.landing import land_on_spark
 
     return lambda tasks, landing: land_on_spark(spark, tasks, landing)

@@ -1,4 +1,4 @@
-"""Upkeep of a table: small files joined, old states forgotten, orphans removed, sizes told."""
+"""Maintenance of a table: joins small files, expires old states, removes orphans, reports sizes."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _STALE_COMPACTION_S: Final = 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """What was done."""
+    """The result of a maintenance run."""
 
     compaction: Compaction
     expired_files: int
     orphans: int
     histogram: Sequence[tuple[str, int]]
-    """Files by size, after it."""
+    """Files by size afterwards."""
 
 
 def maintain(
     table: Table, app_id: str, *, target_bytes: int, keep_ms: int = DEFAULT_KEEP_MS
 ) -> Maintenance:
-    """Do all of it. Loads may go on meanwhile; readers of states older than ``keep_ms`` may not."""
+    """Do all of it. Loads may run meanwhile; readers of states older than ``keep_ms`` fail."""
     compaction = table.compact(target_bytes=target_bytes)
     batch = table.ledger(app_id, [BATCH]).get(BATCH, 0)
     removed = len(remove_orphans(table, app_id, batch=batch)) + _remove_dead_compactions(table)
@@ -47,7 +47,7 @@ def maintain(
 
 
 def _remove_dead_compactions(table: Table) -> int:
-    """Remove outputs of compactions that died a day ago or longer."""
+    """Remove outputs of compactions that crashed at least a day ago."""
     named = set(table.files())
     removed = 0
     for path in table.staging_directory.rglob(f"{COMPACTED_PREFIX}*.parquet"):

@@ -1,16 +1,16 @@
-"""A directory of Parquet files with a log of commits of our own beside them.
+"""A directory of Parquet files with Millstream's own log of commits.
 
 ::
 
     PATH/_millstream/log/00000000000000000007.json      one commit
                          00000000000000000007.state     the whole table as of that commit
-    PATH/_millstream/staging/…                          files of batches that are on their way
+    PATH/_millstream/staging/…                          files of uncommitted batches
     PATH/[date=YYYY-MM-DD/]millstream-….parquet         committed files, and nothing else
 
 A commit is JSON: ``{"schema": …, "add": [paths], "remove": [paths], "ledger": {app: {key: n}}}``,
-each part where it changed. It is made by a link that fails when the number is taken, so that of two
-writers only one gets it; then its files are moved from staging into place. A crash in between is
-made good by whoever opens the table next, so a reader who knows nothing of the log and lists the
+each part where it changed. It is created by a link that fails if the number is taken, so that only
+one of two writers succeeds; then its files are moved from staging into place. After a crash in
+between, the next process that opens the table finishes the moves. A reader that only lists the
 directory sees committed data only.
 """
 
@@ -108,12 +108,12 @@ class ParquetTableFiles:
 
     @property
     def staging_directory(self) -> Path:
-        """A directory that readers of Parquet pass over, because its name begins with ``_``."""
+        """A directory that readers of Parquet ignore, because its name begins with ``_``."""
         return self.name.path / MILLSTREAM_DIRECTORY / "staging"
 
     @property
     def keeps_partition_column(self) -> bool:
-        """True: the day stands in the path, where readers find it (Hive partitioning)."""
+        """True: the day is in the path (Hive partitioning)."""
         return True
 
     def exists(self) -> bool:
@@ -142,8 +142,8 @@ class ParquetTableFiles:
         return self._read().known_schema
 
     def add_columns(self, schema: pa.Schema) -> None:
-        """See :class:`Table`. For wider types the files that have them are written anew: no reader
-        of a directory puts numbers of two types into one column.
+        """See :class:`Table`. For wider types the files with narrower ones are rewritten: readers
+        of a directory do not merge two types in one column.
         """
         for state in self._attempts():
             merged = merge(state.known_schema, schema)
@@ -187,7 +187,7 @@ class ParquetTableFiles:
         return self._read().files
 
     def retained(self) -> set[str]:
-        """See :class:`Table`. What a commit removed lies elsewhere by then."""
+        """See :class:`Table`. Removed files have been moved by then."""
         return set(self.files())
 
     def remove_duplicates(self) -> list[str]:
@@ -203,7 +203,7 @@ class ParquetTableFiles:
         return []
 
     def compact(self, *, target_bytes: int) -> Compaction:
-        """See :class:`Table`. The old files stay until :meth:`expire`, out of readers' sight."""
+        """See :class:`Table`. The old files are kept until :meth:`expire`, hidden from readers."""
         state = self._read()
         old, new = rewrite_small_files(
             self.name.path, state.files, self.staging_directory, target_bytes=target_bytes
@@ -251,21 +251,23 @@ class ParquetTableFiles:
     def _attempts(self) -> Iterable[_State]:
         for _ in range(_ATTEMPTS):
             yield self._read()
-        raise ConcurrentLoadError(f"{self.name}: others committed all the time")
+        raise ConcurrentLoadError(f"{self.name}: every attempt to commit met another commit")
 
     def _read(self) -> _State:
-        """Return the newest state. What is gone of the log when it is to be read was forgotten
-        meanwhile (:meth:`expire`), and a newer whole state is there.
+        """Return the newest state. If a file of the log disappears while it is read, :meth:`expire`
+        has removed it, and there is a newer whole state.
         """
         if not self._log.is_dir():
-            raise MillstreamError(f"{self.name} is no table")
+            raise MillstreamError(f"{self.name} is not a table")
         for _ in range(_ATTEMPTS - 1):
             with contextlib.suppress(FileNotFoundError):
                 return self._replay()
         return self._replay()
 
     def _replay(self) -> _State:
-        """Replay the log from its newest whole state, and finish what a crash left undone."""
+        """Replay the log from its newest whole state, and finish the moves that a crash
+        interrupted.
+        """
         versions = sorted(int(path.stem) for path in self._log.glob("*.json"))
         states = sorted((int(path.stem) for path in self._log.glob("*.state")), reverse=True)
         state = _State()
@@ -294,7 +296,7 @@ class ParquetTableFiles:
         return self._log / f"{version:020d}.{suffix}"
 
     def _write(self, state: _State, commit: Mapping[str, Any]) -> None:
-        """Make the commit after ``state``; _TakenError when somebody else has made it."""
+        """Write the commit after ``state``; _TakenError if another process has written it."""
         version = state.version + 1
         temporary = self._log / f"{uuid.uuid4().hex}.tmp"
         _write_durably(temporary, json.dumps(commit).encode())
@@ -316,7 +318,7 @@ class ParquetTableFiles:
         temporary.rename(self._path(state.version, "state"))
 
     def _finish(self, state: _State, commit: Mapping[str, Any]) -> None:
-        """Move a commit's files into place, and those it removed out of sight. Repeatable."""
+        """Move a commit's files into place, and hide those it removed. Idempotent."""
         still = set(state.files)
         for path in commit.get("remove", ()):
             if path not in still:
@@ -339,7 +341,7 @@ def _move(source: Path, target: Path) -> None:
 
 
 def _retire(source: Path, target: Path) -> None:
-    """Move a file out of sight; its time becomes that of its retirement."""
+    """Hide a file from readers; its modification time becomes the time of its removal."""
     with contextlib.suppress(FileNotFoundError):
         os.utime(source)
         _move(source, target)

@@ -1,12 +1,12 @@
-"""Where a load begins whose table cannot be made yet, because its topics have no record to infer
-columns from.
+"""The starting offsets of a load whose table cannot be created yet, because its topics have no
+record to infer columns from.
 
 ::
 
     PATH/_millstream/start.json      {app id: the entries of the ledger's first commit}
 
-The file is written before the load looks at its topics again, and read once: the table is made with
-its entries, and from then on the table alone counts (decision 0057).
+The file is written before the load reads its topics again, and read once: the table is created with
+its entries, and from then on only the table is used (decision 0057).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class PendingStart:
         self._app_id = app_id
 
     def entries(self, ends: TopicEnds) -> dict[str, int]:
-        """Return what was kept; nothing when it is of topics that were made anew since."""
+        """Return the stored entries; nothing if the topics were recreated since."""
         entries: dict[str, int] = self._read().get(self._app_id, {})
         ledger = Ledger(entries)
         is_current = all(
@@ -40,11 +40,11 @@ class PendingStart:
         return entries if is_current else {}
 
     def keep(self, entries: Mapping[str, int]) -> None:
-        """Keep the entries durably."""
+        """Store the entries durably."""
         self._write({**self._read(), self._app_id: dict(entries)})
 
     def drop(self) -> None:
-        """Forget the entries: they are in the table."""
+        """Delete the entries: they are in the table."""
         kept = self._read()
         if self._app_id in kept:
             del kept[self._app_id]

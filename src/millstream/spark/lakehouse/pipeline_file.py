@@ -2,7 +2,7 @@
 
 ::
 
-    [source]                              # for every load that does not say otherwise
+    [source]                              # the default of every load
     "kafka.bootstrap.servers" = "127.0.0.1:9092"
 
     [load.access]                         # the name is the app id
@@ -50,7 +50,7 @@ _KEYS: Final[Mapping[str, tuple[type, ...]]] = {
     "group": _TEXT,
     "source": (dict,),
 }
-"""Every key of a load, and what TOML may say there."""
+"""Every key of a load, and its TOML type."""
 _TOML_TYPES: Final = {str: "a text", int: "a number", bool: "true or false", dict: "a table"}
 
 

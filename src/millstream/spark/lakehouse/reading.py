@@ -1,4 +1,4 @@
-"""A table of a load as a DataFrame, whatever its kind; no further jars are needed."""
+"""A table of a load as a DataFrame, for every kind of table; no further jars are needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def read_table(spark: SparkSession, table: Table) -> DataFrame:
-    """Return the rows of the files that the table names now.
+    """Return the rows of the files that the table references now.
 
     Spark reads the Parquet files themselves, so Delta and Iceberg need no connector. Columns that
     were added later are null in older files.
@@ -28,8 +28,9 @@ def read_table(spark: SparkSession, table: Table) -> DataFrame:
 
 
 def _escaped(path: str) -> str:
-    """Return a path that Spark does not take for a pattern.
+    """Return a path escaped so that Spark does not treat it as a glob pattern.
 
-    Its option ``__globPaths__`` will not do: with it files whose paths look like one come twice.
+    Its option ``__globPaths__`` does not help: with it files whose paths look like a pattern are
+    read twice.
     """
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)

@@ -1,4 +1,4 @@
-"""What a loaded access log says, computed on Spark: the figures behind ``millstream report``.
+"""The report of a loaded access log, computed on Spark: the figures behind ``millstream report``.
 
 The table has the columns of the format ``text`` with pattern ``access_log``: ``client``, ``agent``,
 ``time``, ``path``, ``status``, ``bytes``, ``referrer``. A session is a row of hits of one client
@@ -40,7 +40,7 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A thing and how often it came."""
+    """A value and its count."""
 
     name: str
     count: int
@@ -48,7 +48,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessReport:
-    """Everything that the page shows."""
+    """The data of the page."""
 
     hits: int
     clients: int
@@ -67,7 +67,7 @@ class AccessReport:
 
 
 def compute(rows: DataFrame) -> AccessReport:
-    """Compute the report; ConfigError for a table that is no access log."""
+    """Compute the report; ConfigError for a table that is not an access log."""
     from pyspark.sql import functions as f
 
     missing = [name for name in _NEEDED if name not in rows.columns]

@@ -50,7 +50,7 @@ def read_schema_file(path: Path, *, form: str) -> pa.Schema:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path} is no schema file: {error!r}") from error
+        raise ConfigError(f"{path} is not a schema file: {error!r}") from error
 
 
 def write_schema_file(path: Path, schema: pa.Schema, *, form: str) -> None:
@@ -59,7 +59,9 @@ def write_schema_file(path: Path, schema: pa.Schema, *, form: str) -> None:
 
 
 def create_schema_file(path: Path, schema: pa.Schema, *, form: str) -> bool:
-    """Write the columns unless the file is there by now: another load was first, and False."""
+    """Write the columns and return True; return False if the file exists because another load was
+    first.
+    """
     temporary = _written(path, schema, form)
     try:
         os.link(temporary, path)

@@ -1,7 +1,7 @@
-"""A load under a name that a table does not know, of topics that it holds: they would be double.
+"""Refuses a load under a new name of topics that the table already has, which would duplicate them.
 
-The name under which offsets are kept is made of the topics unless somebody gives one. So whoever
-adds a topic to a load, or names its topics in another order, begins a new load without meaning to.
+The name under which offsets are stored is by default made of the topics. So adding a topic to a
+load, or naming its topics in another order, would start a new load by accident.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _topics_in(path: Path) -> set[str]:
     file = pq.ParquetFile(path)
     column = offset_column_of(file.schema_arrow).removesuffix("offset") + "topic"
     if column not in file.schema_arrow.names:
-        return set()  # somebody else wrote it
+        return set()  # another program wrote it
     index = next(n for n in range(len(file.schema)) if file.schema.column(n).path == column)
     found: set[str] = set()
     for number in range(file.num_row_groups):

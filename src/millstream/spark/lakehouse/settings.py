@@ -1,4 +1,4 @@
-"""What a load is told: where from, where to, in what form, how fresh."""
+"""The settings of a load: source, table, format, freshness."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_BATCH_BYTES: Final = 2 << 30
 DEFAULT_DRIVER_BYTES: Final = 8 << 20
 DEFAULT_FRESHNESS_MS: Final = 10_000
 _IN_PATHS: Final = re.compile(r"[\w@+$().-]([\w@+$() .-]*[\w@+$().-])?")
-"""Names of columns that every reader of a table finds again in ``name=2024-01-31/``."""
+"""Names of columns that every reader of a table can parse from ``name=2024-01-31/``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class LoadSettings:
     """One load.
 
     ``source`` are options of ``format("millstream")``: the topics, where to start, the broker.
-    ``app_id`` names the load for ever: the table keeps its offsets under it.
+    ``app_id`` is the load's permanent name: the table stores its offsets under it.
     """
 
     source: Mapping[str, str]
@@ -37,30 +37,31 @@ class LoadSettings:
     format: str = "raw"
     format_options: Mapping[str, str] = field(default_factory=dict)
     schema_file: Path | None = None
-    """The table's columns, written once by inference and read ever after; None: beside the table.
+    """The schema file, written once by inference and read afterwards; None: inside the table's
+    directory.
     """
     event_time: str | None = None
     """A timestamp column whose day splits the table into directories."""
     partition_column: str = "date"
     follow: bool = False
     freshness_ms: int = DEFAULT_FRESHNESS_MS
-    """With ``follow``: a record waits about so long, at most, before its batch is written."""
+    """With ``follow``: about the longest time until a record is written."""
     file_bytes: int = DEFAULT_FILE_BYTES
     batch_bytes: int = DEFAULT_BATCH_BYTES
     driver_bytes: int = DEFAULT_DRIVER_BYTES
-    """A batch of one task up to this size is landed by the driver itself: a Spark job costs more.
+    """A batch of one task up to this size is written by the driver itself: a Spark job costs more.
     """
     dead_letters: bool = True
-    """False: a record that cannot be read ends the load."""
+    """False: a record that cannot be decoded ends the load."""
     dead_letters_topic: str | None = None
-    """A topic that gets the dead letters besides their table."""
+    """A topic to which dead letters are sent besides their table."""
     maintain_every_ms: int | None = None
-    """With ``follow``: how often small files are joined and old states forgotten; None: never."""
+    """With ``follow``: the interval of maintenance; None: never."""
     group_id: str | None = None
-    """The consumer group that shows how far the table is; None: named after the table; "": none."""
+    """The consumer group that offsets are committed to; None: named after the table; "": none."""
     parallelism: int = 2
     query: Callable[[DataFrame], DataFrame] | None = None
-    """Rows go through this instead of a format (transform); it sees the source's columns."""
+    """A query that transforms the source's columns, instead of a format (transform)."""
 
     def __post_init__(self) -> None:
         if self.format not in KINDS:
@@ -71,7 +72,7 @@ class LoadSettings:
                 raise ConfigError(f"{name} must be above 0, not {getattr(self, name)}")
         if not _IN_PATHS.fullmatch(self.partition_column):
             raise ConfigError(
-                f"partition_column {self.partition_column!r} cannot stand in the paths of files: "
+                f"partition_column {self.partition_column!r} cannot be part of file paths: "
                 "it takes letters, digits, spaces and any of _ - . @ + $ ( )"
             )
         if self.maintain_every_ms is not None and self.maintain_every_ms <= 0:
@@ -80,11 +81,11 @@ class LoadSettings:
             raise ConfigError("a topic for dead letters needs a format, and dead letters")
         if self.dead_letters_topic and self._reads(self.dead_letters_topic):
             raise ConfigError(
-                f"topic {self.dead_letters_topic} gets the dead letters and is loaded itself: each "
+                f"topic {self.dead_letters_topic} gets the dead letters and is itself loaded: each "
                 "would come back for ever"
             )
         if self.query is not None and self.format != "raw":
-            raise ConfigError("a query decodes by itself: leave the format away")
+            raise ConfigError("a query decodes the values itself: remove the format")
 
     @property
     def load_id(self) -> str:

@@ -1,7 +1,7 @@
-"""What a kind of table must be able to do, and how a user names a table.
+"""The interface of a kind of table, and the names of tables.
 
-A table is named ``delta:PATH``, ``iceberg:PATH`` or ``parquet:PATH``. Where a load writes a table
-for each topic, ``{topic}`` stands in the path.
+A table is named ``delta:PATH``, ``iceberg:PATH`` or ``parquet:PATH``. If a load writes a table for
+each topic, the path contains ``{topic}``.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _REFUSED_IN_PATHS: Final[Mapping[str, str]] = {
     "parquet": r"\0",
 }
 TOPIC_FIELD: Final = "{topic}"
-"""Stands in a path for the name of each topic."""
+"""The placeholder of the topic's name in a path."""
 MILLSTREAM_DIRECTORY: Final = "_millstream"
-"""What a table keeps besides its data: the schema file; of Parquet the log and staged files too."""
+"""The directory of the schema file and, for Parquet, of the log and staged files."""
 
 
 class ConcurrentLoadError(MillstreamError):
-    """Somebody else has committed to the table since its ledger was read: read it again."""
+    """Another load has committed to the table since its ledger was read: read it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,15 @@ class TableName:
 
     @property
     def is_per_topic(self) -> bool:
-        """True when it stands for a table of each topic."""
+        """True if there is a table for each topic."""
         return TOPIC_FIELD in str(self.path)
 
 
 def parse_table_name(text: str, base: Path = Path()) -> TableName:
     """Read ``kind:path``; ConfigError says what is wrong.
 
-    A relative path starts from ``base``. No shell replaces the ``~`` of ``delta:~/lake``.
+    A relative path starts from ``base``. A leading ``~`` is expanded, because no shell does it in
+    ``delta:~/lake``.
     """
     kind, colon, path = text.partition(":")
     if not colon or kind not in KINDS or not path:
@@ -71,8 +72,8 @@ def parse_table_name(text: str, base: Path = Path()) -> TableName:
 def check_new_directory(name: TableName, own: Collection[str]) -> None:
     """Raise ConfigError unless a table may be made in a directory.
 
-    Upkeep removes files that a table does not name, so other files may not lie there, and a table
-    may not lie inside another one. ``own`` are the entries of one that was begun.
+    Maintenance removes files that a table does not reference, so the directory must not contain
+    other files or be inside another table. ``own`` are the entries of a table that was begun.
     """
     path = name.path
     if re.search(_REFUSED_IN_PATHS[name.kind], str(path)):
@@ -92,7 +93,7 @@ def check_new_directory(name: TableName, own: Collection[str]) -> None:
 
 
 def has_foreign_entries(directory: Path, own: Collection[str] = ()) -> bool:
-    """Tell whether a directory holds anything but ``own`` and the data files of loads."""
+    """Tell whether a directory contains anything but ``own`` and the data files of loads."""
     return directory.is_dir() and any(
         each.name not in own and not is_data_file(each.name) for each in directory.iterdir()
     )
@@ -107,7 +108,7 @@ def _is_table(path: Path) -> bool:
 
 
 def check_same_split(name: TableName, found: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raise ConfigError unless a table that is there is split by what a load splits it by."""
+    """Raise ConfigError unless an existing table is partitioned as the load wants it."""
     if list(found) != list(wanted):
         raise ConfigError(
             f"{name} is there and is split by {', '.join(found) or 'nothing'}, not by "
@@ -117,11 +118,11 @@ def check_same_split(name: TableName, found: Sequence[str], wanted: Sequence[str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The columns of a table, and which of them its directories are split by.
+    """The columns of a table, and its partitioning.
 
     ``schema`` has all columns. ``partition_column`` is derived from ``event_time`` (a timestamp
-    column): the day that it falls on, in UTC. Iceberg keeps no column for it (hidden
-    partitioning); Delta and Parquet do.
+    column): the day that it falls on, in UTC. Iceberg has no column for it (hidden partitioning);
+    Delta and Parquet do.
     """
 
     schema: pa.Schema
@@ -136,43 +137,43 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What a compaction did: files taken out of the table and files put in."""
+    """The result of a compaction: files removed from the table and files added."""
 
     removed: int = 0
     added: int = 0
 
 
 class Table(Protocol):
-    """One table of any kind. Every method reads the table anew: nothing is remembered of it."""
+    """One table of any kind. Every method reads the table again: nothing is cached."""
 
     name: TableName
 
     @property
     def data_directory(self) -> Path:
-        """Where data files lie once they are committed; their paths are relative to it."""
+        """The directory of committed data files; their paths are relative to it."""
 
     @property
     def staging_directory(self) -> Path:
-        """Where tasks write data files, under the same relative paths."""
+        """The directory in which tasks write data files, under the same relative paths."""
 
     @property
     def keeps_partition_column(self) -> bool:
-        """True when the day is a column of the table, whose values stand in the paths."""
+        """True if the day is a column of the table, whose values are in the paths."""
 
     def exists(self) -> bool:
-        """True when the table has been made."""
+        """True if the table exists."""
 
     def create(self, layout: Layout) -> None:
-        """Make the table; ConfigError when it is there with other columns."""
+        """Create the table; ConfigError if it exists with other columns."""
 
     def schema(self) -> pa.Schema:
         """Return the columns as they are now."""
 
     def add_columns(self, schema: pa.Schema) -> None:
-        """Take over the columns that ``schema`` has besides, and wider types of those it knows."""
+        """Add the new columns of ``schema``, and widen types of existing ones."""
 
     def ledger(self, app_id: str, keys: Iterable[str]) -> dict[str, int]:
-        """Return what the table keeps under these names for a load; absent names are left out."""
+        """Return the ledger entries with these names of a load; absent names are left out."""
 
     def commit(
         self,
@@ -182,31 +183,31 @@ class Table(Protocol):
         *,
         expected: Mapping[str, int],
     ) -> None:
-        """Put files and ledger entries into the table, both or neither.
+        """Add files and ledger entries to the table atomically.
 
-        ConcurrentLoadError when the entries named in ``expected`` are not (or no longer) so.
+        ConcurrentLoadError if the entries differ from ``expected``.
         """
 
     def files(self) -> list[str]:
-        """Return the paths of the table's data files, as often as each is named."""
+        """Return the paths of the table's data files, as often as each is referenced."""
 
     def retained(self) -> set[str]:
-        """Return the paths that any state of the table names which is not expired: a reader may be
-        at work on an older one.
+        """Return the paths referenced by any state of the table that is not expired: a reader may
+        use an older one.
         """
 
     def remove_duplicates(self) -> list[str]:
-        """Where a file is named more than once, leave one reference; return those files' paths."""
+        """Reduce multiple references to a file to one; return those files' paths."""
 
     def compact(self, *, target_bytes: int) -> Compaction:
-        """Write small files anew as fewer ones of about ``target_bytes``; the rows stay."""
+        """Rewrite small files as fewer ones of about ``target_bytes`` with the same rows."""
 
     def delete_rows(self, offsets: Mapping[TopicPartition, Sequence[Offset]]) -> None:
-        """Take the rows of these records out of the table (raw columns only: dead letters)."""
+        """Delete the rows of these records from the table (raw columns only: dead letters)."""
 
     def expire(self, *, keep_ms: int) -> int:
-        """Forget older states of the table and files that only those name; return how many files
-        were removed.
+        """Remove older states of the table and files that only those reference; return the number
+        of files removed.
         """
 
 
@@ -216,7 +217,7 @@ def offset_column_of(schema: pa.Schema) -> str:
 
 
 def dead_letters_of(name: TableName) -> TableName:
-    """Return the name of the table that takes the records which a table's format cannot read."""
+    """Return the name of the table of dead letters."""
     return TableName(name.kind, name.path.with_name(f"{name.path.name}_dead_letters"))
 
 

@@ -1,4 +1,4 @@
-"""What a load asks of the brokers: partitions, ids, ends; and where it begins and has come to."""
+"""The topic metadata of a load: partitions, ids, ends, starting offsets and committed positions."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class TopicEnds:
 
 
 class TopicReader:
-    """Looks at the topics of one load; every call sees topics and partitions that are new."""
+    """Reads the topics of one load; every call includes new topics and partitions."""
 
     def __init__(self, topics: Topics, options: SourceOptions) -> None:
         self._topics = topics
         self._options = options
 
     def read(self, options: SourceOptions) -> None:
-        """Look at other topics from now on."""
+        """Change the subscription."""
         self._options = options
 
     def ends(self) -> TopicEnds:
@@ -52,26 +52,28 @@ class TopicReader:
         )
 
     def starts(self, ends: TopicEnds) -> dict[TopicPartition, Offset]:
-        """Return where a load begins that has nothing yet."""
+        """Return the starting offsets of a new load."""
         return starting_offsets(self._topics, self._options, ends.earliest, ends.latest)
 
     def check(self, topic_partition: TopicPartition, position: Offset, ends: TopicEnds) -> Offset:
-        """Return where reading goes on; DataLossError for offsets that are gone and count."""
+        """Return the positions to continue from; DataLossError for lost offsets, unless allowed."""
         earliest, latest = ends.earliest[topic_partition], ends.latest[topic_partition]
         if earliest <= position <= latest:
             return position
         if position > latest and self._options.kafka.read_committed:
-            return position  # a transaction that is open again: its end will come
+            return position  # the end went back because of an open transaction
         lost = (position, earliest) if position < earliest else (latest, position)
         text = (
             f"offsets [{lost[0]}, {lost[1]}) of {topic_partition} are not in the log: "
             f"it holds [{earliest}, {latest})"
         )
         if self._options.fail_on_data_loss or position > latest:
-            raise DataLossError(f"{text} (option failOnDataLoss=false goes on behind the gap)")
+            raise DataLossError(f"{text} (option failOnDataLoss=false continues after the gap)")
         log.warning("%s", text)
         return earliest
 
     def commit_to_group(self, group: str, positions: Mapping[TopicPartition, Offset]) -> None:
-        """Show a consumer group how far the table is; a failure is logged, for the table counts."""
+        """Commit the table's offsets to a consumer group; a failure is only logged, because the
+        table has them.
+        """
         self._topics.commit(group, positions)

@@ -1,9 +1,9 @@
 """A batch's rows through a user's query (transform): DataFrame in, DataFrame out, then files.
 
-The query sees the source's columns for exactly the batch's offsets. Its rows are written by the
-file writer of raw landing and committed by the same ledger, so exactly once holds for it as well.
-What the audit needs, the columns ``topic``, ``partition`` and ``offset`` (or with ``_`` in front),
-has to come out of the query.
+The query gets the source's columns for exactly the batch's offsets. Its rows are written by the
+same file writer and committed with the same ledger as in other loads, so they are exactly once as
+well. The query has to return the columns ``topic``, ``partition`` and ``offset`` (or with ``_`` in
+front), which the audit needs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BOUNDS: Final = frozenset(
         "endingOffsetsByTimestamp",
     )
 )
-"""Options that say what to read; here the batch says it."""
+"""Options of what to read, which the batch replaces."""
 
 
 class Transform:
@@ -58,7 +58,7 @@ class Transform:
         self._parallelism = parallelism
 
     def schema(self, ranges: Sequence[OffsetRange]) -> pa.Schema:
-        """Return the columns that come out of the query; ConfigError when it drops the offsets."""
+        """Return the columns of the query's result; ConfigError if it drops the offsets."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         from millstream.spark.lakehouse.widening import one_of_each_name, plain
@@ -75,7 +75,7 @@ class Transform:
         )
 
     def land(self, ranges: Sequence[OffsetRange], files: FileRules, schema: pa.Schema) -> Landed:
-        """Run the query over the offsets of a batch and write what comes out."""
+        """Run the query over the offsets of a batch and write its rows."""
 
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             from pyspark import TaskContext

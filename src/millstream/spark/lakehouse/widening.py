@@ -1,8 +1,8 @@
 """How the columns of a table may change: new ones at the end, wider types; matched by name. Pure.
 
 Widening loses nothing: ``int32`` → ``int64`` → ``double`` (whole numbers up to 2^53), ``float`` →
-``double``, ``date32`` → ``timestamp``. Text would hold anything, but one text among numbers is a
-bad row and no reason to turn a column of numbers into text.
+``double``, ``date32`` → ``timestamp``. A text column could hold anything, but one text among
+numbers is treated as a bad row and does not turn a column of numbers into text.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _PLAIN: Final = {
 
 
 def plain(schema: pa.Schema) -> pa.Schema:
-    """Return a schema as files are written with: without large types, views, metadata and the names
-    that libraries give to the items of lists.
+    """Return the schema that files are written with: without large types, views, metadata and the
+    names that libraries give to the items of lists.
     """
     return pa.schema([pa.field(each.name, plain_type(each.type)) for each in schema])
 
@@ -93,7 +93,7 @@ def agree(schemas: Iterable[pa.Schema]) -> pa.Schema:
 def merge(known: pa.Schema, seen: pa.Schema) -> pa.Schema:
     """Return ``known`` with the columns of ``seen`` that it lacks, and types that hold both.
 
-    A column whose types only text would hold stays as it is known.
+    A column whose types only text could represent keeps its known type.
     """
     fields = list(known)
     for field in seen:
@@ -130,7 +130,7 @@ def changed_columns(known: pa.Schema, wanted: pa.Schema) -> tuple[list[pa.Field]
 
 
 def check_same_columns(table: str, found: pa.Schema, wanted: pa.Schema) -> None:
-    """Raise ConfigError unless a table that is there has the columns that a load writes.
+    """Raise ConfigError unless an existing table has the columns that a load writes.
 
     Columns that only the table has are left null.
     """

@@ -1,5 +1,5 @@
-"""Topics read from the files of a log directory, without recovery and beside a broker at work.
+"""Reads topics from the files of a log directory, without recovery and while a broker uses it.
 
-Nothing here writes, locks or maps a file. What a broker does meanwhile (roll, delete, compact) is
-seen by looking again.
+Nothing here writes, locks or maps a file. Changes by a broker meanwhile (roll, delete, compact) are
+detected by listing again.
 """

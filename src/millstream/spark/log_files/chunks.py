@@ -1,4 +1,4 @@
-"""A walk over the bytes of an open ``.log`` file: whole batches, some megabytes at a time."""
+"""Reads an open ``.log`` file in chunks of whole batches, some megabytes at a time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ class Chunk:
 
 
 class ChunkReader:
-    """Reads one file from ``position`` on; may be asked again for what was appended since."""
+    """Reads one file from ``position`` on; :meth:`read` may be called again for appended
+    batches.
+    """
 
     def __init__(self, descriptor: int, position: int, size_bytes: int) -> None:
         self._descriptor = descriptor
@@ -60,7 +62,7 @@ class ChunkReader:
 def _whole_batches(view: memoryview, end_offset: Offset) -> tuple[int, Offset, Offset]:
     """Return the bytes of the whole batches up to ``end_offset``, and the offsets they span.
 
-    What lies behind is not looked at: a broker may be writing there.
+    What follows is not checked: a broker may be writing there.
     """
     position, end = 0, len(view)
     first = after = -1
@@ -70,7 +72,7 @@ def _whole_batches(view: memoryview, end_offset: Offset) -> tuple[int, Offset, O
         if magic != MAGIC:
             check_not_legacy(view[position:])
         if length == 0 and base_offset == 0 and magic == 0:
-            break  # space that was reserved for later
+            break  # preallocated space
         if magic != MAGIC or size < HEADER_SIZE:
             raise CorruptLogError(f"no batch begins {position} bytes after offset {after}")
         if position + size > end:

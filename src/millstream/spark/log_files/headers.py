@@ -1,5 +1,5 @@
-"""Batch headers of a partition's files, one after the other, for those who look for one thing:
-where the log ends, which transactions are open, which record comes at or after a time.
+"""Scans the batch headers of a partition's files for the log end, open transactions, and the first
+record at or after a time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def log_end(directory: Path, segments: Sequence[SegmentFile]) -> Offset:
 
 
 def first_unstable(directory: Path, earliest: Offset, end: Offset) -> Offset:
-    """Return where the oldest transaction begins that is open below ``end``; ``end`` for none."""
+    """Return the first offset of the oldest transaction that is open below ``end``; ``end`` if
+    there is none.
+    """
     start, unfinished = _snapshot(directory, earliest, end)
     segments = list_segments(directory)
     for batch in headers_from(directory, segments[max(floor(segments, start), 0) :], start):
@@ -60,8 +62,8 @@ def first_unstable(directory: Path, earliest: Offset, end: Offset) -> Offset:
 
 
 def _snapshot(directory: Path, earliest: Offset, end: Offset) -> tuple[Offset, dict[int, Offset]]:
-    """Return the newest producer snapshot up to ``end``: its offset, and who is in a transaction
-    since when.
+    """Return the newest producer snapshot up to ``end``: its offset, and the first offset of each
+    producer's open transaction.
     """
     names = [parse_file_name(name) for name in os.listdir(directory)]
     offsets = sorted(
@@ -102,7 +104,9 @@ def offset_at_time(directory: Path, timestamp: int, earliest: Offset, end: Offse
 
 
 def _is_before(directory: Path, segment: SegmentFile, timestamp: int) -> bool:
-    """Tell by its time index that a closed segment ends before a time; False when in doubt."""
+    """Return True if the time index shows that a closed segment ends before a time; False if
+    unsure.
+    """
     try:
         data = segment.path(directory, TIME_INDEX).read_bytes()
     except OSError:
@@ -134,7 +138,7 @@ def _headers(directory: Path, segment: SegmentFile, start: Offset) -> Iterator[t
         while size - position >= HEADER_SIZE:
             header = os.pread(descriptor, HEADER_SIZE, position)
             if not any(header[_LENGTH]):
-                return  # space that was reserved for later
+                return  # preallocated space
             batch = _header(descriptor, header, position)
             if position + batch.size > size:
                 return
@@ -148,7 +152,7 @@ def _header(descriptor: int, header: bytes, position: int) -> Batch:
     try:
         return header_at(header)
     except CorruptLogError:
-        # A message of an older format is told by its CRC, over all of it.
+        # A message of an older format is recognised by its CRC, which covers all of it.
         size = int.from_bytes(header[_LENGTH], "big") + LENGTH_OVERHEAD
         check_not_legacy(os.pread(descriptor, size, position))
         raise

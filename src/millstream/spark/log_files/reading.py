@@ -1,4 +1,4 @@
-"""A range of offsets straight from segment files, beside a broker that rolls, deletes, compacts.
+"""Reads a range of offsets from segment files, while a broker rolls, deletes and compacts them.
 
 ::
 
@@ -6,8 +6,8 @@
         ▲                                               │
         └───────── its end: list again, go on ◄─────────┘
 
-An open file stays readable when its name goes, so a segment is lost only before it is opened. What
-is missing then is known to the offset: everything up to the first segment that is there.
+An open file stays readable after it is deleted, so a segment can be lost only before it is opened.
+Then exactly the offsets up to the first existing segment are missing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OPENINGS: Final = 100
 
 
 class LostOffsetsError(Exception):
-    """The offsets from ``start`` up to ``next_offset`` are in no file any more."""
+    """The offsets from ``start`` up to ``next_offset`` are not in any file any more."""
 
     def __init__(self, start: Offset, next_offset: Offset) -> None:
         super().__init__(f"[{start}, {next_offset})")
@@ -50,7 +50,9 @@ class LostOffsetsError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRules:
-    """How a range is read; ``patience_ms`` is how long its end may be on its way to the file."""
+    """How a range is read; ``patience_ms`` is how long to wait for its end to be written to the
+    file.
+    """
 
     read_committed: bool
     patience_ms: int
@@ -66,14 +68,14 @@ class _Opened:
 
 
 class FileReader:
-    """Reads one range of one partition's directory. Several may read side by side."""
+    """Reads one range of one partition's directory. Several may read concurrently."""
 
     def __init__(self, directory: Path, each: OffsetRange, rules: FileRules) -> None:
         self._directory = directory
         self._range = each
         self._rules = rules
         self.position = each.start
-        """The next offset; whoever allows data loss may set it forward after LostOffsetsError."""
+        """The next offset; a caller that allows data loss may advance it after LostOffsetsError."""
 
     def read(self) -> Iterator[Fetched]:
         """Yield whole batches; the bytes of one are overwritten by the next.
@@ -105,12 +107,12 @@ class FileReader:
                 return
             higher = self._higher(opened.segment)
             if not self._is_current(opened):
-                return  # deleted, or compacted together with segments behind it
+                return  # deleted, or compacted together with later segments
             if higher is not None and last_look:
-                # What compaction took from the end of a segment leaves a gap of offsets.
+                # Compaction at the end of a segment leaves a gap of offsets.
                 self.position = max(self.position, higher)
                 return
-            # A segment that has a successor may have grown between our look and the roll.
+            # A segment that has a successor may have grown between the last read and the roll.
             last_look = higher is not None
             if not last_look:
                 self._wait(progress)
@@ -132,7 +134,7 @@ class FileReader:
         return next((base for base in bases if base > segment.base_offset), None)
 
     def _is_current(self, opened: _Opened) -> bool:
-        """Tell whether the open file still bears its name, asked after a listing."""
+        """Tell whether the open file still has its name, after a listing."""
         try:
             status = os.stat(opened.segment.path(self._directory))
         except FileNotFoundError:
@@ -160,9 +162,9 @@ class FileReader:
         raise LostOffsetsError(self.position, self._range.end)
 
     def _try(self, segments: Sequence[SegmentFile]) -> _Opened | None:
-        """Open the first segment; None when it is another file by the time that all is read.
+        """Open the first segment; None if the file was replaced before everything was read.
 
-        The aborted transactions have to be those of the very file, for compaction takes away both.
+        The aborted transactions have to be those of the same file, because compaction removes both.
         """
         path = segments[0].path(self._directory)
         try:

@@ -1,7 +1,7 @@
-"""The segments of one partition's directory, as they are at this moment.
+"""The present segments of one partition's directory.
 
-A broker renames files while it compacts: the old ``.log`` goes, the new one comes as ``.swap`` and
-takes its name. A listing that meets that is made again until two in a row agree.
+A broker renames files while it compacts: the old ``.log`` is renamed away, the new one is first
+``.swap`` and then gets its name. Listings are repeated until two in a row agree.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def list_segments(directory: Path) -> list[SegmentFile]:
         if not is_swapping and [s.base_offset for s in found] == [s.base_offset for s in before]:
             return found
         if time.monotonic() > deadline:
-            # A broker that died in the middle leaves this behind; it mends it when it starts.
+            # A broker that crashed in between leaves this state; it is repaired at its next start.
             return found
         before = found
         time.sleep(_PAUSE_S)
@@ -73,7 +73,7 @@ def floor(segments: Sequence[SegmentFile], offset: Offset) -> int:
 
 
 class IndexEntries:
-    """The offset index of a segment, taken as a hint: a missing or torn one is empty."""
+    """The offset index of a segment, used as a hint: a missing or torn one counts as empty."""
 
     def __init__(self, directory: Path, segment: SegmentFile) -> None:
         self._base_offset = segment.base_offset
@@ -83,7 +83,7 @@ class IndexEntries:
             data = b""
         self._data = data
         slots = len(data) // OffsetIndex.entry.size
-        # The index of the active segment is as long as it may become; zeros fill the rest.
+        # The index of the active segment is preallocated; zeros fill the rest.
         self._count = bisect_right(range(slots), 0, key=lambda slot: int(self._at(slot)[0] == 0))
 
     def _at(self, slot: int) -> tuple[int, int]:
@@ -111,7 +111,7 @@ class IndexEntries:
 
 
 def floor_position(descriptor: int, entry: tuple[Offset, int] | None) -> int:
-    """Return the position of an index entry if the batch that it tells of is there, else 0."""
+    """Return the position of an index entry if its batch exists, else 0."""
     if entry is None:
         return 0
     offset, position = entry

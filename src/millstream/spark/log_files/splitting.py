@@ -1,4 +1,4 @@
-"""Ranges cut by bytes, at the batches that offset indexes point at."""
+"""Splits ranges by bytes, at the batches that offset indexes point to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def split_by_bytes(
 ) -> list[OffsetRange]:
     """Return ranges of about ``max_bytes`` of log at most, and about ``min_partitions`` of them.
 
-    A range whose files are elsewhere stays whole.
+    A range without local files stays whole.
     """
     logs = [_Log(find_partition(log_dirs, each.topic_partition), each) for each in ranges]
     total = sum(each.size_bytes for each in logs)
@@ -32,7 +32,7 @@ def split_by_bytes(
 
 
 class _Log:
-    """One range, and where its offsets lie in the concatenation of its segments."""
+    """One range, and the positions of its offsets in the concatenation of its segments."""
 
     def __init__(self, directory: Path | None, each: OffsetRange) -> None:
         self._directory = directory
@@ -55,7 +55,7 @@ class _Log:
         return [OffsetRange(each.topic_partition, low, high) for low, high in pairwise(cuts)]
 
     def _position(self, offset: Offset) -> int:
-        """Return about how many bytes of the segments lie before an offset."""
+        """Return the approximate bytes of the segments before an offset."""
         index = floor(self._segments, offset)
         if index < 0 or self._directory is None:
             return 0
@@ -64,7 +64,7 @@ class _Log:
         return before + (entry[1] if entry else 0)
 
     def _offset(self, position: int) -> Offset:
-        """Return an offset that begins a batch at about a position."""
+        """Return the first offset of a batch at about a position."""
         assert self._directory is not None
         for segment in self._segments:
             if position < segment.size_bytes:

@@ -1,7 +1,7 @@
-"""Topics as log directories tell of them, without a broker.
+"""The metadata of topics from log directories, without a broker.
 
-How far a log may be read is what the broker wrote down last: the high watermark in its checkpoint,
-some seconds old while it runs, and the log's end once it has stopped cleanly.
+A log is readable up to what the broker wrote last: the high watermark in its checkpoint, some
+seconds old while it runs, and the log end once it has stopped cleanly.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def find_partition(log_dirs: Sequence[str], topic_partition: TopicPartition) -> 
 
 
 class FileTopics:
-    """Log directories answer. Every question looks at the files anew."""
+    """Topics over log directories. Every call reads the files again."""
 
     def __init__(self, log_dirs: Sequence[str]) -> None:
         for directory in log_dirs:
@@ -56,10 +56,10 @@ class FileTopics:
         self.close()
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     def forget(self) -> None:
-        """Nothing is remembered."""
+        """Do nothing: nothing is cached."""
 
     def topic_partitions(self, subscription: Subscription) -> list[TopicPartition]:
         """See :class:`millstream.spark.topics.Topics`."""
@@ -162,8 +162,8 @@ class FileTopics:
         }
 
     def commit(self, group: str, positions: Mapping[TopicPartition, Offset]) -> None:
-        """Without a broker there are no groups."""
-        log.debug("group %s is not told: there is no broker", group)
+        """Log that there is no group without a broker."""
+        log.debug("offsets are not committed to group %s: there is no broker", group)
 
     def _all(self) -> list[TopicPartition]:
         found = set()

@@ -117,7 +117,7 @@ def test_a_group_that_does_not_fit_its_type() -> None:
     rows, rejected = decode(form, b"1 2020-01-01T00:00:00Z", b"x 2020-01-01T00:00:00Z", b"2 -")
     assert [row["n"] for row in rows] == [1, 2]
     assert rows[1]["t"] is None
-    assert rejected == {1: "column n: x is no int32"}
+    assert rejected == {1: "column n: x is not a valid int32"}
 
 
 @pytest.mark.parametrize(

@@ -402,5 +402,5 @@ def test_no_shell_replaces_the_tilde(
 
 @pytest.mark.parametrize("name", ["", "a/b", "a=b", "50%20", "x:y", "a\\b", " a", "h#"])
 def test_partition_columns_that_no_path_can_hold(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"partition_column .* cannot stand in the paths"):
+    with pytest.raises(ConfigError, match=r"partition_column .* cannot be part of file paths"):
         LoadSettings(source={}, table=TableName("delta", Path("/t")), partition_column=name)

@@ -1,8 +1,8 @@
-"""What stands in a record's value, and how it becomes columns.
+"""The formats of record values, and their decoding to columns.
 
 A format turns a record batch of the source (`schema.COLUMN_TYPES`) into a record batch of the
-table, and names the rows that it cannot read with the reason. Nothing is dropped: each row is in
-one or in the other.
+table, and returns the rows that it cannot decode with the reason. Nothing is dropped: each row is
+in one or the other.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def check_options(kind: str, options: Mapping[str, str]) -> None:
-    """Raise ConfigError for an option that a format does not have: passed over, it would read what
-    nobody wants.
+    """Raise ConfigError for an option that a format does not have: ignoring it would read the wrong
+    data.
     """
     for name in options:
         if name not in _OPTIONS[kind]:
@@ -41,7 +41,7 @@ def check_options(kind: str, options: Mapping[str, str]) -> None:
 
 
 def make_format(spec: FormatSpec) -> Format:
-    """Return the format that ``spec`` describes; ConfigError for one that nobody knows."""
+    """Return the format that ``spec`` describes; ConfigError for an unknown one."""
     if spec.kind == "raw":
         from millstream.spark.lakehouse.formats.raw import RawFormat
 

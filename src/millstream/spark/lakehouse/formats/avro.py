@@ -65,7 +65,7 @@ class AvroFormat:
         self._skip = _CONFLUENT_HEADER_BYTES if framing == "confluent" else 0
 
     def table_schema(self) -> pa.Schema:
-        """Return the fields' columns and the records' places."""
+        """Return the columns of the fields and of the records' positions."""
         return with_metadata(self._columns)
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
@@ -87,7 +87,7 @@ def read_schema(definition: bytes) -> Any:
     """Parse an Avro schema; ConfigError unless it is that of a record."""
     try:
         parsed: Any = parse_schema(json.loads(definition))
-    except Exception as error:  # fastavro raises what its schema module happens to meet
+    except Exception as error:  # fastavro raises various exceptions for an invalid schema
         raise ConfigError(f"not an Avro schema: {error}") from error
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         raise ConfigError("the Avro schema is not that of a record")
@@ -102,7 +102,7 @@ def columns_of(definition: bytes) -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """The types that have names, and those that the one looked at lies inside of."""
+    """The named types, and the types that enclose the present one."""
 
     known: dict[str, Any]
     inside: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ def _type(avro: Any, names: _Names) -> pa.DataType:
         return _type(choices[0], names)
     if isinstance(avro, str):
         if avro not in _PRIMITIVES and avro not in names.known:
-            raise ConfigError(f"an Avro type that is not known here: {avro}")
+            raise ConfigError(f"an Avro type that is not supported: {avro}")
         return _PRIMITIVES[avro] if avro in _PRIMITIVES else _type(names.known[avro], names)
     return _described_type(avro, names)
 
@@ -146,7 +146,9 @@ def _described_type(avro: dict[str, Any], names: _Names) -> pa.DataType:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value in a form that Arrow takes: maps as pairs are made by Arrow, UUIDs as text."""
+    """Return a value in a form that Arrow accepts: Arrow creates maps from pairs, UUIDs are
+    text.
+    """
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, dict):

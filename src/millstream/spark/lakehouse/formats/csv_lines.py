@@ -38,7 +38,7 @@ class CsvFormat:
                 raise ConfigError(f"option {name} takes one character, not {text!r}")
 
     def table_schema(self) -> pa.Schema:
-        """Return the fields' columns and the records' places."""
+        """Return the columns of the fields and of the records' positions."""
         return with_metadata(self._columns)
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
@@ -53,7 +53,7 @@ class CsvFormat:
         if not values:
             nulls = [pa.nulls(len(found), column.type) for column in self._columns]
             return Decoded(add_metadata(nulls, self._columns, batch, None))
-        # A line feed in quotes would move all that follow.
+        # A line feed in quotes would shift all following lines.
         if not all(values) or (len(values) > 1 and any(b"\n" in value for value in values)):
             return None
         lines = b"\n".join(values)
@@ -131,7 +131,7 @@ def _numbered(count: int) -> list[str]:
 
 
 def _one_line(value: bytes) -> bytes:
-    """Return a value without the end of line that some producers leave behind it."""
+    """Return a value without the trailing end of line that some producers send."""
     return value.removesuffix(b"\n").removesuffix(b"\r")
 
 

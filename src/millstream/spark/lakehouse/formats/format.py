@@ -1,4 +1,4 @@
-"""What every format can do."""
+"""The interface of a format."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from millstream.spark.lakehouse.widening import merge
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
 MOST_EXACT: Final = 2.0**53
-"""Whole numbers up to here are doubles."""
+"""Integers up to here are exact as doubles."""
 
 FIRST_TIME_US: Final = -62_135_596_800_000_000
 LAST_TIME_US: Final = 253_402_300_799_999_999
-"""The years 1 to 9999, in microseconds since 1970: what calendars of most libraries have."""
+"""The years 1 to 9999, in microseconds since 1970: the range that most libraries support."""
 
 _PARTS: Final = 8
-"""Into how many parts a batch is cut that cannot be read at once."""
+"""Into how many parts a batch is divided if it cannot be read as a whole."""
 
 METADATA_COLUMNS: Final = {
     "_topic": "topic",
@@ -46,7 +46,7 @@ METADATA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatSpec:
-    """A format and what it needs to know; goes to the executors.
+    """A format and its parameters; sent to the executors.
 
     ``columns`` are those of the values (empty for raw). ``options`` are texts, by format: see each
     module. ``definition`` is an Avro schema's JSON or a Protobuf descriptor set.
@@ -57,7 +57,7 @@ class FormatSpec:
     options: Mapping[str, str] = field(default_factory=dict)
     definition: bytes = b""
     reserved: frozenset[str] = frozenset()
-    """Names that the table has taken for columns which are not of its values."""
+    """Names of the table's columns that are not from the values."""
     fixed: frozenset[str] = frozenset()
     """Columns that cannot have a wider type, because of what the table holds."""
 
@@ -79,10 +79,10 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What became of one batch.
+    """The result of decoding one batch.
 
-    ``wider`` is what the table's columns would have to be for everything that was seen, where that
-    is more than they are; the driver decides (schema evolution).
+    ``wider`` are the columns that the table would need for all values, if it does not have them;
+    the driver decides (schema evolution).
     """
 
     rows: pa.RecordBatch
@@ -199,7 +199,7 @@ def spread(arrays: Sequence[pa.Array], values: Sequence[bytes | None]) -> list[p
 def decode_rows(
     batch: pa.RecordBatch, columns: pa.Schema, read: Callable[[bytes], Fields]
 ) -> Decoded:
-    """Read one value after the other with ``read``, which raises on what it cannot read.
+    """Decode values one by one with ``read``, which raises if it cannot.
 
     A null value (a tombstone) gives a row of nulls.
     """
@@ -209,7 +209,7 @@ def decode_rows(
     for row, value in enumerate(batch.column("value").to_pylist()):
         try:
             values.append({} if value is None else read(value))
-        except Exception as error:  # what a library makes of bytes that are not of its format
+        except Exception as error:  # libraries raise various exceptions for invalid bytes
             rejected.append(Rejected(row, reason_of(error)))
         else:
             good.append(row)
@@ -251,8 +251,8 @@ def _column(values: Sequence[Fields], column: pa.Field) -> pa.Array:
 
 
 def _check_numbers(value: Any, kind: pa.DataType) -> None:
-    """Raise ValueError for a number that Arrow would cut off or round, and for a time that no
-    calendar has.
+    """Raise ValueError for a number that Arrow would truncate or round, and for a time outside of
+    the calendar.
     """
     if pa.types.is_list(kind) and isinstance(value, list):
         for item in value:
@@ -261,20 +261,20 @@ def _check_numbers(value: Any, kind: pa.DataType) -> None:
         for each in kind:
             _check_numbers(value.get(each.name), each.type)
     elif isinstance(value, float) and pa.types.is_integer(kind) and not value.is_integer():
-        raise ValueError(f"{value} is no {kind}")
+        raise ValueError(f"{value} is not a valid {kind}")
     elif isinstance(value, int):
         _check_whole_number(value, kind)
 
 
 def _check_whole_number(value: int, kind: pa.DataType) -> None:
     if pa.types.is_floating(kind) and abs(value) > MOST_EXACT and int(float(value)) != value:
-        raise ValueError(f"{value} is no {kind}")
+        raise ValueError(f"{value} is not a valid {kind}")
     if pa.types.is_timestamp(kind) and not FIRST_TIME_US <= value <= LAST_TIME_US:
-        raise ValueError(f"{value} is no time of the years 1 to 9999")
+        raise ValueError(f"{value} is not in the years 1 to 9999")
 
 
 def reason_of(error: Exception) -> str:
-    """Return one line about what went wrong."""
+    """Return the error as one line."""
     text = str(error).strip().splitlines()
     return (text[0] if text else type(error).__name__)[:500]
 

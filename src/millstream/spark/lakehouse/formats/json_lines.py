@@ -1,11 +1,12 @@
 """json: each value is one JSON object; its fields become columns by name.
 
-Arrow's own reader parses a whole batch at once. Where it stops at a value, the batch is read in
-smaller and smaller parts, and the value at fault by itself. A field that the schema lacks is either
-left out (option ``evolve`` false) or told to the driver, which adds the column and reads again; so
-is a number that needs a wider type. What has been null, or an empty list or object, so far has no
-type and gets no column yet. A field whose name a column has taken already, in other letters or as
-one of the table's own, cannot become one: its record is rejected.
+Arrow's own reader parses a whole batch at once. If it fails at a value, the batch is read in
+smaller and smaller parts, and the invalid value on its own. A field that the schema lacks is either
+left out (option ``evolve`` false) or reported to the driver, which adds the column and reads again;
+the same applies to a number that needs a wider type. A field that has only been null or an empty
+list or object so far has no type and gets no column yet. A field whose name is already that of a
+column, in another case or as one of the table's own, cannot become a column: its record is
+rejected.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ from millstream.spark.lakehouse.formats.format import (
 from millstream.spark.lakehouse.widening import changed_columns, merge, one_of_each_name, wider
 
 _ROW: Final = "\N{LEFT-POINTING ANGLE BRACKET}row\N{RIGHT-POINTING ANGLE BRACKET}"
-"""A field that is put first into each object, so that a row of the answer names its value."""
+"""A field that is inserted first into each object, so that a row of the result identifies its
+value.
+"""
 _DEEPEST: Final = 50
 """Levels of lists and objects; beyond, no reader of the table would follow."""
 _STEPS: Final = np.zeros(256, np.int8)
@@ -55,7 +58,7 @@ class JsonFormat:
         self._taken = {name.casefold(): name for name in (*own, *spec.columns.names)}
 
     def table_schema(self) -> pa.Schema:
-        """Return the fields' columns and the records' places."""
+        """Return the columns of the fields and of the records' positions."""
         return with_metadata(self._columns)
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
@@ -63,7 +66,7 @@ class JsonFormat:
         return decode_in_parts(batch, self._decode_fast, self._decode_slowly)
 
     def _decode_fast(self, batch: pa.RecordBatch) -> Decoded | None:
-        """Read all values at once; None when one of them is not as it should be."""
+        """Read all values at once; None if one of them is invalid."""
         values = batch.column("value").to_pylist()
         lines = _lines(values)
         if lines is None:
@@ -72,7 +75,7 @@ class JsonFormat:
             nulls = [pa.nulls(len(values), column.type) for column in self._columns]
             return Decoded(add_metadata(nulls, self._columns, batch, None))
         try:
-            str(lines, "utf-8")  # which Arrow's reader does not look at
+            str(lines, "utf-8")  # which Arrow's reader does not check
             table = pj.read_json(
                 pa.py_buffer(lines),
                 read_options=pj.ReadOptions(use_threads=False, block_size=max(len(lines), 1)),
@@ -127,7 +130,9 @@ class JsonFormat:
         return found
 
     def _check_fixed(self, value: bytes) -> None:
-        """Raise ValueError for a value that a column needs a type for which it cannot get."""
+        """Raise ValueError for a value that needs a wider type of a column that cannot be
+        widened.
+        """
         found = infer([value]) if self._fixed else pa.schema([])
         for name in self._fixed & set(found.names):
             known = self._columns.field(name).type
@@ -143,7 +148,7 @@ class JsonFormat:
         return index >= 0 and not pa.types.is_nested(kind)
 
     def _wider(self, seen: pa.Schema) -> pa.Schema | None:
-        """Return the columns that would hold ``seen`` too; None when these do."""
+        """Return the columns widened for ``seen``; None if the present ones suffice."""
         known = self._columns
         possible = [
             each
@@ -156,7 +161,7 @@ class JsonFormat:
 
 
 def infer(values: list[bytes | None]) -> pa.Schema:
-    """Return the columns that hold these objects; ValueError when one of them is no object."""
+    """Return the columns for these objects; ValueError if one of them is not an object."""
     objects = [value for value in values if value is not None]
     for value in objects:
         _read_object(value)
@@ -170,7 +175,7 @@ def infer(values: list[bytes | None]) -> pa.Schema:
 
 
 def large_numbers(value: bytes) -> set[str]:
-    """Return the fields of an object that are 64-bit numbers which no double holds for sure."""
+    """Return the fields of an object that are 64-bit integers which may not be exact as doubles."""
     return {
         name
         for name, each in _read_object(value).items()
@@ -179,7 +184,7 @@ def large_numbers(value: bytes) -> set[str]:
 
 
 def _seems_too_deep(value: bytes) -> bool:
-    """Tell whether brackets are open deeper than is read; those in texts count too.
+    """Tell whether brackets may be nested deeper than allowed; those in strings count too.
 
     Arrow's reader takes a time that grows faster than the square of the depth: half a minute for
     20 KB of brackets. Few values have so many of them that each has to be looked at.
@@ -233,15 +238,16 @@ def _has_rounded(table: pa.Table, columns: pa.Schema) -> bool:
 
 
 def _fitted(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    """Return a column as the table has it, without what it found besides in structs."""
+    """Return a column with the table's type, without further fields in structs."""
     array = column.combine_chunks()
     return array if array.type == kind else pa.array(array.to_pylist(), kind)
 
 
 def _plain(schema: pa.Schema, left: int = _DEEPEST) -> pa.Schema:
-    """Return inferred types as tables keep them: times in UTC; what has no type yet is left out.
+    """Return inferred types as tables keep them: times in UTC; fields without a type yet are left
+    out.
 
-    ValueError for what is nested too deep.
+    ValueError if nested too deep.
     """
     kinds = [(field, _plain_type(field.type, left)) for field in schema]
     return pa.schema([field.with_type(kind) for field, kind in kinds if kind is not None])

@@ -48,7 +48,7 @@ class ProtobufFormat:
         self._columns = spec.columns if len(spec.columns) else _columns(descriptor)
 
     def table_schema(self) -> pa.Schema:
-        """Return the fields' columns and the records' places."""
+        """Return the columns of the fields and of the records' positions."""
         return with_metadata(self._columns)
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
@@ -70,7 +70,7 @@ def read_descriptor(definition: bytes, name: str) -> Descriptor:
         return pool.FindMessageTypeByName(name)
     except KeyError:
         raise ConfigError(f"option message: the descriptor set has no message {name}") from None
-    except Exception as error:  # whatever protobuf says of bytes that are no descriptor set
+    except Exception as error:  # protobuf raises various exceptions for an invalid descriptor set
         raise ConfigError(f"not a Protobuf descriptor set: {error}") from error
 
 
@@ -110,7 +110,7 @@ def _is_map(field: FieldDescriptor) -> bool:
 
 
 def _fields(message: Any) -> dict[str, Any]:
-    """Return a message's fields; one that is not there and can tell so is None."""
+    """Return a message's fields; an absent field with presence is None."""
     return {
         field.name: None
         if field.has_presence and not message.HasField(field.name)

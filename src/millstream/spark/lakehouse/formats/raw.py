@@ -1,4 +1,4 @@
-"""raw: the record as it is, under the source's own column names. No row is ever rejected."""
+"""raw: the unchanged record, under the source's own column names. No row is ever rejected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RAW_COLUMNS = pa.schema(
 
 
 class RawFormat:
-    """Keys and values stay bytes."""
+    """Keeps keys and values as bytes."""
 
     def __init__(self, spec: FormatSpec) -> None:
         self._schema = RAW_COLUMNS

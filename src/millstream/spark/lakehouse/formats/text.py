@@ -3,7 +3,8 @@
 Options: ``pattern`` is an RE2 expression with groups ``(?P<name>…)``, or ``access_log`` for the
 common and combined formats of web servers. Without one the table has a column ``text``. Types of
 the columns are those of the schema: a group that is empty, or ``-``, is null unless it is a string;
-one that does not fit its type rejects the row. Times of web servers are understood, and ISO 8601.
+one that does not fit its type rejects the row. Times may be in the format of web servers or ISO
+8601.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _SERVER_TIME: Final = (
 
 
 def default_columns(pattern: str | None) -> pa.Schema:
-    """Return the columns that a pattern gives when no schema says more."""
+    """Return the columns of a pattern without a schema."""
     if pattern is None:
         return pa.schema([("text", pa.string())])
     if pattern == "access_log":
@@ -72,7 +73,7 @@ def _groups(pattern: str) -> list[str]:
 
 
 class TextFormat:
-    """Lines, whole or taken apart."""
+    """Decodes lines, whole or by a pattern."""
 
     def __init__(self, spec: FormatSpec) -> None:
         pattern = spec.options.get("pattern")
@@ -92,11 +93,11 @@ class TextFormat:
             raise ConfigError(f"option pattern is no RE2 expression ({error}): {pattern}") from None
 
     def table_schema(self) -> pa.Schema:
-        """Return the groups' columns and the records' places."""
+        """Return the columns of the groups and of the records' positions."""
         return with_metadata(self._columns)
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
-        """Take every line apart."""
+        """Match every line."""
         texts, not_utf8 = as_text(batch.column("value"))
         reasons = dict.fromkeys(not_utf8, "the value is not UTF-8")
         if self._pattern is None:
@@ -122,7 +123,7 @@ def _group(matched: pa.StructArray, name: str) -> pa.Array:
 
 
 def _typed(texts: pa.Array, column: pa.Field, reasons: dict[int, str]) -> pa.Array:
-    """Bring a group to its column's type; note the rows where it does not fit."""
+    """Convert a group to its column's type; record the rows where that fails."""
     if pa.types.is_string(column.type):
         return texts
     empty = pc.is_in(texts, value_set=pa.array(["", "-"]))
@@ -138,13 +139,13 @@ def _typed(texts: pa.Array, column: pa.Field, reasons: dict[int, str]) -> pa.Arr
         try:
             values.append(text.cast(column.type))
         except pa.ArrowInvalid:
-            reasons.setdefault(row, f"column {column.name}: {text} is no {column.type}")
+            reasons.setdefault(row, f"column {column.name}: {text} is not a valid {column.type}")
             values.append(pa.scalar(None, column.type))
     return pa.array([value.as_py() for value in values], column.type)
 
 
 def iso_times(texts: pa.Array) -> pa.Array:
-    """Return times of web servers (``17/May/2015:10:05:03 +0000``) in ISO 8601, others as they are.
+    """Return times of web servers (``17/May/2015:10:05:03 +0000``) in ISO 8601, others unchanged.
 
     >>> iso_times(pa.array(["17/May/2015:10:05:03 +0200"])).to_pylist()
     ['2015-05-17T10:05:03+0200']
