@@ -1,11 +1,11 @@
 """A client of any Kafka-protocol broker: producer, consumer and admin.
 
 ``Producer``, ``Consumer`` and ``Admin`` here are for programs with threads; `millstream.client.aio`
-has the same for asyncio. Both drive one core (`core/`), which knows no socket, clock or thread.
-Names load when they are first used.
+has the same for asyncio. Both drive one core (`core/`), which is independent of sockets, clocks and
+threads. Names are imported at first use.
 
-Beside them stands `cluster.Cluster` with its `fetch.Fetcher`: how Spark's executors read, and
-nothing else.
+`cluster.Cluster` with its `fetch.Fetcher` is used by Spark's executors for reading, and for nothing
+else.
 """
 
 from __future__ import annotations

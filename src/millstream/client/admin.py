@@ -1,4 +1,4 @@
-"""The administrator for programs with threads: ask a cluster to change, and what it holds.
+"""The administrator for programs with threads: describes and changes a cluster.
 
 Calls for several items return :class:`Outcomes`: a mapping from each item to its own value or
 error, so that one that fails does not hide the others. ``get()`` of an outcome, or ``get_all()`` of
@@ -26,7 +26,7 @@ P = ParamSpec("P")
 def _asks(
     ask: Callable[Concatenate[AdminCore, P], Coroutine[Deferred[Any], None, T]],
 ) -> Callable[Concatenate[Admin, P], T]:
-    """Return a method that waits for what a method of the core asks; it is described there."""
+    """Return a blocking version of a method of the core, where it is described."""
 
     @wraps(ask)
     def method(self: Admin, /, *args: P.args, **keywords: P.kwargs) -> T:
@@ -42,12 +42,12 @@ def _end(core: AdminCore) -> Deferred[None]:
 
 
 class Admin(Closing):
-    """One connection to each broker that is asked; every method may be called from any thread.
+    """One connection to each broker that is used; every method may be called from any thread.
 
     ``Admin(bootstrap_servers="…")``, or a mapping of settings under the Java client's names. A
     context manager that closes it. Calls take up to ``default.api.timeout.ms`` and raise
-    ConnectionFailedError, TimedOutError, UnsupportedVersionError, ClosedError, ForkedError for what
-    concerns them as a whole.
+    ConnectionFailedError, TimedOutError, UnsupportedVersionError, ClosedError, ForkedError if the
+    call as a whole fails.
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
@@ -62,7 +62,7 @@ class Admin(Closing):
         self._loop.belongs_to(self, partial(_end, self._core))
 
     def close(self) -> None:
-        """Close every connection; calls under way fail. No thread and no socket is left."""
+        """Close every connection; pending calls fail. No thread and no socket is left."""
         if not self._is_closed:
             self._is_closed = True
             with contextlib.suppress(ClosedError, ForkedError):

@@ -12,7 +12,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything; harmless twice."""
+        """Close and release everything; further calls do nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -31,7 +31,7 @@ class AsyncClosing(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Let go of everything; harmless twice."""
+        """Close and release everything; further calls do nothing."""
 
     async def __aenter__(self) -> Self:
         return self

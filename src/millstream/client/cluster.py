@@ -1,10 +1,10 @@
-"""The cluster as one task of an executor sees it: who leads what, a connection to each broker.
+"""The cluster for one task of a Spark executor: leaders, and a connection to each broker.
 
 A task of Spark reads one range after the other and nothing else, on one thread that is often
 busy in the JVM. For this `Fetcher` (``fetch``), on plain blocking connections, costs half the CPU
-time of a consumer (decision 0053): no loop, no thread, no groups, answers read into the same memory
-again and again. What is not reading belongs to ``Producer``, ``Consumer`` and ``Admin``. Used by
-one thread at a time.
+time of a consumer (decision 0053): no loop, no thread, no groups, responses read into the same
+memory. Everything but reading is done by ``Producer``, ``Consumer`` and ``Admin``. Used by one
+thread at a time.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ T = TypeVar("T")
 class Cluster(Closing):
     """Connections and metadata of one cluster; a context manager that closes them.
 
-    What was learnt about topics is kept until :meth:`forget`; :meth:`retrying` calls that when an
-    answer shows that it is out of date.
+    Metadata of topics is cached until :meth:`forget`; :meth:`retrying` calls that if a response
+    shows that it is out of date.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -53,9 +53,9 @@ class Cluster(Closing):
     def metadata(
         self, topics: Iterable[str] | None = None, *, create_missing: bool = False
     ) -> Metadata:
-        """Ask for the cluster and these topics, or for every topic.
+        """Request metadata of the cluster and these topics, or of every topic.
 
-        A topic that does not exist is in the answer, with its error. With ``create_missing`` the
+        A topic that does not exist is in the result, with its error. With ``create_missing`` the
         broker creates it if its settings allow that.
         """
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
@@ -106,15 +106,15 @@ class Cluster(Closing):
         return list(groups.items())
 
     def forget(self) -> None:
-        """Ask anew for topics and leaders next time."""
+        """Drop the cached metadata, so that it is requested again when needed."""
         self._topics.clear()
 
     # --- connections -----------------------------------------------------------------------------
 
     def any_connection(self) -> Connection:
-        """Return a connection to whichever broker answers first, open ones before new ones.
+        """Return a connection to the first broker that answers, trying open ones before new ones.
 
-        ConnectionFailedError when none of the brokers known does.
+        ConnectionFailedError if none of the known brokers does.
         """
         for connection in self._connections.values():
             if connection.is_open:
@@ -168,8 +168,8 @@ class Cluster(Closing):
     def retrying(self, operation: Callable[[], T]) -> T:
         """Run ``operation`` until it succeeds, for as long as one request may take.
 
-        Tried again are errors in ``TRANSIENT`` and connections that broke after they had been made;
-        in between the client forgets what it knew about leaders.
+        Errors in ``TRANSIENT`` and connections that broke after they were established are retried;
+        the cached leaders are dropped in between.
         """
         deadline = time.monotonic() + self.settings.request_timeout_ms / 1000
         while True:

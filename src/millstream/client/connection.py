@@ -18,7 +18,9 @@ from millstream.protocol.schema import Buffer
 R = TypeVar("R", bound=Response)
 
 MAX_RESPONSE_BYTES: Final = 1 << 30
-"""A larger answer is refused. Memory is taken as the bytes arrive: untouched pages cost nothing."""
+"""A larger response is refused. Memory is only used as the bytes arrive: untouched pages cost
+nothing.
+"""
 
 _LARGE_READ_BYTES: Final = 1 << 20
 _MOST_KEPT_BYTES: Final = 64 << 20
@@ -29,9 +31,9 @@ class Connection:
 
     ``call`` sends one request and waits for its answer. ``send`` and ``receive`` are its halves,
     for callers that keep several requests in flight; answers come in the order of the requests.
-    After an error the connection is closed and ``is_open`` is False. One that ``overwrites`` puts
-    every answer where the last one lay, which is then gone: a reader of large answers is spared a
-    new stretch of memory for each.
+    After an error the connection is closed and ``is_open`` is False. With ``overwrites`` every
+    response is read into the memory of the previous one, which becomes invalid: this saves readers
+    of large responses an allocation for each.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class Connection:
                 self._socket.sendall(memoryview(outgoing.join())[count:])
 
     def receive(self, answer: type[R], *, timeout_ms: int | None = None) -> R:
-        """Return the answer to the oldest request that has none; it must be of type ``answer``."""
+        """Return the response to the oldest outstanding request; it must be of type ``answer``."""
         frame = self._read_frame(
             self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
         )
@@ -132,7 +134,7 @@ class Connection:
 
     @contextmanager
     def _closing_on_failure(self, doing: str) -> Iterator[None]:
-        """Close the connection on an error and word the error for the user."""
+        """Close the connection on an error and translate the error for the user."""
         place = f"could not {doing} the broker at {self.address}"
         try:
             yield

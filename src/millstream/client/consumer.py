@@ -1,6 +1,6 @@
 """The blocking consumer.
 
-One background thread does the talking: heartbeats and fetches go on whatever the application does.
+One background thread does all I/O: heartbeats and fetches continue whatever the application does.
 Records are decoded, and listeners and callbacks run, on the thread that calls. A consumer is used
 by one thread at a time; only :meth:`Consumer.wakeup` may be called from any.
 """
@@ -67,8 +67,8 @@ class Consumer(Closing, Generic[K, V]):
     Settings in ``_ms`` are milliseconds, timeouts of methods seconds. Without deserializers keys
     and values are bytes. ConfigError names a setting that is unknown or does not fit.
 
-    One that is collected without having been closed leaves its group and ends by itself, with a
-    ResourceWarning; it commits nothing then.
+    A consumer that is garbage-collected without having been closed leaves its group without
+    committing, with a ResourceWarning.
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
@@ -81,7 +81,7 @@ class Consumer(Closing, Generic[K, V]):
             receive_bytes=chosen.receive_buffer_bytes,
         )
         self._core: ConsumerCore = self._call(lambda: ConsumerCore(self._loop, chosen))
-        # The thread of the loop must not keep a consumer alive that nobody has any more.
+        # The thread of the loop must not keep an unreferenced consumer alive.
         loop, core = self._loop, self._core
         core.fetcher.buffer.on_taken = lambda fetched: loop.post(
             partial(core.fetcher.taken, fetched)
@@ -102,9 +102,8 @@ class Consumer(Closing, Generic[K, V]):
     ) -> None:
         """Read these topics as a member of the group; replaces an earlier subscription.
 
-        A compiled pattern stands for all topics whose whole name matches, now or later. No topics
-        at all unsubscribe. ``listener`` is told of partitions that are revoked, assigned and
-        lost.
+        A compiled pattern subscribes to all topics whose whole name matches, now or later. An empty
+        list unsubscribes. ``listener`` is called for revoked, assigned and lost partitions.
         """
         self._end_iteration()
         wanted = topics if isinstance(topics, re.Pattern) else _names(topics)
@@ -120,7 +119,7 @@ class Consumer(Closing, Generic[K, V]):
         self._call(lambda: self._core.assign(chosen))
 
     def unsubscribe(self) -> None:
-        """Read nothing; a member leaves its group, and its listener hears of it."""
+        """Unsubscribe; a member leaves its group after its listener was called."""
         self._end_iteration()
         self._drive(self._core.unsubscribe)
 
@@ -141,8 +140,8 @@ class Consumer(Closing, Generic[K, V]):
 
         Waits up to ``timeout`` seconds for the first. A consumer in a group must poll at least
         every ``max.poll.interval.ms``; rebalances happen in here, and what earlier polls returned
-        counts as done for auto commit. Raises what went wrong: RecordError for a record that cannot
-        be read, errors of ``core.consumer.errors`` about positions, BrokerError for refusals.
+        counts as done for auto commit. Raises RecordError for a record that cannot be read, errors
+        of ``core.consumer.errors`` about positions, BrokerError for refusals.
         """
         self._end_iteration()
         self._loop.check_process()
@@ -155,7 +154,8 @@ class Consumer(Closing, Generic[K, V]):
                 core.fetch_metrics.records_consumed += len(records)
                 return records
         deadline = time.monotonic() + timeout
-        # Who was called for something else may have records all the same: that is seen first.
+        # The core may have woken this call for something else although there are records: check for
+        # records first.
         wait_s = 0 if core.user.attention else timeout
         while True:
             self._visit(wait_s * 1000)
@@ -166,10 +166,10 @@ class Consumer(Closing, Generic[K, V]):
                 return records
 
     def poll_fetched(self, timeout: float = 0) -> Fetched | None:
-        """Return the next fetched batches of one partition as they came, and go past them.
+        """Return the next fetched batches of one partition undecoded, and advance past them.
 
         None when nothing comes in time. Records before the ``fetch_offset`` of what is returned,
-        markers and aborted transactions are the reader's to leave out.
+        markers and aborted transactions have to be left out by the caller.
         """
         self._end_iteration()
         self._loop.check_process()
@@ -194,13 +194,13 @@ class Consumer(Closing, Generic[K, V]):
         columns: Sequence[str] | None = None,
         max_bytes: int = _TABLE_BYTES,
     ) -> pa.Table:
-        """Return the next records as an Arrow table; it has no rows when nothing comes in time.
+        """Return the next records as an Arrow table; it has no rows if nothing arrives in time.
 
         Columns topic, partition, offset, timestamp (UTC), key, value and headers, or those that
-        ``columns`` names; deserializers are not asked. Fetches are taken until ``max_bytes`` were,
-        each whole, as far as they are here already; the table has a chunk for each. For the group,
-        and for errors, the same holds as for :meth:`poll`; after a RecordError the position is
-        that of the record, and ``seek`` to its ``next_offset`` goes past it. Needs pyarrow.
+        ``columns`` names; deserializers are not called. Whole buffered fetches are taken until
+        ``max_bytes`` is reached; the table has a chunk for each. For the group, and for errors, the
+        same holds as for :meth:`poll`; after a RecordError the position is that of the record, and
+        ``seek`` to its ``next_offset`` skips it. Needs pyarrow.
         """
         from millstream.client.core.consumer.table import TableReader
 
@@ -223,9 +223,10 @@ class Consumer(Closing, Generic[K, V]):
         return reader.table()
 
     def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
-        """Yield records one by one, for ever. A record counts as done when the next is asked for.
+        """Yield records one by one, for ever. A record counts as processed when the next one is
+        requested.
 
-        A commit, a seek and the like within the loop see the position after the record at hand.
+        A commit or seek inside the loop sees the position after the present record.
         """
         while not self._closed:
             records = iter(self.poll(_IDLE_POLL_S))
@@ -233,7 +234,7 @@ class Consumer(Closing, Generic[K, V]):
             yield from records
 
     def wakeup(self) -> None:
-        """Make the poll that waits, or the next one, raise WakeupError.
+        """Make the waiting poll, or the next one, raise WakeupError.
 
         For any thread, and for signal handlers; without effect after close.
         """
@@ -281,7 +282,7 @@ class Consumer(Closing, Generic[K, V]):
         )
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """Return how many offsets come before the end as the last answer told; None if unknown."""
+        """Return the lag of the position behind the end of the last response; None if unknown."""
         state = self._core.state(partition)
         return lag_of(state, read_committed=self.settings.read_committed)
 
@@ -314,7 +315,7 @@ class Consumer(Closing, Generic[K, V]):
     # --- commits and the group -------------------------------------------------------------------
 
     def commit(self, offsets: Offsets | None = None, *, timeout: float | None = None) -> None:
-        """Commit, by default the positions, and wait until it is done.
+        """Commit offsets, by default the positions, and wait for the result.
 
         CommitFailedError when this consumer is no longer in the group; RebalanceInProgressError
         when it must poll first; FencedInstanceIdError; BrokerError.
@@ -339,11 +340,11 @@ class Consumer(Closing, Generic[K, V]):
         return self._run(lambda: self._core.committed(wanted, self._wait(timeout)))
 
     def group_metadata(self) -> GroupMetadata:
-        """Return who this consumer is in its group, for a producer's transaction."""
+        """Return the consumer's group metadata, for a producer's transaction."""
         return self._call(lambda: self._core.group)
 
     def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
-        """Have the group rebalance, beginning with the next poll."""
+        """Trigger a rebalance of the group, beginning with the next poll."""
         self._call(lambda: self._core.enforce_rebalance(reason))
 
     # --- the rest --------------------------------------------------------------------------------
@@ -353,7 +354,9 @@ class Consumer(Closing, Generic[K, V]):
         return self._call(self._core.metrics)
 
     def close(self, timeout: float | None = None) -> None:
-        """Commit if that is automatic, leave the group, and stop the thread; harmless twice."""
+        """Commit if that is automatic, leave the group, and stop the thread. Further calls do
+        nothing.
+        """
         if self._closed:
             return
         self._end_iteration()
@@ -361,7 +364,7 @@ class Consumer(Closing, Generic[K, V]):
         try:
             self._drive(lambda: self._core.close(self._wait(timeout, 30_000)))
         except ForkedError:
-            # It is the parent's to close.
+            # Only the parent process closes it.
             return
         finally:
             self._loop.close()
@@ -369,7 +372,7 @@ class Consumer(Closing, Generic[K, V]):
     # --- inside ----------------------------------------------------------------------------------
 
     def _visit(self, timeout_ms: float) -> None:
-        """Poll the core once, and run what it has for this thread."""
+        """Poll the core once, and run the callbacks queued for this thread."""
         if self._closed:
             raise ClosedError("the consumer is closed")
         call = self._next_call(lambda: self._core.poll(timeout_ms))
@@ -377,7 +380,7 @@ class Consumer(Closing, Generic[K, V]):
             self._serve(call)
 
     def _next_call(self, begin: Callable[[], Deferred[UserCall | None]]) -> UserCall | None:
-        """Wait for what the core has for this thread."""
+        """Wait for a callback or records from the core."""
         cells: list[Deferred[UserCall | None]] = []
 
         def start() -> Deferred[UserCall | None]:
@@ -396,7 +399,7 @@ class Consumer(Closing, Generic[K, V]):
             raise
         except BaseException as error:
             if future is None or not (future.done() and future.exception() is error):
-                # Interrupted (Ctrl-C): what it brings all the same is for the next poll.
+                # Interrupted (Ctrl-C): a late result is kept for the next poll.
                 self._loop.post(put_back)
             raise
 
@@ -407,7 +410,7 @@ class Consumer(Closing, Generic[K, V]):
             self._loop.post(partial(call.done.complete, None))
 
     def _end_iteration(self) -> None:
-        """Take back what the iterator fetched and the loop's body has not seen."""
+        """Take back the records that the iterator has fetched and not yielded."""
         iterating, self._iterating = self._iterating, None
         if iterating is not None:
             unread = deque(iterating)
@@ -438,7 +441,7 @@ class Consumer(Closing, Generic[K, V]):
         return self._loop.submit(lambda: spawn(begin())).result()
 
     def _drive(self, begin: Callable[[], Coroutine[Deferred[Any], None, None]]) -> None:
-        """Run a coroutine that may need functions of the user, which run here."""
+        """Run a coroutine that may need callbacks of the user, which run here."""
         target: Deferred[None] = self._call(lambda: spawn(begin()))
         failure: Exception | None = None
         while True:

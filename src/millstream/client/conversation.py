@@ -1,11 +1,11 @@
 """The two directions of one connection, without a socket: requests to bytes, frames to answers.
 
-Brokers answer the requests of a connection in order, so what is outstanding is a queue, and an
-answer whose correlation id is not the oldest one's comes from a broken peer.
+Brokers answer the requests of a connection in order, so outstanding requests are a queue, and a
+response with another correlation id than the oldest one's is a protocol error.
 
 Versions are agreed first: :meth:`Conversation.request_versions` is the first request, and
-:meth:`Conversation.take_versions` learns the broker's ranges from its answer, or asks to request
-again in an older version.
+:meth:`Conversation.take_versions` takes the broker's ranges from its response, or tells the caller
+to request again in an older version.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from millstream.protocol.messages.api_versions import ApiVersionsRequest, ApiVer
 from millstream.protocol.outgoing import Outgoing
 
 _ERROR_CODE: Final = slice(4, 6)
-"""Where ApiVersions carries its error code: behind the correlation id, in every version."""
+"""The position of the error code in an ApiVersions response: after the correlation id, in every
+version.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """An answer that is still to come."""
+    """An outstanding response."""
 
     correlation_id: int
     api_key: int
@@ -37,7 +39,7 @@ class Expected:
 
 
 class Conversation:
-    """What was asked on a connection and what the other side can speak."""
+    """The outstanding requests of a connection and the peer's API versions."""
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
@@ -47,11 +49,11 @@ class Conversation:
 
     @property
     def outstanding(self) -> int:
-        """Requests whose answers have not come yet."""
+        """Requests without a response yet."""
         return len(self._expected)
 
     def version_for(self, request: type[Request], highest: int | None = None) -> int:
-        """Return the newest version that both sides speak, at most ``highest``.
+        """Return the newest version that both sides support, at most ``highest``.
 
         UnsupportedVersionError when there is none.
         """
@@ -67,7 +69,7 @@ class Conversation:
         return version
 
     def serves(self, request: type[Request]) -> bool:
-        """True when the broker advertises the API, in whatever versions."""
+        """True if the broker advertises the API, in any version."""
         return self.serves_key(request.API_KEY)
 
     def serves_key(self, key: int) -> bool:
@@ -106,9 +108,9 @@ class Conversation:
         return self.ask(request, version)
 
     def take_versions(self, frame: memoryview) -> int | None:
-        """Learn what the broker serves; return the version to ask in again, None when done.
+        """Store the broker's API versions; return the version to request again in, None when done.
 
-        A broker that does not know the version asked for answers in version 0 (KIP-511).
+        A broker that does not support the requested version answers in version 0 (KIP-511).
         """
         expected = self._expected[0]
         error = int.from_bytes(frame[_ERROR_CODE], "big", signed=True)

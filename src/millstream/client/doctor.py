@@ -1,4 +1,4 @@
-"""Says in plain sentences which partitions are at risk, and why. Pure."""
+"""Describes which partitions are at risk, and why, in sentences. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAMED = 5
 
 
 class Severity(IntEnum):
-    """How bad it is; the largest first."""
+    """The severity; the largest is shown first."""
 
     NOTE = 0
     RISK = 1
@@ -25,7 +25,7 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence and how bad it is."""
+    """One sentence and its severity."""
 
     severity: Severity
     sentence: str
@@ -43,9 +43,9 @@ def diagnose(
     moves: Iterable[TopicPartition] | None = (),
     limited: Iterable[int] = (),
 ) -> list[Finding]:
-    """Return what is wrong, the worst first; nothing when all is well.
+    """Return the problems, the worst first; empty if there are none.
 
-    ``moves`` are the partitions on their way, None where no controller says what moves; ``limited``
+    ``moves`` are the ongoing reassignments, None if no controller answered; ``limited``
     are the brokers that have rate limits on replication.
     """
     found = [*_brokers_down(view), *_leaderless(view), *_in_sync(view), *_placing(view)]

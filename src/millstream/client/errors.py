@@ -1,8 +1,8 @@
 """What can go wrong between a client and its brokers.
 
-Every error tells two things: ``retriable`` (the same call may succeed later) and ``advice`` (what
-the user can do). What a broker refuses comes as :class:`BrokerError` with the broker's code;
-everything else is a :class:`ClientError`. :func:`is_retriable` answers for both.
+Every error has ``retriable`` (the same call may succeed later) and ``advice`` (what the user can
+do). An error of a broker is a :class:`BrokerError` with the broker's code; everything else is a
+:class:`ClientError`. :func:`is_retriable` works for both.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from millstream.model.topic import TopicPartition
 
 
 class ClientError(MillstreamError):
-    """Base of the errors that are no answer of a broker."""
+    """Base of the errors that are not error codes of a broker."""
 
     retriable: ClassVar[bool] = False
     advice: ClassVar[str] = "Read the message; it names what was refused."
 
 
 class ConnectionFailedError(ClientError):
-    """No connection could be made, or the one there was broke; trying again may help."""
+    """No connection could be established, or it broke; a retry may help."""
 
     retriable = True
     advice = "Check that the brokers run and that bootstrap.servers names their listeners."
 
 
 class TimedOutError(ConnectionFailedError):
-    """A broker did not answer in time. Whether it did what was asked is not known."""
+    """A broker did not answer in time. It is unknown whether it has executed the request."""
 
     advice = "Look whether the brokers are overloaded or cut off; raise the timeout named."
 
@@ -47,13 +47,13 @@ class ClosedError(ClientError):
 
 
 class WaitInCallbackError(ClientError):
-    """A callback wanted to wait for the thread that runs it: it would wait for ever."""
+    """A callback tried to wait for the thread that runs it, which would be a deadlock."""
 
     advice = "Wait on another thread, or go on in a callback of what you wait for."
 
 
 class ForkedError(ClientError):
-    """The client was made in another process: threads and connections do not survive a fork."""
+    """The client was created in another process: threads and connections do not survive a fork."""
 
     advice = "Make the client after the fork, in the process that uses it."
 
@@ -120,8 +120,9 @@ TRANSIENT: frozenset[ErrorCode] = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
-"""Errors that pass by themselves once the client has learnt anew who leads what. Of the codes that
-Kafka calls retriable, an unknown topic is left out: a tool says so at once."""
+"""Errors that are temporary and are retried after a metadata update. An unknown topic, which Kafka
+calls retriable, is left out: a tool reports it at once.
+"""
 
 _ADVICE: Final[dict[ErrorCode, str]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "Create the topic, or check its name and the partition.",
@@ -171,6 +172,6 @@ def is_retriable(error: BaseException) -> bool:
 
 
 def raise_for(code: int, about: str) -> None:
-    """Raise the BrokerError of a code other than 0; ``about`` says what it is about."""
+    """Raise the BrokerError of a code other than 0; ``about`` names the subject."""
     if code != 0:
         raise BrokerError(ErrorCode.of(code), about)

@@ -1,8 +1,8 @@
-"""Fetch: batches as they lie in the log, from any number of partitions.
+"""Fetches undecoded batches from any number of partitions.
 
 A :class:`Fetcher` keeps at most one request in flight to each leader, on connections of its own.
-Whoever wants the broker to work while it decodes calls ``request`` before it looks at what
-``receive`` returned. Batches are not opened here: see ``records`` for what is in them.
+A caller that wants the broker to work while it decodes calls ``request`` before it processes the
+result of ``receive``. Batches are not decoded here: see ``records``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ANSWER_SLACK_MS: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSettings:
-    """How much to ask for, and how long the broker may wait for it; Kafka's names."""
+    """The sizes and the wait time of a fetch, under Kafka's names."""
 
     max_wait_ms: int = 500
     min_bytes: int = 1
@@ -50,15 +50,17 @@ class FetchSettings:
     max_partition_bytes: int = 1024 * 1024
     read_committed: bool = False
     overwrites: bool = False
-    """What ``receive`` returned is gone at the next ``receive``: no new memory for each answer."""
+    """The result of ``receive`` becomes invalid at the next ``receive``, which reuses its
+    memory.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """What one answer holds of one partition.
+    """The data of one partition in one response.
 
     ``data`` is whole batches and perhaps the beginning of one more; the first batch may start
-    before ``fetch_offset``. ``next_offset`` is where the next fetch goes on.
+    before ``fetch_offset``. ``next_offset`` is where the next fetch begins.
     """
 
     topic_partition: TopicPartition
@@ -71,7 +73,9 @@ class Fetched:
     aborted_transactions: Sequence[AbortedTransaction] = field(default=())
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the data batches: markers and what read_committed must not see are left out."""
+        """Yield the data batches, without markers and, for read_committed, without aborted
+        transactions.
+        """
         aborted = self.aborted_transactions
         keep = CommittedOnly((each.producer_id, each.first_offset) for each in aborted)
         return filter(keep, iter_batches(self.data))
@@ -98,12 +102,12 @@ class Fetcher:
         self._in_flight: dict[int, dict[TopicPartition, Offset]] = {}
 
     def poll(self) -> list[Fetched]:
-        """Ask every leader and return what they have; empty when nothing came in time."""
+        """Fetch from every leader and return the data; empty if nothing arrived in time."""
         self.request()
         return self.receive()
 
     def request(self) -> None:
-        """Ask each leader that owes no answer for the next data of its partitions."""
+        """Send a fetch to each leader without a request in flight."""
         busy = {topic_partition for asked in self._in_flight.values() for topic_partition in asked}
         idle = [
             topic_partition for topic_partition in self.positions if topic_partition not in busy
@@ -117,10 +121,10 @@ class Fetcher:
         self._cluster.retrying(send)
 
     def receive(self) -> list[Fetched]:
-        """Wait for the answers that are due; move the positions behind what they hold.
+        """Wait for the outstanding responses; advance the positions past their data.
 
-        Raises OffsetOutOfRangeError and any KafkaError that does not pass. After one that does, the
-        list is empty or partial and the next request goes to whoever leads now.
+        Raises OffsetOutOfRangeError and permanent KafkaErrors. After a temporary one the list is
+        empty or partial, and the next request goes to the new leader.
         """
         fetched: list[Fetched] = []
         for leader, asked in list(self._in_flight.items()):
@@ -206,7 +210,9 @@ class Fetcher:
         row: PartitionData,
         asked: Mapping[TopicPartition, Offset],
     ) -> bool:
-        """Return False where to ask again is all there is to do; raise what does not pass."""
+        """Return False for an error after which the fetch is only repeated; raise permanent
+        errors.
+        """
         if topic_partition not in asked or topic_partition not in self.positions:
             return False
         error = ErrorCode.of(row.error_code)

@@ -1,4 +1,4 @@
-"""Record headers as users give them."""
+"""Record headers in the forms that users may pass."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from millstream.client.errors import SerializationError
 from millstream.records.record import Header
 
 GivenHeaders: TypeAlias = Iterable[Header] | Mapping[str, bytes | None]
-"""Pairs of a name and bytes or None; a mapping where no name comes twice."""
+"""Pairs of a name and bytes or None; a mapping if no name occurs twice."""
 
 
 def header_pairs(headers: GivenHeaders) -> tuple[Header, ...]:
-    """Return headers as pairs; SerializationError when they are none."""
+    """Return headers as pairs; SerializationError if they are invalid."""
     pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
     for pair in pairs:
         name, content = pair

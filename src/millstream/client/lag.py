@@ -1,4 +1,4 @@
-"""How far a group is behind: in offsets, and in seconds."""
+"""The lag of a group, in offsets and in seconds."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ SMALL_FETCHES: Final[Mapping[str, object]] = {
     "auto.offset.reset": "none",
 }
 """Settings of a consumer for :func:`measure_lag`: one batch at a time, whatever its size, because a
-broker always sends at least one."""
+broker always sends at least one.
+"""
 
 _PATIENCE_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLag:
-    """One partition: what is None is not known.
+    """The lag of one partition; None means unknown.
 
     ``lag`` counts offsets between the committed one and the end (the high watermark).
     ``lag_seconds`` is the age of the oldest record that the group has not read, 0 when there is
@@ -52,8 +53,8 @@ def measure_lag(
 ) -> list[PartitionLag]:
     """Return the lag of every partition that is committed or assigned, in order.
 
-    A partition whose topic is gone has no end and no lag. ``consumer`` has
-    :data:`SMALL_FETCHES` and no group; what it was assigned is replaced.
+    A partition of a deleted topic has no end and no lag. ``consumer`` has :data:`SMALL_FETCHES` and
+    no group; its assignment is replaced.
     """
     topic_partitions = sorted({*committed, *assigned})
     ends = _ends(admin, topic_partitions)

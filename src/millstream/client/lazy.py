@@ -1,4 +1,4 @@
-"""Names of a package that load when they are first used, so that a tool pays for what it needs."""
+"""Lazy imports of a package's names, so that a tool loads only what it needs."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """Who keeps and who leads one partition; ``leader`` is −1 when nobody does."""
+    """The replicas and the leader of one partition; ``leader`` is −1 if there is none."""
 
     topic_partition: TopicPartition
     leader: int
@@ -52,7 +52,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """One answer: the whole cluster and the topics that were asked for."""
+    """One Metadata response: the whole cluster and the requested topics."""
 
     cluster_id: str | None
     controller_id: int

@@ -23,7 +23,7 @@ def end_offsets(
 ) -> dict[TopicPartition, Offset]:
     """Return one end, EARLIEST or LATEST, of each partition.
 
-    KafkaError names the partition that cannot be asked.
+    KafkaError names the partition without an answer.
     """
     wanted = list(topic_partitions)
     found: dict[TopicPartition, Offset] = {}

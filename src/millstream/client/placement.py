@@ -1,8 +1,8 @@
-"""Plans where replicas go: onto other brokers, off some, as evenly as can be with little copied.
+"""Plans reassignments: onto other brokers or off some, evenly and with little data copied.
 
-Pure. A partition keeps every replica that may stay where it is; what has to go, or what one broker
-has too much of, goes to the broker with the fewest, in a rack that has none of the partition yet
-where there is one.
+Pure. A partition keeps every replica that may stay; replicas that have to move, or of which a
+broker has too many, go to the broker with the fewest, if possible in a rack that has none of the
+partition.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def plan_placement(
     brokers: Collection[int],
     racks: Mapping[int, str | None] | None = None,
 ) -> Placement:
-    """Return the replicas of those partitions that are to move onto ``brokers``, and of no other.
+    """Return the new replicas, on ``brokers``, of the partitions that have to move.
 
     ValueError when a partition has more replicas than there are brokers.
     """
@@ -98,7 +98,7 @@ def _spread_leaders(
     placed: Mapping[TopicPartition, list[int]],
     present: Mapping[TopicPartition, Sequence[int]],
 ) -> None:
-    """Let brokers be preferred leaders equally often, where replicas changed anyway."""
+    """Balance the preferred leaders of partitions whose replicas change anyway."""
     count: dict[int, int] = {}
     for topic_partition, replicas in placed.items():
         if replicas and list(present[topic_partition]) == replicas:

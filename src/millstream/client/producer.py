@@ -58,15 +58,16 @@ _FOREVER_MS: Final = 2.0**53
 
 
 class RecordFuture(Delivery):
-    """The outcome of one ``send``, as ``concurrent.futures.Future`` shows one."""
+    """The outcome of one ``send``, with the interface of ``concurrent.futures.Future``."""
 
     __slots__ = ()
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait, ``timeout`` seconds at most, and return where the record lies, or raise why not.
+        """Wait, ``timeout`` seconds at most, and return the record's metadata, or raise its error.
 
-        TimedOutError when it is not known by then; the record is still on its way.
-        WaitInCallbackError in a delivery callback: its thread is the one that would be waited for.
+        TimedOutError if it is unknown by then; the record may still be delivered.
+        WaitInCallbackError in a delivery callback, which runs on the thread that completes the
+        future.
         """
         self._wait(timeout)
         return self._outcome()
@@ -83,13 +84,13 @@ class RecordFuture(Delivery):
         check_may_wait()
         event = threading.Event()
         batch.watchers.append(event.set)
-        # Who finished the batch in between has not seen the watcher.
+        # The batch may have completed before the watcher was added.
         if not batch.done and not event.wait(timeout):
             raise TimedOutError(f"no outcome within {timeout} s; the record is still on its way")
 
 
 class RowsFuture:
-    """The outcome of many rows that were handed over at once."""
+    """The outcome of many rows that were sent at once."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -100,10 +101,10 @@ class RowsFuture:
         return self._event.is_set()
 
     def result(self, timeout: float | None = None) -> RowsMetadata:
-        """Wait, ``timeout`` seconds at most, and return where the rows lie.
+        """Wait, ``timeout`` seconds at most, and return the rows' metadata.
 
-        When some were not delivered the first error is raised, with a note that says how many.
-        TimedOutError when it is not known by then. WaitInCallbackError in a delivery callback.
+        If some were not delivered the first error is raised, with a note of how many.
+        TimedOutError if it is unknown by then. WaitInCallbackError in a delivery callback.
         """
         if not self.done():
             check_may_wait()
@@ -117,10 +118,12 @@ class Producer(Closing):
 
     Settings as in the Java client: ``Producer({"bootstrap.servers": "…", "linger.ms": 5})`` or
     ``Producer(bootstrap_servers="…", linger_ms=5)``; ConfigError for a wrong one. A context
-    manager: leaving it sends what waits and closes. Every method may be called from any thread.
+    manager: leaving it sends buffered records and closes. Every method may be called from any
+    thread.
 
-    One that is collected without having been closed sends what waits and ends by itself, with a
-    ResourceWarning; at the end of the program what has no outcome is lost, and the log says so.
+    A producer that is garbage-collected without having been closed sends its buffered records and
+    closes, with a ResourceWarning; at the end of the program records without an outcome are lost,
+    which is logged.
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
@@ -138,7 +141,7 @@ class Producer(Closing):
         self._topics: dict[str, TopicBuffer] = {}
         self._close_lock = threading.Lock()
         self._is_closed = False
-        # The thread of the loop must not keep a producer alive that nobody has any more.
+        # The thread of the loop must not keep an unreferenced producer alive.
         after_fork = weakref.WeakMethod(self._after_fork)
         self._loop.after_fork = lambda: None if (own := after_fork()) is None else own()
         self._loop.belongs_to(self, lambda: spawn(core.close(_FOREVER_MS)))
@@ -157,16 +160,16 @@ class Producer(Closing):
         headers: GivenHeaders | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> RecordFuture:
-        """Hand a record over for sending and return its future.
+        """Queue a record for sending and return its future.
 
-        ``key`` and ``value`` are bytes, str (UTF-8) or None, or whatever the serializers take.
+        ``key`` and ``value`` are bytes, str (UTF-8) or None, or what the serializers accept.
         Without ``partition`` the partitioner chooses. ``on_delivery(metadata, error)`` runs on the
-        background thread and must not wait. Blocks, ``max.block.ms`` at most, for a topic that is
-        not known yet and for memory when ``buffer.memory`` is full.
+        background thread and must not wait. Blocks, ``max.block.ms`` at most, for the metadata of a
+        new topic and for memory when ``buffer.memory`` is full.
 
         Raises at once: BufferFullError, RecordTooLargeError, SerializationError, BrokerError for a
-        topic or partition that is not there, ClosedError, ForkedError. Everything later comes
-        through the future.
+        topic or partition that does not exist, ClosedError, ForkedError. Later errors are raised by
+        the future.
         """
         core = self._core
         if type(value) is not bytes or core.value_serializer is not None:
@@ -202,18 +205,18 @@ class Producer(Closing):
         )
 
     def send_table(self, table: Rows, topic: str, **columns: Unpack[ColumnChoices]) -> RowsFuture:
-        """Hand the rows of an Arrow table over for sending and return the future of them all.
+        """Queue the rows of an Arrow table for sending and return one future for all.
 
         ``table`` is a pyarrow Table, RecordBatch or RecordBatchReader. Its columns key, value,
         headers and timestamp become those of the records; ``key=``, ``value=``, ``headers=``,
         ``timestamp=`` and ``partition=`` take other ones, by name or as arrays, None takes none.
         Keys and values are binary or text (UTF-8), and are not copied before they are encoded;
-        serializers are not asked. Rows of a partition keep their order; rows without a partition
-        go where :meth:`send` would send them. Batches take up to ``batch.size``.
+        serializers are not called. Rows of a partition keep their order; rows without a partition
+        are partitioned as by :meth:`send`. Batches take up to ``batch.size``.
 
-        Blocks as :meth:`send` does, while rows wait for memory. Raises what ``send`` raises, and
-        TypeError or ValueError for a column that will not do, by its name; rows handed over
-        before that are on their way. Needs pyarrow and numpy.
+        Blocks as :meth:`send` does, while rows wait for memory. Raises the errors of ``send``, and
+        TypeError or ValueError that names an invalid column; rows queued before that are still
+        sent. Needs pyarrow and numpy.
         """
         from millstream.client.core.producer.table import table_batches
 
@@ -229,20 +232,20 @@ class Producer(Closing):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RowsFuture:
-        """Hand values over at once, records without keys, and return the future of them all.
+        """Queue values, as records without keys, and return one future for all.
 
-        They are cut into batches of up to ``batch.size``, in their order. Without ``partition``
-        each batch goes to the next one. Much faster than as many :meth:`send`, and without Arrow.
-        Blocks and raises as :meth:`send_table`; serializers are not asked.
+        They are divided into batches of up to ``batch.size``, in order. Without ``partition`` each
+        batch goes to the next partition. Much faster than as many :meth:`send`, and without Arrow.
+        Blocks and raises as :meth:`send_table`; serializers are not called.
         """
         buffer = self._topics.get(topic) or self._open(topic)
         stamp = int(time() * 1000) if timestamp_ms is None else check_timestamp(timestamp_ms)
         return self._send_batches(values_batches(self._core, buffer, values, partition, stamp))
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send all that was handed over so far, and wait until its outcome is known.
+        """Send all queued records, and wait until their outcomes are known.
 
-        Failures come through the futures, not from here. TimedOutError after ``timeout`` seconds.
+        Failures are raised by the futures, not here. TimedOutError after ``timeout`` seconds.
         """
         self._wait(self._core.flush, timeout, "the records under way")
 
@@ -253,15 +256,16 @@ class Producer(Closing):
         return list(known.partitions) if known is not None else []
 
     def metrics(self) -> dict[tuple[str, str], float]:
-        """Return what was counted, by (group, name) as in the Java client."""
+        """Return the metrics by (group, name), named as in the Java client."""
         return self._core.metrics.values()
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what waits, for ``timeout`` seconds at most (None: as long as it takes), and end.
+        """Send queued records, for ``timeout`` seconds at most (None: as long as it takes), and
+        close.
 
-        What has no outcome then fails with ClosedError; so it does when the waiting is interrupted
-        (Ctrl-C). Harmless twice. No thread and no socket is left. From a delivery callback it
-        closes at once.
+        Records without an outcome by then, or when the wait is interrupted (Ctrl-C), fail with
+        ClosedError. Further calls do nothing. No thread and no socket is left. A call from a
+        delivery callback closes without waiting.
         """
         with self._close_lock:
             if self._is_closed:
@@ -287,7 +291,7 @@ class Producer(Closing):
     # --- inside ----------------------------------------------------------------------------------
 
     def _open(self, topic: str) -> TopicBuffer:
-        """Wait until a topic is known."""
+        """Wait until the metadata of a topic is known."""
         self._loop.check_process()
         began = monotonic()
         self._wait(lambda: spawn(self._core.open_topic(topic)), None, f"topic {topic!r}")
@@ -296,7 +300,7 @@ class Producer(Closing):
         return buffer
 
     def _send_batches(self, batches: Iterable[EncodedBatch]) -> RowsFuture:
-        """Hand batches over one after the other; each waits for memory."""
+        """Append batches in order; each waits for memory."""
         future = RowsFuture()
         for batch in batches:
             future.outcome.expect(batch)
@@ -305,7 +309,7 @@ class Producer(Closing):
         return future
 
     def _append(self, batch: ProducerBatch) -> None:
-        """Append a batch that is bytes already, as soon as there is memory for it."""
+        """Append an encoded batch, as soon as there is memory for it."""
         accumulator = self._accumulator
         partition = batch.topic_partition.partition
 
@@ -359,7 +363,7 @@ class Producer(Closing):
             raise TimedOutError(f"timed out waiting for {about} after {timeout} s") from None
 
     def _after_fork(self) -> None:
-        """In the child: what another thread held at the fork, nobody will ever release."""
+        """In the child: a lock that another thread held at the fork is never released."""
         self._lock = threading.Lock()
         self._close_lock = threading.Lock()
         self._accumulator.is_closed = True
@@ -389,7 +393,7 @@ _OPEN: Final[weakref.WeakSet[Producer]] = weakref.WeakSet()
 
 
 def _tell_of_unsent() -> None:
-    """Say what the end of the program takes along: the threads end with it, wherever they are."""
+    """Log the records that are lost at the end of the program, when the threads are stopped."""
     for producer in list(_OPEN):
         with contextlib.suppress(ForkedError):
             producer._loop.check_process()

@@ -1,4 +1,4 @@
-"""A cluster at one moment: its brokers, and every replica with its size and its lag."""
+"""A snapshot of a cluster: its brokers, and every replica with its size and its lag."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from millstream.model.topic import TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicas:
-    """One partition: who keeps it. ``elr`` are out of sync but have all that is committed.
+    """The replicas of one partition. ``elr`` are out of sync but have all committed records.
 
-    ``lag`` says for replicas whose brokers answer how many offsets they are behind.
+    ``lag`` is the number of offsets by which replicas are behind, if their brokers answer.
     """
 
     topic_partition: TopicPartition
@@ -31,7 +31,7 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """The cluster at one moment."""
+    """A snapshot of the cluster."""
 
     cluster_id: str
     controller_id: int
@@ -40,7 +40,7 @@ class ClusterView:
 
 
 def view_cluster(admin: Admin) -> ClusterView:
-    """Ask everybody about everything."""
+    """Query all brokers."""
     cluster = admin.describe_cluster()
     topic_partitions = admin.describe_partitions()
     minimum = _min_insync_replicas(

@@ -1,4 +1,4 @@
-"""Where the brokers are and how long to wait for them."""
+"""The addresses of the brokers and the time-outs."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class ClientSettings:
     client_id: str = "millstream"
     connect_timeout_ms: int = 10_000
     request_timeout_ms: int = 30_000
-    """How long one request may take, and how long a refused one is tried again."""
+    """How long one request may take, and how long a refused one is retried."""
     retry_backoff_ms: int = 100
 
 
 def parse_bootstrap_servers(text: str) -> tuple[Address, ...]:
     """Read ``host:port,host:port``; without a port 9092. IPv6 addresses stand in brackets.
 
-    ConfigError says which part is no address.
+    ConfigError names the part that is not an address.
     """
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from millstream.client.thread_loop import ThreadLoop, Timer
 
 _RECEIVE_BYTES: Final = 32 * 1024
-"""What is read where no answer has begun; the rest of one goes where it belongs."""
+"""The read size between responses; the rest of a response is read into its own buffer."""
 ADDRESS_PATIENCE_MS: Final = 1_000
-"""How long an address of a host is waited for that has others: one that loses every packet must not
-keep the client from the next one (`client.dns.lookup=use_all_dns_ips`)."""
+"""The connection time-out of an address if the host has others: an address that drops every packet
+must not delay the next one for long (`client.dns.lookup=use_all_dns_ips`).
+"""
 _PIECES_AT_ONCE: Final = 256
 """Below the system's limit for one ``sendmsg``."""
 
@@ -55,7 +56,7 @@ class SocketTransport:
         self._try_next(OSError(errno.EADDRNOTAVAIL, "the name has no address"))
 
     def fail(self, error: OSError | None) -> None:
-        """End with an event."""
+        """Close and report the end."""
         events = self._events
         self.close()
         if events is not None:
@@ -114,7 +115,7 @@ class SocketTransport:
     # --- bytes -----------------------------------------------------------------------------------
 
     def on_events(self, mask: int) -> None:
-        """Go on with what the socket is ready for."""
+        """Continue with reading or writing, according to the events."""
         if not self._is_connected:
             self._finish_connecting()
             return
@@ -124,7 +125,7 @@ class SocketTransport:
             self._receive()
 
     def write(self, pieces: Sequence[Buffer], on_sent: Callable[[], None] | None = None) -> None:
-        """Send the pieces in order, now or when the system takes more."""
+        """Send the pieces in order, now or when the socket accepts more."""
         if self._socket is None:
             return
         waiting = bool(self._unsent)
@@ -144,7 +145,7 @@ class SocketTransport:
             except (BlockingIOError, InterruptedError):
                 break
             except OSError as error:
-                # Failing at once would call back into who writes.
+                # Failing at once would call back into the writer.
                 self._unsent.clear()
                 self._told_when_sent.clear()
                 self._loop.call_soon(partial(self.fail, error))

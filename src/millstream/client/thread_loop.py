@@ -1,11 +1,11 @@
 """The loop behind the blocking API: one background thread with a selector.
 
-Other threads hand work over with :meth:`ThreadLoop.submit` and :meth:`ThreadLoop.post`; a byte
+Other threads submit work with :meth:`ThreadLoop.submit` and :meth:`ThreadLoop.post`; a byte
 through a pair of sockets wakes the thread. Host names are resolved on short-lived threads, so that
-a slow name server holds no heartbeat up. After :meth:`close` no thread and no socket is left, and
-nobody waits: what was submitted and has no result fails with ClosedError.
+a slow name server delays no heartbeat. After :meth:`close` no thread and no socket is left, and
+submitted work without a result fails with ClosedError.
 
-The thread keeps a loop alive, so whoever owns one must not be kept alive by it: see
+The thread references its loop, so the loop must not reference its owner: see
 :meth:`ThreadLoop.belongs_to`.
 """
 
@@ -40,11 +40,11 @@ log = logging.getLogger("millstream.client")
 
 _LONG_WAIT_S: Final = 3600.0
 _FIRST_COMPACTED: Final = 1000
-"""Timers that were cancelled are swept out once there are so many, and more of them than others."""
+"""Cancelled timers are removed once there are this many, and more of them than active ones."""
 
 
 class Watched(Protocol):
-    """Something with a file descriptor that the selector looks at."""
+    """An object with a file descriptor that the selector watches."""
 
     def on_events(self, mask: int) -> None:
         """Act on ``selectors.EVENT_READ`` and ``EVENT_WRITE``."""
@@ -77,7 +77,7 @@ _local: Final = threading.local()
 
 
 def check_may_wait() -> None:
-    """Raise WaitInCallbackError on the thread of a loop, which must never wait for another one."""
+    """Raise WaitInCallbackError on the thread of a loop, which must never block on another one."""
     if getattr(_local, "is_loop", False):
         raise WaitInCallbackError("a callback of the client must not wait")
 
@@ -86,7 +86,7 @@ _LOOPS: Final[weakref.WeakSet[ThreadLoop]] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """Tell the loops of the parent that they are in a child, where their threads are not."""
+    """Mark the loops of the parent process as forked: their threads do not exist in the child."""
     for loop in list(_LOOPS):
         loop.after_fork()
 
@@ -115,7 +115,7 @@ class ThreadLoop:
         self._posted: deque[Callable[[], None]] = deque()
         self._is_awake = False
         self._closing = False
-        # A signal handler may call what its thread is in at that moment.
+        # A signal handler may call this while its thread is inside of it.
         self._lock = threading.RLock()
         self._unsettled: set[concurrent.futures.Future[Any]] = set()
         self._resolvers: set[threading.Thread] = set()
@@ -137,7 +137,7 @@ class ThreadLoop:
 
     @property
     def is_own_thread(self) -> bool:
-        """True on the loop's thread, where nobody may wait for it."""
+        """True on the loop's thread, which must not wait for itself."""
         return threading.current_thread() is self._thread
 
     def post(self, callback: Callable[[], None]) -> None:
@@ -154,7 +154,7 @@ class ThreadLoop:
             self._wake()
 
     def submit(self, begin: Callable[[], Deferred[T]]) -> concurrent.futures.Future[T]:
-        """Run ``begin`` on the thread; the future gets what its Deferred is filled with."""
+        """Run ``begin`` on the thread; the future gets the result of its Deferred."""
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         def settle(source: Deferred[T]) -> None:
@@ -188,9 +188,10 @@ class ThreadLoop:
             self._thread.join()
 
     def belongs_to(self, owner: object, close: Callable[[], Deferred[None]]) -> None:
-        """When ``owner`` is collected and was not closed: warn, ``close`` for it, and end.
+        """When ``owner`` is garbage-collected without having been closed: warn, call ``close``, and
+        stop.
 
-        Nobody waits for that. Neither ``close`` nor anything on the loop may hold ``owner``.
+        This does not block. Neither ``close`` nor anything on the loop may reference ``owner``.
         """
         weakref.finalize(owner, _dropped, self, type(owner).__name__, close).atexit = False
 
@@ -222,7 +223,7 @@ class ThreadLoop:
         return timer
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Run ``callback`` after what runs now."""
+        """Run ``callback`` after the present callback."""
         self._soon.append(callback)
 
     def connect(self, address: Address, events: TransportEvents) -> SocketTransport:
@@ -243,14 +244,14 @@ class ThreadLoop:
     # --- for transports --------------------------------------------------------------------------
 
     def watch(self, handle: socket.socket, mask: int, watched: Watched) -> None:
-        """Tell ``watched`` of events on a socket, from now on or with another mask."""
+        """Watch a socket for ``watched``, or change its mask."""
         if handle.fileno() in self._selector.get_map():
             self._selector.modify(handle, mask, watched)
         else:
             self._selector.register(handle, mask, watched)
 
     def unwatch(self, handle: socket.socket) -> None:
-        """Look at a socket no more."""
+        """Stop watching a socket."""
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(handle)
 
@@ -292,7 +293,7 @@ class ThreadLoop:
                 self._drain_wake()
             else:
                 self._guard(lambda key=key, mask=mask: key.data.on_events(mask))  # type: ignore[misc]
-        # From here on a wake-up would be too late for this pass of the loop and is sent again.
+        # Wake-ups from here on are too late for this pass of the loop and need another byte.
         self._is_awake = False
         while self._posted:
             self._guard(self._posted.popleft())
@@ -350,7 +351,7 @@ class ThreadLoop:
 
 
 def literal(address: Address) -> list[tuple[int, tuple[str, int]]] | None:
-    """Return what to connect to when the host is an address already; None for a name."""
+    """Return the socket address if the host is an IP address; None for a name."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, address.host)
@@ -361,8 +362,8 @@ def literal(address: Address) -> list[tuple[int, tuple[str, int]]] | None:
 
 
 def no_address(error: OSError | UnicodeError) -> OSError:
-    """Return why a name has no address; one with a label that is empty or too long cannot be asked
-    for, and Python says so with a UnicodeError.
+    """Return why a name has no address; for a label that is empty or too long Python raises a
+    UnicodeError.
     """
     if isinstance(error, OSError):
         return error
@@ -370,7 +371,7 @@ def no_address(error: OSError | UnicodeError) -> OSError:
 
 
 def _dropped(loop: ThreadLoop, name: str, close: Callable[[], Deferred[None]]) -> None:
-    """Do for an owner that is gone what it should have done; runs on whichever thread collects."""
+    """Close for an owner that was collected; runs on the thread of the garbage collector."""
     with contextlib.suppress(ClosedError, ForkedError):
         loop.submit(close).add_done_callback(lambda _: loop.release())
         warnings.warn(f"a {name} was not closed", ResourceWarning, stacklevel=2)

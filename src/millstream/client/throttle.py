@@ -1,8 +1,8 @@
-"""Rate limits for replicas that move between brokers (KIP-73): which, set, found, and lifted.
+"""Replication rate limits for reassignments (KIP-73): computes, sets, finds and removes them.
 
-As Apache Kafka's ``kafka-reassign-partitions`` does it: the brokers get a rate in both directions,
-and each topic says which of its replicas are under it. The leader's side names the replicas that
-are there, for any of them may lead meanwhile; the follower's side names those that are added.
+As in Apache Kafka's ``kafka-reassign-partitions``, the brokers get a rate in both directions, and
+each topic lists the throttled replicas. The leader's list has the present replicas, because any of
+them may become leader meanwhile; the follower's list has the added ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OWN: Final = (Source.DYNAMIC_BROKER, Source.TOPIC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttle:
-    """The limits of one reassignment: the brokers that take part, and two lists for each topic."""
+    """The limits of one reassignment: its brokers, and two lists for each topic."""
 
     brokers: tuple[int, ...]
     leader_replicas: Mapping[str, str]
@@ -41,7 +41,7 @@ class Throttle:
 def plan_throttle(
     present: Mapping[TopicPartition, Sequence[int]], planned: Mapping[TopicPartition, Sequence[int]]
 ) -> Throttle:
-    """Return what has to be limited while ``planned`` is carried out. Pure."""
+    """Return the limits for the reassignment ``planned``. Pure."""
     brokers: set[int] = set()
     leaders: dict[str, list[str]] = {}
     followers: dict[str, list[str]] = {}
@@ -64,7 +64,9 @@ def plan_throttle(
 
 
 def set_throttle(admin: Admin, throttle: Throttle, bytes_per_second: int) -> None:
-    """Limit the replicas first and say how far last, so that no rate meets half a list."""
+    """Set the lists of replicas first and the rates last, so that a rate never applies to an
+    incomplete list.
+    """
     admin.incremental_alter_configs(
         {
             Resource(ResourceType.TOPIC, topic): [
@@ -87,7 +89,7 @@ def set_throttle(admin: Admin, throttle: Throttle, bytes_per_second: int) -> Non
 
 
 def lift_throttle(admin: Admin, brokers: Iterable[int], topics: Iterable[str]) -> bool:
-    """Take the limits of these brokers and topics away; return whether there were any."""
+    """Remove the limits of these brokers and topics; return whether there were any."""
     wanted = {
         Resource(ResourceType.BROKER, str(each)): [LEADER_RATE, FOLLOWER_RATE] for each in brokers
     }
@@ -108,7 +110,7 @@ def lift_throttle(admin: Admin, brokers: Iterable[int], topics: Iterable[str]) -
 
 
 def limited_brokers(admin: Admin, brokers: Iterable[int]) -> list[int]:
-    """Return those of the brokers that have a rate limit of their own or share one of all."""
+    """Return the brokers with a rate limit of their own or by the default of all brokers."""
     wanted = {
         Resource(ResourceType.BROKER, str(each)): [LEADER_RATE, FOLLOWER_RATE] for each in brokers
     }

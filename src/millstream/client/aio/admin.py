@@ -20,7 +20,7 @@ P = ParamSpec("P")
 def _asks(
     ask: Callable[Concatenate[AdminCore, P], Coroutine[Deferred[Any], None, T]],
 ) -> Callable[Concatenate[Admin, P], Awaitable[T]]:
-    """Return a method that awaits what a method of the core asks; it is described there."""
+    """Return an asynchronous version of a method of the core, where it is described."""
 
     @wraps(ask)
     async def method(self: Admin, /, *args: P.args, **keywords: P.kwargs) -> T:
@@ -57,7 +57,7 @@ class Admin(AsyncClosing):
         return self._running
 
     async def close(self) -> None:
-        """Close every connection; calls under way fail."""
+        """Close every connection; pending calls fail."""
         if self._running is not None:
             loop, core = self._running
             core.close()

@@ -1,7 +1,7 @@
 """The asyncio consumer: the same core on the application's own event loop.
 
-No thread is started. Heartbeats and fetches go on while the application awaits something; a
-coroutine that computes for long holds them up, as it does everything else on its loop.
+No thread is started. Heartbeats and fetches continue while the application awaits something; a
+coroutine that computes for long delays them, like everything else on its loop.
 """
 
 from __future__ import annotations
@@ -86,9 +86,10 @@ class Consumer(AsyncClosing, Generic[K, V]):
         *,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Read these topics as a member of the group; a compiled pattern stands for all that match.
+        """Read these topics as a member of the group; a compiled pattern subscribes to all that
+        match.
 
-        Replaces an earlier subscription. No topics at all unsubscribe.
+        Replaces an earlier subscription. An empty list unsubscribes.
         """
         self._end_iteration()
         wanted = topics if isinstance(topics, re.Pattern) else _names(topics)
@@ -103,7 +104,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
         self._core.assign(partitions)
 
     async def unsubscribe(self) -> None:
-        """Read nothing; a member leaves its group, and its listener hears of it."""
+        """Unsubscribe; a member leaves its group after its listener was called."""
         self._end_iteration()
         await self._drive(self._core.unsubscribe())
 
@@ -146,9 +147,9 @@ class Consumer(AsyncClosing, Generic[K, V]):
                 return records
 
     async def poll_fetched(self, timeout: float = 0) -> Fetched | None:
-        """Return the next fetched batches of one partition as they came, and go past them.
+        """Return the next fetched batches of one partition undecoded, and advance past them.
 
-        None when nothing comes in time. What the blocking consumer says holds.
+        None if nothing arrives in time. The rules are those of the blocking consumer.
         """
         self._end_iteration()
         await asyncio.sleep(0)
@@ -168,7 +169,9 @@ class Consumer(AsyncClosing, Generic[K, V]):
         columns: Sequence[str] | None = None,
         max_bytes: int = _TABLE_BYTES,
     ) -> pa.Table:
-        """Return the next records as an Arrow table; what the blocking consumer says holds."""
+        """Return the next records as an Arrow table; the rules are those of the blocking
+        consumer.
+        """
         from millstream.client.core.consumer.table import TableReader
 
         reader = TableReader(columns, check_crcs=self.settings.check_crcs)
@@ -191,7 +194,9 @@ class Consumer(AsyncClosing, Generic[K, V]):
         return reader.table()
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
-        """Yield records one by one, for ever; one counts as done when the next is asked for."""
+        """Yield records one by one, for ever; one counts as processed when the next one is
+        requested.
+        """
         while not self._closed:
             records = iter(await self.poll(_IDLE_POLL_S))
             self._iterating = records
@@ -199,7 +204,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
                 yield record
 
     def wakeup(self) -> None:
-        """Make the poll that waits, or the next one, raise WakeupError."""
+        """Make the waiting poll, or the next one, raise WakeupError."""
         self._core.user.wakeup()
 
     # --- positions -------------------------------------------------------------------------------
@@ -243,7 +248,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
         )
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """Return how many offsets come before the end as the last answer told; None if unknown."""
+        """Return the lag of the position behind the end of the last response; None if unknown."""
         state = self._core.state(partition)
         return lag_of(state, read_committed=self.settings.read_committed)
 
@@ -276,7 +281,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
     # --- commits and the group -------------------------------------------------------------------
 
     async def commit(self, offsets: Offsets | None = None, *, timeout: float | None = None) -> None:
-        """Commit, by default the positions, and wait until it is done."""
+        """Commit offsets, by default the positions, and wait for the result."""
         self._end_iteration()
         await self._run(self._core.commit(read_offsets(offsets), self._wait(timeout)))
 
@@ -294,11 +299,11 @@ class Consumer(AsyncClosing, Generic[K, V]):
         return await self._run(self._core.committed(list(partitions), self._wait(timeout)))
 
     def group_metadata(self) -> GroupMetadata:
-        """Return who this consumer is in its group, for a producer's transaction."""
+        """Return the consumer's group metadata, for a producer's transaction."""
         return self._core.group
 
     def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
-        """Have the group rebalance, beginning with the next poll."""
+        """Trigger a rebalance of the group, beginning with the next poll."""
         self._core.enforce_rebalance(reason)
 
     # --- the rest --------------------------------------------------------------------------------
@@ -308,7 +313,9 @@ class Consumer(AsyncClosing, Generic[K, V]):
         return self._core.metrics()
 
     async def close(self, timeout: float | None = None) -> None:
-        """Commit if that is automatic, leave the group, and hang up; harmless twice."""
+        """Commit if that is automatic, leave the group, and disconnect. Further calls do
+        nothing.
+        """
         if self._closed:
             return
         self._end_iteration()
@@ -316,14 +323,14 @@ class Consumer(AsyncClosing, Generic[K, V]):
         try:
             await self._drive(self._core.close(30_000 if timeout is None else timeout * 1000))
         finally:
-            # When the waiting was cancelled there is something left to end.
+            # If the wait was cancelled, the loop still has to be closed.
             self._core.end()
             await self._loop.close()
 
     # --- inside ----------------------------------------------------------------------------------
 
     async def _visit(self, timeout_ms: float) -> None:
-        """Poll the core once, and run what it has for the application."""
+        """Poll the core once, and run the callbacks queued for the application."""
         if self._closed:
             raise ClosedError("the consumer is closed")
         self._loop.check_process()
@@ -332,11 +339,11 @@ class Consumer(AsyncClosing, Generic[K, V]):
             await self._serve(call)
 
     async def _next_call(self, cell: Deferred[UserCall | None]) -> UserCall | None:
-        """Wait for what the core has for this task."""
+        """Wait for a callback or records from the core."""
         try:
             return await self._loop.future(cell)
         except asyncio.CancelledError:
-            # What it brings all the same is for the next poll.
+            # A late result is kept for the next poll.
             self._core.user.abandon(cell)
             raise
 
@@ -349,7 +356,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
             call.done.complete(None)
 
     def _end_iteration(self) -> None:
-        """Take back what the iterator fetched and the loop's body has not seen."""
+        """Take back the records that the iterator has fetched and not yielded."""
         iterating, self._iterating = self._iterating, None
         if iterating is not None:
             unread = deque(iterating)
@@ -374,7 +381,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
         return await self._loop.future(spawn(coroutine))
 
     async def _drive(self, coroutine: Coroutine[Deferred[Any], None, None]) -> None:
-        """Run a coroutine of the core that may need functions of the application."""
+        """Run a coroutine of the core that may need callbacks of the application."""
         target = spawn(coroutine)
         failure: Exception | None = None
         while True:

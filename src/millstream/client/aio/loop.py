@@ -22,11 +22,11 @@ from millstream.records.crc32c import Buffer
 T = TypeVar("T")
 
 _RECEIVE_BYTES: Final = 32 * 1024
-"""What is read where no answer has begun; the rest of one goes where it belongs."""
+"""The read size between responses; the rest of a response is read into its own buffer."""
 
 
 class AsyncioLoop:
-    """Made inside a running event loop, and used on it alone."""
+    """Created inside a running event loop, and used only on it."""
 
     def __init__(self, *, send_bytes: int = -1, receive_bytes: int = -1) -> None:
         self._loop = asyncio.get_running_loop()
@@ -57,7 +57,7 @@ class AsyncioLoop:
         return self._loop.call_at(when_ms / 1000, callback)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Run ``callback`` after what runs now."""
+        """Run ``callback`` after the present callback."""
         self._loop.call_soon(callback)
 
     def connect(self, address: Address, events: TransportEvents) -> AsyncioTransport:
@@ -136,7 +136,7 @@ class AsyncioLoop:
         return future
 
     async def close(self) -> None:
-        """Close what is open, and wait until nothing is left."""
+        """Close all connections, and wait until they are closed."""
         ends = [transport.end for transport in self._transports if transport.is_open]
         for transport in list(self._transports):
             transport.close()
@@ -147,7 +147,7 @@ class AsyncioLoop:
 
 
 class AsyncioTransport(asyncio.BufferedProtocol):
-    """One connection; what is written before it is there goes out first."""
+    """One connection; data written before it is established is sent first."""
 
     def __init__(self, loop: AsyncioLoop, events: TransportEvents) -> None:
         self.attempt: asyncio.Task[None] | None = None
@@ -165,10 +165,10 @@ class AsyncioTransport(asyncio.BufferedProtocol):
         return self._transport is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Tell the owner; a connection that came too late is dropped."""
-        # Not asked for its class: uvloop's transports have one of their own.
+        """Notify the owner; a connection established too late is dropped."""
+        # Its class is not checked: uvloop's transports have their own.
         self._transport = transport = cast(asyncio.Transport, transport)
-        # What waits to leave is told at once, and again when nothing does.
+        # ``pause_writing`` is called at once, and ``resume_writing`` when the buffer is empty.
         transport.set_write_buffer_limits(high=0)
         if self._events is None:
             transport.abort()
@@ -176,12 +176,12 @@ class AsyncioTransport(asyncio.BufferedProtocol):
             self._events.connected()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the next bytes go: into an answer that has begun, or into a chunk."""
+        """Return the buffer for the next bytes: that of a partial response, or a chunk."""
         self._room = None if self._events is None else self._events.room
         return self._chunk if self._room is None else self._room
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand bytes on."""
+        """Pass received bytes on."""
         room, self._room = self._room, None
         if self._events is None:
             return
@@ -191,7 +191,7 @@ class AsyncioTransport(asyncio.BufferedProtocol):
             self._events.filled(nbytes)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell the owner, unless it hung up itself."""
+        """Notify the owner, unless it closed the connection itself."""
         events, self._events = self._events, None
         self._transport = None
         self._told_when_sent.clear()
@@ -214,7 +214,7 @@ class AsyncioTransport(asyncio.BufferedProtocol):
             on_sent()
 
     def resume_writing(self) -> None:
-        """All that was written has left."""
+        """All written data was sent."""
         told, self._told_when_sent = self._told_when_sent, []
         for on_sent in told:
             on_sent()

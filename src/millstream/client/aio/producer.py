@@ -43,7 +43,7 @@ _FOREVER_MS: Final = 2.0**53
 
 
 class RecordFuture(Delivery):
-    """The outcome of one ``send``: await it for where the record lies, or why it does not."""
+    """The outcome of one ``send``: await it for the record's metadata or error."""
 
     __slots__ = ()
 
@@ -56,12 +56,12 @@ class RecordFuture(Delivery):
         return self._outcome()
 
     def exception(self) -> Exception | None:
-        """Return why a record that is done was not delivered, None for one that was."""
+        """Return the error of a completed record, None if it was delivered."""
         return self._batch.error_of(self._index)
 
 
 class RowsFuture:
-    """The outcome of many rows: await it for where they lie, or the first error."""
+    """The outcome of many rows: await it for their metadata or the first error."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -72,7 +72,7 @@ class RowsFuture:
         return self._event.is_set()
 
     def __await__(self) -> Generator[object, None, RowsMetadata]:
-        """Wait, and return where the rows lie."""
+        """Wait, and return the rows' metadata."""
         yield from self._event.wait().__await__()
         return self.outcome.metadata()
 
@@ -118,7 +118,7 @@ class Producer(AsyncClosing):
         headers: GivenHeaders | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> RecordFuture:
-        """Hand a record over for sending; await what this returns for its outcome.
+        """Queue a record for sending; await the returned future for its outcome.
 
         Arguments and errors as for :meth:`millstream.client.Producer.send`. Suspends while the
         topic is not known or ``buffer.memory`` is full, ``max.block.ms`` at most, and lets the
@@ -168,9 +168,9 @@ class Producer(AsyncClosing):
     async def send_table(
         self, table: Rows, topic: str, **columns: Unpack[ColumnChoices]
     ) -> RowsFuture:
-        """Hand the rows of an Arrow table over; await what this returns for their outcome.
+        """Queue the rows of an Arrow table; await the returned future for their outcome.
 
-        All else is as :meth:`millstream.client.Producer.send_table` says. The event loop runs
+        Otherwise as :meth:`millstream.client.Producer.send_table`. The event loop runs
         between batches.
         """
         from millstream.client.core.producer.table import table_batches
@@ -188,9 +188,9 @@ class Producer(AsyncClosing):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RowsFuture:
-        """Hand values over at once; await what this returns for their outcome.
+        """Queue values; await the returned future for their outcome.
 
-        All else is as :meth:`millstream.client.Producer.send_values` says.
+        Otherwise as :meth:`millstream.client.Producer.send_values`.
         """
         core = self._core or self._started()[1]
         buffer = self._topics.get(topic) or await self._open(topic)
@@ -198,7 +198,7 @@ class Producer(AsyncClosing):
         return await self._send_batches(values_batches(core, buffer, values, partition, stamp))
 
     async def flush(self) -> None:
-        """Send all that was handed over so far, and wait until its outcome is known."""
+        """Send all queued records, and wait until their outcomes are known."""
         loop, core = self._started()
         await loop.future(core.flush())
 
@@ -210,13 +210,15 @@ class Producer(AsyncClosing):
         return list(known.partitions) if known is not None else []
 
     def metrics(self) -> dict[tuple[str, str], float]:
-        """Return what was counted, by (group, name) as in the Java client."""
+        """Return the metrics by (group, name), named as in the Java client."""
         return self._started()[1].metrics.values()
 
     async def close(self, timeout: float | None = None) -> None:
-        """Send what waits, for ``timeout`` seconds at most (None: as long as it takes), and end.
+        """Send queued records, for ``timeout`` seconds at most (None: as long as it takes), and
+        close.
 
-        What has no outcome then, or when this is cancelled, fails with ClosedError. Harmless twice.
+        Records without an outcome by then, or if this is cancelled, fail with ClosedError. Further
+        calls do nothing.
         """
         if self._running is None:
             return
@@ -225,7 +227,7 @@ class Producer(AsyncClosing):
         try:
             await loop.future(spawn(core.close(limit_ms)))
         finally:
-            # When the waiting was cancelled there is something left to end.
+            # If the wait was cancelled, the loop still has to be closed.
             core.end()
             await loop.close()
 
@@ -248,7 +250,7 @@ class Producer(AsyncClosing):
         return buffer
 
     async def _send_batches(self, batches: Iterable[EncodedBatch]) -> RowsFuture:
-        """Hand batches over one after the other; each waits for memory."""
+        """Append batches in order; each waits for memory."""
         future = RowsFuture()
         for batch in batches:
             future.outcome.expect(batch)
@@ -257,7 +259,7 @@ class Producer(AsyncClosing):
         return future
 
     async def _append_encoded(self, batch: ProducerBatch) -> None:
-        """Append a batch that is bytes already, as soon as there is memory for it."""
+        """Append an encoded batch, as soon as there is memory for it."""
         _, core = self._started()
         accumulator = core.accumulator
 

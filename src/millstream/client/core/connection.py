@@ -1,14 +1,14 @@
-"""One connection to one broker: made when it is needed, given up when it fails or idles.
+"""One connection to one broker: established on demand, closed when it fails or is idle.
 
 ::
 
     IDLE --send--> WAITING --back-off--> CONNECTING --connected--> NEGOTIATING --versions--> READY
       ^                                      |                         |                      |
-      +------------- failed, timed out, closed, idle: what was asked fails -------------------+
+      +------------- failed, timed out, closed, idle: requests fail -------------------+
 
 ``WAITING`` is left out when the last attempt did not fail. A request whose answer does not come in
-time closes the connection, because nothing behind it could be answered either; all that was in
-flight fails with it (Kafka: ``NetworkClient.handleTimedOutRequests``).
+time closes the connection, because later responses could not arrive either; all requests in flight
+fail with it (Kafka: ``NetworkClient.handleTimedOutRequests``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from millstream.records.crc32c import Buffer
 
 
 class State(Enum):
-    """Where the life of a connection stands."""
+    """The state of a connection."""
 
     IDLE = auto()
     WAITING = auto()
@@ -64,7 +64,7 @@ class Asked:
 
 
 class _Attempt:
-    """The events of one attempt; those of an attempt given up are not heard."""
+    """The events of one attempt; those of an abandoned attempt are ignored."""
 
     __slots__ = ("owner",)
 
@@ -121,7 +121,7 @@ class NodeConnection:
         self._unsent: deque[Asked] = deque()
         self._in_flight: deque[Asked] = deque()
         self._leaving: list[Asked] = []
-        """Requests without an answer to come, until the system has their bytes."""
+        """Requests that expect no response, until the system has their bytes."""
         self._ready_waiters: list[Deferred[None]] = []
         self._retry_at_ms = 0.0
         self._setup_timer: TimerHandle | None = None
@@ -143,7 +143,7 @@ class NodeConnection:
 
     @property
     def retry_at_ms(self) -> float:
-        """When the next attempt may be made, on the loop's clock."""
+        """The time of the next attempt, on the loop's clock."""
         return self._retry_at_ms
 
     @property
@@ -153,13 +153,15 @@ class NodeConnection:
 
     @property
     def conversation(self) -> Conversation:
-        """What the two sides agreed on; versions are known while the state is READY."""
+        """The negotiated versions, which are known while the state is READY."""
         return self._conversation
 
     # --- asking ----------------------------------------------------------------------------------
 
     def ready(self) -> Deferred[None]:
-        """Return a cell that is filled once requests can be sent, or with why they cannot."""
+        """Return a Deferred that completes once requests can be sent, or fails with the reason why
+        they cannot.
+        """
         cell: Deferred[None] = Deferred()
         if self._closed:
             cell.fail(ClosedError("the client is closed"))
@@ -186,7 +188,7 @@ class NodeConnection:
             self._begin()
 
     def close(self, error: ClientError | None = None) -> None:
-        """Hang up for good; what was asked fails."""
+        """Hang up for good; requests fail."""
         self._closed = True
         self._disconnect(error or ClosedError("the client was closed"), failed=False)
 
@@ -221,13 +223,13 @@ class NodeConnection:
         )
 
     def on_connected(self) -> None:
-        """Greet the broker: see what it serves."""
+        """Send the first ApiVersions request, to learn the broker's versions."""
         self.state = State.NEGOTIATING
         self._write(self._conversation.request_versions().join())
 
     @property
     def room(self) -> memoryview | None:
-        """Where the rest of an answer goes that has begun."""
+        """The buffer for the rest of a partial response."""
         return self._frames.room
 
     def on_filled(self, count: int) -> None:
@@ -235,7 +237,7 @@ class NodeConnection:
         self._take_frames(self._frames.fill(count))
 
     def on_received(self, data: Buffer) -> None:
-        """Take the whole answers out of what came."""
+        """Handle the complete responses in the received bytes."""
         self._take_frames(self._frames.take(data))
 
     def _take_frames(self, frames: Iterator[memoryview]) -> None:
@@ -253,13 +255,13 @@ class NodeConnection:
             )
             self._disconnect(failure, failed=True)
         except Exception:
-            # Who waited for an answer failed over it. What came behind it in these bytes is lost.
+            # The callback of a response raised. The rest of the received bytes is lost.
             failure = ConnectionFailedError(f"an answer of {self.address} could not be handled")
             self._disconnect(failure, failed=True)
             raise
 
     def on_closed(self, error: OSError | None) -> None:
-        """Fail what was asked; the next request begins anew."""
+        """Fail all outstanding requests; the next request reconnects."""
         words = "it closed the connection" if error is None else reason(error)
         doing = "could not reach" if self.state is State.CONNECTING else "lost"
         failure = ConnectionFailedError(f"{doing} the broker at {self.address}: {words}")
@@ -330,7 +332,9 @@ class NodeConnection:
     # --- the end of things -----------------------------------------------------------------------
 
     def _watch_for(self, when_ms: float) -> None:
-        """Look after this connection at ``when_ms``, unless that is done earlier anyway."""
+        """Schedule a check of this connection at ``when_ms``, unless an earlier one is
+        scheduled.
+        """
         if when_ms >= self._watch_at_ms:
             return
         if self._watch is not None:

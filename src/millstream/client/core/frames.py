@@ -1,8 +1,8 @@
-"""Chunks as a socket gives them to frames, each in memory of its own.
+"""Splits the chunks of a socket into frames, each in its own memory.
 
-A frame that lies whole in one chunk is a view of that chunk; one that spans several is put
-together once, and a socket may write its rest right where it belongs. So an answer may be kept for
-as long as somebody looks at its records.
+A frame that is complete in one chunk is a view of that chunk; one that spans several is assembled
+once, and a socket may read its rest directly into its buffer. So a response may be kept for as long
+as its records are used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FrameAssembler:
 
     @property
     def room(self) -> memoryview | None:
-        """Where the rest of the frame goes that has begun; None between frames."""
+        """The buffer for the rest of a partial frame; None between frames."""
         return None if self._partial is None else memoryview(self._partial)[self._filled :]
 
     def fill(self, count: int) -> Iterator[memoryview]:
@@ -63,7 +63,7 @@ class FrameAssembler:
                 raise ProtocolError(f"an answer of {size} bytes")
             rest = view[_SIZE_BYTES:]
             if len(rest) < size:
-                # Memory is taken as it is filled: untouched pages cost nothing.
+                # Memory is only used as it is filled: untouched pages cost nothing.
                 self._partial = bytearray(size)
                 self._partial[: len(rest)] = rest
                 self._filled = len(rest)

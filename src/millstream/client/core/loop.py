@@ -1,4 +1,4 @@
-"""What the client asks of the world: time, chance, timers and connections."""
+"""The client's interface to its environment: time, randomness, timers and connections."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from millstream.records.crc32c import Buffer
 
 
 class TimerHandle(Protocol):
-    """A callback that has not run yet."""
+    """A scheduled callback."""
 
     def cancel(self) -> None:
-        """Never run it; harmless when it has run already."""
+        """Cancel it; does nothing if it has run already."""
 
 
 class TransportEvents(Protocol):
-    """What happens on a connection; called on the loop, never from inside ``connect``."""
+    """The events of a connection; called on the loop, never from inside ``connect``."""
 
     def connected(self) -> None:
-        """The connection is there."""
+        """The connection is established."""
 
     def received(self, data: Buffer) -> None:
-        """Bytes came. ``data`` belongs to the receiver: nobody writes into it afterwards."""
+        """Bytes were received. ``data`` belongs to the receiver: it is not modified afterwards."""
 
     @property
     def room(self) -> memoryview | None:
-        """Where the next bytes may be written instead of being handed over; None for nowhere."""
+        """The buffer into which the next bytes may be read directly; None if there is none."""
 
     def filled(self, count: int) -> None:
-        """Bytes came and were written into :attr:`room`."""
+        """Bytes were read into :attr:`room`."""
 
     def closed(self, error: OSError | None) -> None:
         """The connection failed, could not be made, or the peer closed it (None).
@@ -40,7 +40,7 @@ class TransportEvents(Protocol):
 
 
 class Transport(Protocol):
-    """One connection, being made or there."""
+    """One connection, established or not yet."""
 
     def write(self, pieces: Sequence[Buffer], on_sent: Callable[[], None] | None = None) -> None:
         """Send the pieces in order; what the system does not take at once is kept by reference.
@@ -50,17 +50,17 @@ class Transport(Protocol):
         """
 
     def close(self) -> None:
-        """Hang up; no event follows. Closing twice is harmless."""
+        """Close the connection; no event follows. Further calls do nothing."""
 
 
 class ClientLoop(Protocol):
-    """The world of one client. All its callbacks run one after the other."""
+    """The environment of one client. All its callbacks run one after the other."""
 
     def now_ms(self) -> float:
         """Return a time in milliseconds that never goes back."""
 
     def wall_clock_ms(self) -> int:
-        """Return milliseconds since 1970, as records carry them."""
+        """Return milliseconds since 1970, for record timestamps."""
 
     def random(self) -> float:
         """Return a number from 0 up to 1, 1 excluded."""
@@ -69,7 +69,7 @@ class ClientLoop(Protocol):
         """Run ``callback`` once ``now_ms()`` has reached ``when_ms``."""
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Run ``callback`` after what runs now, in the order of the calls."""
+        """Run ``callback`` after the present callback, in the order of the calls."""
 
     def connect(self, address: Address, events: TransportEvents) -> Transport:
-        """Begin to resolve and to connect; how it ends comes as an event."""
+        """Begin to resolve and to connect; the result is reported as an event."""

@@ -1,10 +1,10 @@
-"""What the client knows of topics: ids, partitions, who leads them in which epoch.
+"""The client's metadata: topic ids, partitions, their leaders and leader epochs.
 
-Learnt from Metadata answers, which are asked for when a topic is new, when somebody calls
-:meth:`MetadataView.request_update`, and every ``metadata.max.age.ms``; and from the hints in
-refusals of Produce and Fetch (KIP-951). Two rules keep old news from replacing new (Kafka:
+It comes from Metadata responses, which are requested for a new topic, by
+:meth:`MetadataView.request_update`, and every ``metadata.max.age.ms``; and from the leader hints in
+errors of Produce and Fetch (KIP-951). Two rules keep stale metadata from replacing newer (Kafka:
 ``Metadata.updateLatestMetadata``): a leader epoch never goes back while the topic keeps its id, and
-a topic with another id has been created anew, so that everything known about it is forgotten.
+a topic with another id was recreated, so that everything known about it is dropped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WAITED_FOR: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     }
 )
-"""Errors of a topic that end by themselves: it is being created."""
+"""Temporary errors of a topic that is being created."""
 
 NO_LEADER: Final = -1
 
@@ -45,7 +45,7 @@ _LONGEST_NAME: Final = 8_000
 
 @dataclass(frozen=True, slots=True)
 class LeaderHint:
-    """Who leads a partition now, as the broker said that does not (KIP-951)."""
+    """The leader of a partition, according to a broker that is not (KIP-951)."""
 
     topic_partition: TopicPartition
     leader: int
@@ -53,13 +53,13 @@ class LeaderHint:
 
 
 class MetadataView:
-    """Topics as the brokers told last. Everything here runs on the client's loop."""
+    """The latest metadata of topics. Everything here runs on the client's loop."""
 
     def __init__(
         self, network: Network, *, create_topics: bool = True, topic_idle_ms: float = float("inf")
     ) -> None:
         self.version = 0
-        """Counts the changes; compare to see whether something is new."""
+        """The count of changes, to detect new metadata."""
         self.cluster_id: str | None = None
         self._network = network
         self._loop = network.loop
@@ -89,7 +89,7 @@ class MetadataView:
         return self._topics
 
     def known(self, name: str) -> Topic | None:
-        """Return a topic without an error if it is known; does not ask."""
+        """Return a topic without an error if it is known; sends no request."""
         topic = self._topics.get(name)
         return topic if topic is not None and topic.error is ErrorCode.NONE else None
 
@@ -106,7 +106,7 @@ class MetadataView:
         return NO_LEADER if partition is None else partition.leader
 
     def topic_id(self, name: str) -> TopicId:
-        """Return a topic's id, all zero when the brokers do not tell."""
+        """Return a topic's id, all zero if the brokers do not return it."""
         topic = self._topics.get(name)
         return ZERO_TOPIC_ID if topic is None else topic.topic_id
 
@@ -119,9 +119,9 @@ class MetadataView:
     async def topic(self, name: str, timeout_ms: float | None = None) -> Topic:
         """Return a topic; waits while it is unknown, being created, or without any leader.
 
-        Raises BrokerError for what does not pass, and once ``timeout_ms`` (else
-        ``request.timeout.ms``) have gone by without the topic; TimedOutError when no broker
-        answered at all.
+        Raises BrokerError for permanent errors, and once ``timeout_ms`` (else
+        ``request.timeout.ms``) have passed without the topic; TimedOutError if no broker answered
+        at all.
         """
         loop = self._loop
         wait = self._settings.request_timeout_ms if timeout_ms is None else timeout_ms
@@ -146,9 +146,9 @@ class MetadataView:
                 raise ClosedError("the client was closed")
 
     def want(self, names: Iterable[str]) -> None:
-        """Keep these topics up to date; new ones are asked for at once.
+        """Keep these topics up to date; new ones are requested at once.
 
-        BrokerError, before anything is asked, for what no topic can be called.
+        BrokerError, before any request, for an illegal topic name.
         """
         now = self._loop.now_ms()
         missing = False
@@ -172,17 +172,17 @@ class MetadataView:
         self._all_wanted = wanted
 
     def used(self, name: str) -> None:
-        """Say that a topic was used: one that is not for long is no longer asked for."""
+        """Mark a topic as used: one that is unused for long is no longer updated."""
         self._wanted[name] = self._loop.now_ms()
 
     def request_update(self) -> Deferred[None]:
-        """Ask for metadata soon; the cell is filled by the next answer that was asked for after.
+        """Request metadata soon; the Deferred completes with the next response to a later request.
 
-        Requests are at least ``retry.backoff.ms`` apart. The cell fails only when the client is
-        closed: failures of brokers are tried again.
+        Requests are at least ``retry.backoff.ms`` apart. It fails only if the client is closed:
+        failures of brokers are retried.
         """
         if self._is_asking:
-            # The answer under way may be older than what the caller has seen.
+            # The outstanding response may be older than what the caller has seen.
             if self._next is None:
                 self._next = Deferred()
             return self._next
@@ -200,11 +200,11 @@ class MetadataView:
         self._listeners.append(listener)
 
     def on_recreated(self, listener: Callable[[str], None]) -> None:
-        """Call ``listener(name)`` when a topic has been deleted and created anew."""
+        """Call ``listener(name)`` when a topic has been deleted and created again."""
         self._recreated.append(listener)
 
     def close(self) -> None:
-        """Ask no more; who waits gets ClosedError."""
+        """Stop updating; waiting calls fail with ClosedError."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -218,7 +218,7 @@ class MetadataView:
     # --- hints -----------------------------------------------------------------------------------
 
     def apply_hints(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker] = ()) -> bool:
-        """Take leaders from a refusal; True when one of them was news (KIP-951)."""
+        """Apply the leaders in an error response; return True if one of them was new (KIP-951)."""
         brokers = {each.broker_id: each for each in endpoints}
         news = False
         for hint in hints:
@@ -350,7 +350,7 @@ class MetadataView:
         self._changed.notify()
 
     def _merge(self, name: str, topic: Topic) -> bool:
-        """Take a topic's news; True when it has another id than before."""
+        """Apply a topic's metadata; return True if it has another id than before."""
         old = self._topics.get(name)
         if topic.error is not ErrorCode.NONE:
             if old is None or old.error is not ErrorCode.NONE or topic.error in _GONE:
@@ -400,10 +400,10 @@ def _keep_newest(old: Topic, new: Topic) -> Topic:
 
 
 def check_names(names: Iterable[str]) -> list[str]:
-    """Return the names; BrokerError for one that could not stand in a request.
+    """Return the names; BrokerError for one that cannot be encoded in a request.
 
-    One of them would spoil every later question for metadata. Which names are legal beyond that
-    is for the brokers to say.
+    It would make every later Metadata request fail. The brokers check whether names are legal
+    otherwise.
     """
     chosen = list(names)
     for name in chosen:

@@ -1,8 +1,8 @@
-"""Requests to the brokers of a cluster, whichever is meant: one, any, the controller, a group's.
+"""Requests to the brokers of a cluster: to a given one, any, the controller, a coordinator.
 
-Connections are made when the first request needs them. Brokers have the ids that metadata gives
-them; the addresses of ``bootstrap.servers`` have the ids −1, −2, … (as in Kafka's Java client) and
-serve until metadata is there, and again when none of the brokers known can be reached (KIP-899).
+Connections are made when the first request needs them. Brokers have their ids from metadata; the
+addresses of ``bootstrap.servers`` have the ids −1, −2, … (as in Kafka's Java client) and are used
+until there is metadata, and again if none of the known brokers can be reached (KIP-899).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _FIRST_BATCHED_FIND: Final = 4  # KIP-699
 
 
 class CoordinatorType(IntEnum):
-    """What a coordinator coordinates; the numbers of FindCoordinator."""
+    """The type of a coordinator, with the numbers of FindCoordinator."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
 class Purpose(IntEnum):
-    """Connections of one broker that must not wait for each other."""
+    """The separate connections to one broker, so that requests do not block each other."""
 
     DATA = 0
     COORDINATION = 1
@@ -60,7 +60,7 @@ class Network:
         self.settings = settings
         self.controller_id = -1
         self.failed = Signal()
-        """Raised when a connection fails: who leads what may have changed."""
+        """Raised when a connection fails: the leaders may have changed."""
         self._bootstrap = {
             -1 - index: Broker(-1 - index, address)
             for index, address in enumerate(settings.bootstrap_servers)
@@ -78,7 +78,7 @@ class Network:
         return self._brokers
 
     def update_brokers(self, brokers: Mapping[int, Broker], controller_id: int) -> None:
-        """Take what a metadata answer says; connections to places that are gone are closed."""
+        """Apply the brokers of a Metadata response; connections to removed addresses are closed."""
         for (node_id, purpose), connection in list(self._connections.items()):
             broker = brokers.get(node_id)
             gone = broker is None and node_id >= 0 and connection.outstanding == 0
@@ -91,14 +91,14 @@ class Network:
         self.controller_id = controller_id
 
     def add_broker(self, broker: Broker) -> None:
-        """Learn of one broker from an answer that is no metadata."""
+        """Add a broker from another response than Metadata."""
         self.update_brokers({**self._brokers, broker.broker_id: broker}, self.controller_id)
 
     def rebootstrap(self) -> None:
-        """Forget the brokers known and begin anew with ``bootstrap.servers`` (KIP-899)."""
+        """Forget the known brokers and start again with ``bootstrap.servers`` (KIP-899)."""
         for (node_id, _), connection in list(self._connections.items()):
             if node_id >= 0:
-                connection.close(ConnectionFailedError("the client begins anew (rebootstrap)"))
+                connection.close(ConnectionFailedError("the client rebootstraps"))
         self._connections = {
             topic_partition: each
             for topic_partition, each in self._connections.items()
@@ -121,7 +121,7 @@ class Network:
         answered: bool = True,
         purpose: Purpose = Purpose.DATA,
     ) -> Deferred[Response]:
-        """Send a request to one broker; the cell gets its answer.
+        """Send a request to one broker; the Deferred completes with its response.
 
         In the newest common version up to ``max_version``, or exactly in ``version``. ``answered``
         is False for Produce with acks=0: the cell is filled (with None) once the system has it all.
@@ -142,7 +142,7 @@ class Network:
     def send_any(
         self, request: Request, *, max_version: int | None = None, timeout_ms: float | None = None
     ) -> Deferred[Response]:
-        """Send a request to the broker with the least to do, one that is connected if there is."""
+        """Send a request to the least loaded broker, preferably a connected one."""
         return self.send(
             self.least_loaded(), request, max_version=max_version, timeout_ms=timeout_ms
         )
@@ -150,7 +150,7 @@ class Network:
     def send_to_controller(
         self, request: Request, *, max_version: int | None = None, timeout_ms: float | None = None
     ) -> Deferred[Response]:
-        """Send a request to the broker that metadata calls the controller, else to any."""
+        """Send a request to the controller according to metadata, else to any broker."""
 
         async def run() -> Response:
             if self.controller_id not in self._brokers:
@@ -172,8 +172,9 @@ class Network:
     ) -> Deferred[Response]:
         """Send a request to the coordinator of a group or transactional id.
 
-        The coordinator is looked up once; after NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE in an
-        answer call :meth:`forget_coordinator`. A broken connection forgets it too.
+        The coordinator is looked up once and cached; after NOT_COORDINATOR or
+        COORDINATOR_NOT_AVAILABLE in an answer call :meth:`forget_coordinator`. A broken connection
+        forgets it too.
         """
 
         async def run() -> Response:
@@ -193,7 +194,7 @@ class Network:
         return spawn(run())
 
     async def coordinator(self, key: str, kind: CoordinatorType) -> int:
-        """Return the broker id of a coordinator; BrokerError as the brokers refuse."""
+        """Return the broker id of a coordinator; BrokerError if the brokers return an error."""
         known = self._coordinators.get((kind, key))
         if known is not None and known in self._brokers:
             return known
@@ -218,7 +219,7 @@ class Network:
         return found.node_id
 
     def forget_coordinator(self, key: str, kind: CoordinatorType) -> None:
-        """Look the coordinator up anew next time."""
+        """Drop the cached coordinator."""
         self._coordinators.pop((kind, key), None)
 
     async def call(
@@ -241,14 +242,14 @@ class Network:
     # --- connections -----------------------------------------------------------------------------
 
     def is_ready(self, node_id: int) -> bool:
-        """Return True when a request to the broker would leave at once."""
+        """Return True if a request to the broker would be sent at once."""
         connection = self._connections.get((node_id, Purpose.DATA))
         return (
             connection is not None and connection.state is State.READY and not connection.is_muted
         )
 
     def ready(self, node_id: int) -> Deferred[None]:
-        """Connect to a broker if need be; the cell is filled when it is ready, or fails."""
+        """Connect to a broker if necessary; the Deferred completes when it is ready, or fails."""
         connection = self._connection(node_id, Purpose.DATA)
         if connection is None:
             cell: Deferred[None] = Deferred()
@@ -267,7 +268,7 @@ class Network:
         return connection.conversation.version_for(request, max_version)
 
     def least_loaded(self) -> int:
-        """Return the id of the best broker for a request that any may answer.
+        """Return the id of the best broker for a request that any broker can answer.
 
         Connected before connecting before untried before failed; then fewest requests waiting.
         """
@@ -310,7 +311,7 @@ class Network:
     def _no_broker(self, node_id: int) -> ClosedError | ConnectionFailedError:
         if self._closed:
             return ClosedError("the client is closed")
-        return ConnectionFailedError(f"there is no broker {node_id} in what the cluster told")
+        return ConnectionFailedError(f"there is no broker {node_id} in the cluster's metadata")
 
     async def _look_for_controller(self) -> None:
         response = await self.call(
@@ -328,7 +329,7 @@ class Network:
         return connection is not None and connection.conversation.serves_key(key)
 
     def close(self) -> None:
-        """Close every connection; what was asked fails with ClosedError."""
+        """Close every connection; outstanding requests fail with ClosedError."""
         self._closed = True
         connections = list(self._connections.values())
         self._connections.clear()

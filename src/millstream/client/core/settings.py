@@ -1,8 +1,8 @@
 """The settings of producer, consumer and admin, under the Java client's names.
 
 A setting may be given in a mapping with dots (``{"linger.ms": 5}``) or as a keyword with
-underscores (``linger_ms=5``). An unknown name and a value of the wrong type are errors; an unknown
-name is answered with the nearest one. Numbers may be text, as in a properties file.
+underscores (``linger_ms=5``). An unknown name and a value of the wrong type are errors; the error
+for an unknown name suggests the nearest one. Numbers may be text, as in a properties file.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from millstream.model.errors import ConfigError
 from millstream.records.compression import Codec
 
 Reader = Callable[[object], object]
-"""Turns what a user gave into the typed value; ValueError or ConfigError says what is wrong."""
+"""Converts the user's value to the typed value; raises ValueError or ConfigError."""
 
 S = TypeVar("S", bound="ClientSettings")
 
 INT_MAX: Final = 2**31 - 1
-"""Most that a request has room for where it says how long."""
+"""The largest value of a time field in a request."""
 _LONG_MAX: Final = 2**63 - 1
 _YES: Final = {"true": True, "false": False}
 
@@ -88,7 +88,7 @@ def optional_text(value: object) -> str | None:
 
 
 def choice(*allowed: str) -> Reader:
-    """Read one of some words, whatever their case."""
+    """Read one of some words, ignoring case."""
 
     def read(value: object) -> str:
         word = text(value).lower()
@@ -135,7 +135,9 @@ def _plaintext(value: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """What producer, consumer and admin share. Names ending in ``_ms`` are milliseconds."""
+    """The common settings of producer, consumer and admin. Names ending in ``_ms`` are
+    milliseconds.
+    """
 
     bootstrap_servers: tuple[Address, ...] = setting(_addresses)
     client_id: str = setting(text, "millstream")

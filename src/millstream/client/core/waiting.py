@@ -1,4 +1,4 @@
-"""Ways to wait on a :class:`ClientLoop`: for a time, for a time at most, and for something new."""
+"""Ways to wait on a :class:`ClientLoop`: for a time, with a time-out, and for a signal."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def within(
 ) -> Deferred[T]:
     """Return a cell that follows ``waited``, or fails with TimedOutError after ``timeout_ms``.
 
-    What is waited for goes on; only the waiting ends. ``about`` completes "timed out waiting for".
-    Where attempts have failed by then, the last of ``failures`` says more and is raised instead.
+    The operation itself continues; only the wait ends. ``about`` completes "timed out waiting for".
+    If attempts have failed by then, the last of ``failures`` is raised instead.
     """
     if waited.done:
         return waited
@@ -67,7 +67,7 @@ def follow(source: Deferred[T], cell: Deferred[T]) -> None:
 
 
 class Signal:
-    """Wakes everybody who waits, each time it is raised."""
+    """Wakes all waiters, each time it is raised."""
 
     __slots__ = ("_waiting",)
 
@@ -75,11 +75,11 @@ class Signal:
         self._waiting: Deferred[None] = Deferred()
 
     def wait(self) -> Deferred[None]:
-        """Return a cell that is filled when the signal is raised next."""
+        """Return a Deferred that completes when the signal is raised next."""
         return self._waiting
 
     def notify(self) -> None:
-        """Wake those who wait."""
+        """Wake all waiters."""
         waiting, self._waiting = self._waiting, Deferred()
         waiting.complete(None)
 
@@ -106,9 +106,9 @@ async def retrying(
 ) -> T:
     """Run ``operation`` until it succeeds, fails for good, or ``timeout_ms`` have passed.
 
-    Raises the last error. What may be tried again, :func:`is_retriable` says. The last attempt is
-    not cut short: who must not wait longer waits :func:`within` the time, and hands on what
-    attempts have failed with, which is put into ``failures``.
+    Raises the last error. :func:`is_retriable` decides which errors are retried. The last attempt
+    is not cut short: a caller that must not wait longer uses :func:`within`, and passes it the
+    errors of attempts, which are put into ``failures``.
     """
     deadline = loop.now_ms() + timeout_ms
     attempts = 0
@@ -125,7 +125,7 @@ async def retrying(
 
 
 def ignore(outcome: Deferred[Any]) -> None:
-    """Take the result of what nobody waits for; errors of the client's own kind are dropped."""
+    """Consume the result of a background operation; errors of the client's own kind are dropped."""
 
     def settle(source: Deferred[Any]) -> None:
         with contextlib.suppress(ClientError, KafkaError):

@@ -1,5 +1,5 @@
-"""The administrator's core: one coroutine per thing that can be asked of a cluster.
+"""The administrator's core: one coroutine per operation on a cluster.
 
-`outcome` (what every call returns) · `routing` (who is asked, and trying again) · one module per
+`outcome` (the result of calls) · `routing` (which broker, and retries) · one module per
 subject: `topics`, `configs`, `cluster`, `groups`, `offsets`, `replicas`, `producers`, `access`.
 """

@@ -1,4 +1,4 @@
-"""Who may do what, how much, and with which password: ACLs, quotas, SCRAM credentials."""
+"""ACLs, quotas, SCRAM credentials."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _SALT_BYTES: Final = 16
 
 
 class AclResource(IntEnum):
-    """What a rule is about (Kafka: ``ResourceType``)."""
+    """The resource type of an ACL (Kafka: ``ResourceType``)."""
 
     ANY = 1
     TOPIC = 2
@@ -65,7 +65,7 @@ class AclResource(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How a rule's name is meant; ANY and MATCH are for filters alone (KIP-290)."""
+    """The pattern type of an ACL's name; ANY and MATCH are for filters only (KIP-290)."""
 
     ANY = 1
     MATCH = 2
@@ -74,7 +74,7 @@ class PatternType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """What is allowed or denied."""
+    """The operation that is allowed or denied."""
 
     ANY = 1
     ALL = 2
@@ -116,7 +116,7 @@ class Acl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclFilter:
-    """Which rules are meant; None and ANY match all."""
+    """A filter of ACLs; None and ANY match all."""
 
     resource: AclResource = AclResource.ANY
     name: str | None = None
@@ -129,16 +129,16 @@ class AclFilter:
 
 @dataclass(frozen=True, slots=True)
 class QuotaEntity:
-    """Whom a quota limits: pairs of a type (``user``, ``client-id``, ``ip``) and a name.
+    """The entity of a quota: pairs of a type (``user``, ``client-id``, ``ip``) and a name.
 
-    None for a name is the default of all that have no quota of their own.
+    None for a name is the default of all entities without their own quota.
     """
 
     parts: tuple[tuple[str, str | None], ...]
 
 
 class ScramMechanism(IntEnum):
-    """How a password is kept (RFC 5802)."""
+    """The SCRAM mechanism of a credential (RFC 5802)."""
 
     SCRAM_SHA_256 = 1
     SCRAM_SHA_512 = 2
@@ -153,7 +153,7 @@ class ScramCredential:
 
 
 class Access(Routing):
-    """What can be asked about rights, quotas and credentials."""
+    """Operations on ACLs, quotas and credentials."""
 
     async def describe_acls(self, matching: AclFilter) -> list[Acl]:
         """Return the rules that a filter matches."""
@@ -209,7 +209,7 @@ class Access(Routing):
         return await self.each(acls, ask)
 
     async def delete_acls(self, filters: Iterable[AclFilter]) -> Outcomes[AclFilter, list[Acl]]:
-        """Delete the rules that filters match; return those that are gone."""
+        """Delete the rules that filters match; return the deleted ones."""
 
         async def ask(pending: list[AclFilter]) -> dict[AclFilter, Outcome[list[Acl]]]:
             request = DeleteAclsRequest(
@@ -271,7 +271,7 @@ class Access(Routing):
         *,
         validate_only: bool = False,
     ) -> Outcomes[QuotaEntity, None]:
-        """Set quotas of entities, as ``{"producer_byte_rate": 1e6}``; None takes one away."""
+        """Set quotas of entities, as ``{"producer_byte_rate": 1e6}``; None removes one."""
 
         async def ask(pending: list[QuotaEntity]) -> dict[QuotaEntity, Outcome[None]]:
             request = AlterClientQuotasRequest(
@@ -327,7 +327,7 @@ class Access(Routing):
         mechanism: ScramMechanism = ScramMechanism.SCRAM_SHA_512,
         iterations: int = 8192,
     ) -> Outcomes[str, None]:
-        """Set users' passwords for a mechanism; None takes the credential away.
+        """Set users' passwords for a mechanism; None removes the credential.
 
         The password itself does not leave this process: brokers get salt and salted password.
         """

@@ -39,7 +39,7 @@ _METADATA_TOPIC = "__cluster_metadata"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterDescription:
-    """Who is there. ``fenced`` are brokers that are registered and not alive."""
+    """The brokers of the cluster. ``fenced`` are brokers that are registered but not alive."""
 
     cluster_id: str | None
     controller_id: int
@@ -57,7 +57,7 @@ class VersionRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """What a broker can, and what the whole cluster has agreed to (KIP-584)."""
+    """The features that a broker supports, and the finalized ones of the cluster (KIP-584)."""
 
     supported: Mapping[str, VersionRange]
     finalized: Mapping[str, VersionRange]
@@ -75,7 +75,7 @@ class UpgradeType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplica:
-    """One voter or observer; times are ms since 1970, −1 when the broker does not tell."""
+    """One voter or observer; times are ms since 1970, −1 if the broker does not return it."""
 
     replica_id: int
     log_end_offset: Offset
@@ -95,7 +95,7 @@ class Quorum:
 
 
 class Cluster(Routing):
-    """What can be asked about the cluster."""
+    """Operations on the cluster."""
 
     async def describe_cluster(self, *, include_fenced: bool = False) -> ClusterDescription:
         """Return the cluster's id, its controller and its brokers."""
@@ -157,7 +157,7 @@ class Cluster(Routing):
         upgrade_type: UpgradeType = UpgradeType.UPGRADE,
         validate_only: bool = False,
     ) -> Outcomes[str, None]:
-        """Change finalized features to these levels; 0 takes one back."""
+        """Change finalized features to these levels; 0 removes one."""
 
         async def ask(pending: list[str]) -> dict[str, Outcome[None]]:
             request = UpdateFeaturesRequest(
@@ -176,13 +176,13 @@ class Cluster(Routing):
                 each.feature: done(each.error_code, each.error_message, f"feature {each.feature}")
                 for each in response.results
             }
-            # Newer versions answer for all of them at once.
+            # Newer versions have one error for all of them.
             return {name: found.get(name, whole) for name in pending}
 
         return await self.each(levels, ask)
 
     async def describe_quorum(self) -> Quorum:
-        """Return who keeps the metadata of a KRaft cluster."""
+        """Return the metadata quorum of a KRaft cluster."""
         request = DescribeQuorumRequest(
             topics=[
                 TopicData(topic_name=_METADATA_TOPIC, partitions=[PartitionData(partition_index=0)])
@@ -201,7 +201,7 @@ class Cluster(Routing):
         )
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Make the cluster forget a broker that is gone."""
+        """Unregister a removed broker."""
 
         async def ask(_: list[int]) -> dict[int, Outcome[None]]:
             request = UnregisterBrokerRequest(broker_id=broker_id)

@@ -1,4 +1,4 @@
-"""Settings of topics, brokers and the rest: describe, set and unset, list what has some."""
+"""Settings of topics, brokers and other resources: describe, change, list resources."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ R = TypeVar("R", bound=Response)
 
 
 class ResourceType(IntEnum):
-    """What has settings (Kafka: ``ConfigResource.Type``)."""
+    """The type of a resource with settings (Kafka: ``ConfigResource.Type``)."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -68,7 +68,7 @@ class Resource:
 
 
 class Source(IntEnum):
-    """Where a value comes from (Kafka: ``ConfigSource``)."""
+    """The source of a value (Kafka: ``ConfigSource``)."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -82,7 +82,7 @@ class Source(IntEnum):
 
     @property
     def words(self) -> str:
-        """The source as a person would say it."""
+        """The name of the source for display."""
         return _WORDS.get(self, self.name.lower().replace("_", " "))
 
 
@@ -95,7 +95,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """One value that was looked at for a setting, the one in effect first."""
+    """One synonym of a setting; the effective one comes first."""
 
     name: str
     value: str | None
@@ -104,7 +104,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting as the broker sees it; ``value`` is None for null and for secrets."""
+    """One setting of a broker's response; ``value`` is None for null and for secrets."""
 
     name: str
     value: str | None
@@ -116,7 +116,7 @@ class Setting:
 
 
 class Operation(IntEnum):
-    """What to do with a setting (KIP-339)."""
+    """The operation on a setting (KIP-339)."""
 
     SET = 0
     DELETE = 1
@@ -134,7 +134,7 @@ class Change:
 
 
 class Configs(Routing):
-    """What can be asked about settings."""
+    """Operations on settings."""
 
     async def describe_configs(
         self,
@@ -203,7 +203,7 @@ class Configs(Routing):
     async def alter_configs(
         self, configs: Mapping[Resource, Mapping[str, str | None]], *, validate_only: bool = False
     ) -> Outcomes[Resource, None]:
-        """Replace all settings of resources (AlterConfigs): what is not named becomes default."""
+        """Replace all settings of resources (AlterConfigs): unnamed settings get their default."""
 
         def request(some: list[Resource]) -> AlterConfigsRequest:
             return AlterConfigsRequest(
@@ -229,7 +229,7 @@ class Configs(Routing):
         request_for: Callable[[list[Resource]], Request],
         answer: type[IncrementalAlterConfigsResponse] | type[AlterConfigsResponse],
     ) -> Outcomes[Resource, None]:
-        """Ask the brokers that are meant to change settings of their resources."""
+        """Send the changes to the brokers responsible for the resources."""
 
         async def ask(pending: list[Resource]) -> dict[Resource, Outcome[None]]:
             return await self.apart(_by_broker(pending), ask_broker)
@@ -247,7 +247,7 @@ class Configs(Routing):
         return await self.each(resources, ask)
 
     async def list_config_resources(self, types: Iterable[ResourceType] = ()) -> list[Resource]:
-        """Return what has settings of its own, of some types or of all (KIP-1142)."""
+        """Return the resources with their own settings, of some types or of all (KIP-1142)."""
         request = ListConfigResourcesRequest(resource_types=[int(each) for each in types])
         response = await self.ask_any(request, ListConfigResourcesResponse)
         if response.error_code:
@@ -266,7 +266,7 @@ class Configs(Routing):
 
 
 def _by_broker(resources: Iterable[Resource]) -> dict[int | None, list[Resource]]:
-    """Group resources by the broker that must be asked; None is any."""
+    """Group resources by the responsible broker; None is any."""
     grouped: dict[int | None, list[Resource]] = {}
     for resource in resources:
         own = resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
@@ -288,7 +288,7 @@ def _described(result: DescribeConfigsResult, resource: Resource) -> Outcome[lis
 
 
 def read_setting(row: DescribeConfigsResourceResult) -> Setting:
-    """Return a setting as an answer tells it."""
+    """Return a setting from a response."""
     return Setting(
         name=row.name,
         value=row.value,

@@ -1,4 +1,4 @@
-"""Everything that can be asked of a cluster, in one object."""
+"""All operations of the administrator, in one object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups from outside: list, describe, delete, their committed offsets, their members."""
+"""Administration of groups: list, describe, delete, committed offsets, members."""
 
 from __future__ import annotations
 
@@ -51,8 +51,9 @@ from millstream.protocol.messages.offset_fetch import (
 T = TypeVar("T")
 
 _LAST_VERSION_WITH_NAMES: Final = 9
-"""Of OffsetCommit and OffsetFetch: later ones name topics by id, and a group may hold offsets of
-topics that are gone."""
+"""Of OffsetCommit and OffsetFetch: later ones use topic ids, and a group may have offsets of
+deleted topics.
+"""
 
 _FIRST_BATCHED_FETCH: Final = 8  # KIP-709
 _CONSUMER_PROTOCOL: Final = "consumer"
@@ -61,7 +62,7 @@ _VERSION = struct.Struct(">h")
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """One line of a list of groups; state and type are empty when the broker does not tell."""
+    """One line of a list of groups; state and type are empty if the broker does not return them."""
 
     group: str
     protocol_type: str
@@ -71,7 +72,7 @@ class ListedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
-    """A member and the partitions that the group's leader gave it."""
+    """A member and its assigned partitions."""
 
     member_id: str
     instance_id: str | None
@@ -93,7 +94,7 @@ class GroupDescription:
 
 
 class Committed(NamedTuple):
-    """The next offset that a group will read in a partition, and what it noted with it."""
+    """The committed offset of a group in a partition, and its metadata."""
 
     offset: Offset
     leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
@@ -101,7 +102,7 @@ class Committed(NamedTuple):
 
 
 class Groups(Routing):
-    """What can be asked about groups."""
+    """Operations on groups."""
 
     async def list_groups(
         self, *, states: Sequence[str] = (), types: Sequence[str] = ()
@@ -152,7 +153,7 @@ class Groups(Routing):
     async def remove_members(
         self, group: str, instance_ids: Iterable[str], *, reason: str | None = None
     ) -> Outcomes[str, None]:
-        """Take static members out of a group by their ``group.instance.id`` (KIP-345)."""
+        """Remove static members from a group by their ``group.instance.id`` (KIP-345)."""
 
         async def ask(pending: list[str]) -> dict[str, Outcome[None]]:
             members = [
@@ -226,7 +227,7 @@ class Groups(Routing):
     async def delete_group_offsets(
         self, group: str, topic_partitions: Iterable[TopicPartition]
     ) -> Outcomes[TopicPartition, None]:
-        """Forget the group's offsets of partitions."""
+        """Delete the group's offsets of partitions."""
 
         async def ask(pending: list[TopicPartition]) -> dict[TopicPartition, Outcome[None]]:
             topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
@@ -255,7 +256,7 @@ class Groups(Routing):
     async def _each_group(
         self, groups: Iterable[str], ask: Callable[[str], Coroutine[Any, None, Outcome[T]]]
     ) -> Outcomes[str, T]:
-        """Ask for each group at its coordinator; what a coordinator refuses is one group's."""
+        """Send a request per group to its coordinator; an error concerns one group."""
 
         async def ask_one(group: str, _: list[str]) -> dict[str, Outcome[T]]:
             return {group: await ask(group)}
@@ -267,7 +268,7 @@ class Groups(Routing):
 
 
 def read_description(group: DescribedGroup, coordinator: str) -> GroupDescription:
-    """Return a group as an answer tells it."""
+    """Return a group from a response."""
     return GroupDescription(
         group=group.group_id,
         state=group.group_state,
@@ -293,7 +294,7 @@ def _member(member: DescribedGroupMember, protocol_type: str) -> GroupMember:
 
 
 def _assignment(data: bytes) -> list[TopicPartition]:
-    """Read what the group's leader wrote; an assignor of its own may have written anything."""
+    """Parse a member's assignment; a custom assignor may have written anything."""
     (version,) = _VERSION.unpack_from(data)
     newest = ConsumerProtocolAssignment.VERSIONS[-1]
     try:
@@ -310,7 +311,7 @@ def _assignment(data: bytes) -> list[TopicPartition]:
 
 
 def read_committed(response: OffsetFetchResponse) -> dict[TopicPartition, Committed]:
-    """Return the offsets in an answer; BrokerError for one that is refused."""
+    """Return the offsets in a response; BrokerError for one with an error."""
     rows: list[
         tuple[str, Sequence[OffsetFetchResponsePartition | OffsetFetchResponsePartitions]]
     ] = [(topic.name, topic.partitions) for topic in response.topics]
@@ -333,7 +334,7 @@ def read_committed(response: OffsetFetchResponse) -> dict[TopicPartition, Commit
 def commit_rows(
     offsets: Mapping[TopicPartition, Offset | Committed],
 ) -> list[OffsetCommitRequestTopic]:
-    """Return offsets as a request carries them."""
+    """Return offsets in the form of a request."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for topic_partition, given in offsets.items():
         committed = given if isinstance(given, Committed) else Committed(given)

@@ -18,14 +18,14 @@ from millstream.protocol.messages.list_offsets import (
 )
 
 LATEST: Final = -1
-"""Asked instead of a timestamp: the high watermark; with read_committed the last stable offset."""
+"""In place of a timestamp: the high watermark; with read_committed the last stable offset."""
 EARLIEST: Final = -2
-"""Asked instead of a timestamp: the log start offset."""
+"""In place of a timestamp: the log start offset."""
 MAX_TIMESTAMP: Final = -3
-"""Asked instead of a timestamp: the record with the largest one (KIP-734)."""
+"""In place of a timestamp: the record with the largest one (KIP-734)."""
 
 CONSUMER_ID: Final = -1
-"""The ``replica_id`` of whoever is no broker."""
+"""The ``replica_id`` of clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,14 @@ class FoundOffset:
 
 
 class Offsets(Routing):
-    """What can be asked about offsets."""
+    """Operations on offsets."""
 
     async def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> Outcomes[TopicPartition, FoundOffset | None]:
         """Return for each partition the first offset at or after a timestamp, None for none.
 
-        Instead of a timestamp (ms) may stand EARLIEST, LATEST or MAX_TIMESTAMP.
+        A timestamp (ms) may also be EARLIEST, LATEST or MAX_TIMESTAMP.
         """
 
         async def ask(
@@ -77,7 +77,7 @@ class Offsets(Routing):
 
 
 def list_offsets_topics(wanted: Mapping[TopicPartition, int]) -> list[ListOffsetsTopic]:
-    """Return what to ask for as a request carries it."""
+    """Return the look-ups in the form of a request."""
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for topic_partition, timestamp in wanted.items():
         topics.setdefault(topic_partition.topic, []).append(

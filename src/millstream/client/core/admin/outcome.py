@@ -1,4 +1,4 @@
-"""What a call for several items returns: each item's own value or error."""
+"""The result of a call for several items: each item's own value or error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T]):
-    """One item: ``error`` is None when it was done, and ``value`` what came of it."""
+    """The outcome of one item: ``value``, or ``error`` if it failed."""
 
     value: T | None = None
     error: KafkaError | None = None
@@ -27,7 +27,7 @@ class Outcome(Generic[T]):
 
 
 class Outcomes(dict[K, Outcome[T]]):
-    """By item: some may have failed and others not."""
+    """Outcomes by item; each may have succeeded or failed."""
 
     @property
     def errors(self) -> dict[K, KafkaError]:

@@ -1,4 +1,4 @@
-"""Producers and transactions as brokers see them."""
+"""Producers and transactions, from the brokers' state."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class TransactionDescription:
 
 
 class Producers(Routing):
-    """What can be asked about producers."""
+    """Operations on producers."""
 
     async def describe_producers(
         self, topic_partitions: Iterable[TopicPartition]
     ) -> Outcomes[TopicPartition, list[ActiveProducer]]:
-        """Return who produces to partitions, idempotently or in transactions (KIP-664)."""
+        """Return the idempotent and transactional producers of partitions (KIP-664)."""
 
         async def ask(
             pending: list[TopicPartition],

@@ -1,4 +1,4 @@
-"""Replicas: the directories they lie in, who leads, and where they move."""
+"""Replicas: log directories, leader elections, reassignments."""
 
 from __future__ import annotations
 
@@ -59,19 +59,19 @@ class ReplicaOnDisk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirectory:
-    """One log directory of one broker; bytes are −1 when the broker does not tell."""
+    """One log directory of one broker; bytes are −1 if the broker does not return them."""
 
     path: str
     total_bytes: int
     usable_bytes: int
     is_cordoned: bool = False
-    """True when no new partition is put there (KIP-1066)."""
+    """True if it gets no new partitions (KIP-1066)."""
     replicas: Mapping[TopicPartition, ReplicaOnDisk] = field(default_factory=dict)
     error: KafkaError | None = None
 
 
 class ElectionType(IntEnum):
-    """Which replica is to lead: the first one of the assignment, or any that lives."""
+    """The type of an election: preferred (the first replica), or unclean (any live one)."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -79,7 +79,7 @@ class ElectionType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """One that is under way: all replicas, and which of them come and go."""
+    """An ongoing reassignment: all replicas, and those being added and removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -88,10 +88,10 @@ class Reassignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReplicas:
-    """Who keeps and leads one partition; ``leader`` is −1 when nobody does.
+    """The replicas and the leader of one partition; ``leader`` is −1 if there is none.
 
-    ``elr`` are out of sync but have all that is committed, ``last_known_elr`` are those that were
-    the last to have it (KIP-966); both are empty where brokers do not tell.
+    ``elr`` are out of sync but have all committed records, ``last_known_elr`` are the last members
+    of the ELR (KIP-966); both are empty if brokers do not return them.
     """
 
     leader: int
@@ -103,12 +103,12 @@ class PartitionReplicas:
 
 
 class Replicas(Routing):
-    """What can be asked about replicas."""
+    """Operations on replicas."""
 
     async def describe_partitions(
         self, topics: Iterable[str] = ()
     ) -> dict[TopicPartition, PartitionReplicas]:
-        """Return who keeps the partitions of all topics, or of some that exist."""
+        """Return the replicas of the partitions of all topics, or of some existing ones."""
         wanted = [TopicRequest(name=name) for name in sorted(topics)]
         found: dict[TopicPartition, PartitionReplicas] = {}
         cursor: Cursor | None = None
@@ -220,7 +220,7 @@ class Replicas(Routing):
         *,
         election_type: ElectionType = ElectionType.PREFERRED,
     ) -> Outcomes[TopicPartition, None]:
-        """Elect leaders of partitions, or with None of all that need it (KIP-460)."""
+        """Elect leaders of partitions, or with None of all partitions that need it (KIP-460)."""
         topics = None if topic_partitions is None else _by_topic(topic_partitions)
         request = ElectLeadersRequest(
             election_type=election_type,
@@ -281,7 +281,7 @@ class Replicas(Routing):
     async def list_partition_reassignments(
         self, topic_partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """Return the reassignments under way, of all partitions or of some."""
+        """Return the ongoing reassignments, of all partitions or of some."""
         topics = None if topic_partitions is None else _by_topic(topic_partitions)
         request = ListPartitionReassignmentsRequest(
             timeout_ms=self.timeout_ms,

@@ -1,8 +1,8 @@
-"""Who is asked: the controller, a leader, a coordinator, a broker; and asking again.
+"""Routing of requests to the controller, a leader, a coordinator or a broker, and retries.
 
-What passes by itself (``TRANSIENT`` codes, broken connections) is asked again for up to
+Temporary errors (``TRANSIENT`` codes, broken connections) are retried for up to
 ``default.api.timeout.ms``, only for the items concerned, after leaders, controller and coordinators
-have been looked up anew.
+have been looked up again.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ T = TypeVar("T")
 R = TypeVar("R", bound=Response)
 
 Asking = Coroutine[Deferred[Any], None, Mapping[K, Outcome[T]]]
-"""A question under way that brings the outcomes of some items."""
+"""An outstanding request for the outcomes of some items."""
 Ask = Callable[[list[K]], Asking[K, T]]
-"""Asks for some items and returns their outcomes."""
+"""Sends a request for some items and returns their outcomes."""
 
 
 class Routing:
-    """The base of everything that can be asked."""
+    """The base class of the operations."""
 
     def __init__(self, loop: ClientLoop, settings: AdminSettings) -> None:
         self.loop = loop
@@ -48,7 +48,7 @@ class Routing:
 
     @property
     def timeout_ms(self) -> int:
-        """What brokers are told to take at most."""
+        """The time-out that is sent to brokers."""
         return int(self.settings.request_timeout_ms)
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class Routing:
     # --- metadata --------------------------------------------------------------------------------
 
     async def metadata(self, topics: Iterable[str] | None = ()) -> Metadata:
-        """Ask for the cluster and these topics, or with None for every topic."""
+        """Request metadata of the cluster and these topics, or with None of every topic."""
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
         response = await self.ask_any(request, MetadataResponse)
@@ -97,7 +97,7 @@ class Routing:
     # --- one request -----------------------------------------------------------------------------
 
     async def ask_any(self, request: Request, answer: type[R]) -> R:
-        """Ask any broker; try again, perhaps another one, while the connection fails."""
+        """Send a request to any broker; retry, perhaps with another one, while connections fail."""
 
         async def ask(_: list[None]) -> Mapping[None, Outcome[R]]:
             return {None: Outcome(cast(R, await self.network.send_any(request)))}
@@ -107,7 +107,7 @@ class Routing:
         return response
 
     async def ask_controller(self, request: Request, answer: type[R]) -> R:
-        """Ask the controller once."""
+        """Send a request to the controller, without retry."""
         response = await self.network.send_to_controller(request)
         assert isinstance(response, answer)
         return response
@@ -121,7 +121,7 @@ class Routing:
         kind: CoordinatorType = CoordinatorType.GROUP,
         max_version: int | None = None,
     ) -> R:
-        """Ask the coordinator of a group or transactional id once."""
+        """Send a request to the coordinator of a group or transactional id, without retry."""
         response = await self.network.send_to_coordinator(
             key, kind, request, max_version=max_version
         )
@@ -129,7 +129,9 @@ class Routing:
         return response
 
     async def ask_broker(self, broker_id: int, request: Request, answer: type[R]) -> R:
-        """Ask one broker once; BrokerError BROKER_NOT_AVAILABLE for an unknown id."""
+        """Send a request to one broker, without retry; BrokerError BROKER_NOT_AVAILABLE for an
+        unknown id.
+        """
         if broker_id not in self.network.brokers:
             await self.metadata()
         if broker_id not in self.network.brokers:
@@ -147,13 +149,13 @@ class Routing:
         *,
         coordinator_of: Callable[[K], str] | None = None,
     ) -> Outcomes[K, T]:
-        """Ask for items until each has an outcome that does not pass, or time is up.
+        """Request items until each has a final outcome, or the time-out has passed.
 
-        Raises what concerns them all: UnsupportedVersionError, and ConnectionFailedError when time
-        is up and nothing is known of any.
+        Raises errors that concern all of them: UnsupportedVersionError, and ConnectionFailedError
+        if the time-out has passed without any outcome.
         """
         if isinstance(items, str | bytes):
-            # As a collection it would be its characters: other topics or groups perhaps.
+            # As a collection a string would be its characters, perhaps other topics or groups.
             raise TypeError(f"several names are asked for, not one text: [{items!r}]")
         settings = self.settings
         wait = settings.default_api_timeout_ms
@@ -171,7 +173,7 @@ class Routing:
             except (ConnectionFailedError, BrokerError) as error:
                 if isinstance(error, BrokerError) and error.error not in TRANSIENT:
                     raise
-                # That time is up says less than what went wrong before.
+                # The earlier error is more informative than the time-out.
                 is_late = self.loop.now_ms() >= deadline
                 failure = reason = reason if reason is not None and is_late else error
             if failure is None:
@@ -194,7 +196,7 @@ class Routing:
         broker_ids: Iterable[int],
         ask: Callable[[int, list[int]], Asking[int, T]],
     ) -> Outcomes[int, T]:
-        """Ask brokers, all at once; each is its own item."""
+        """Send a request to several brokers at once; each is its own item."""
 
         async def ask_some(pending: list[int]) -> dict[int, Outcome[T]]:
             return await self.apart({each: [each] for each in pending}, ask)
@@ -204,10 +206,10 @@ class Routing:
     async def apart(
         self, parts: Mapping[P, list[K]], ask: Callable[[P, list[K]], Asking[K, T]]
     ) -> dict[K, Outcome[T]]:
-        """Ask several brokers at once, each for its items.
+        """Send requests to several brokers at once, each for its items.
 
-        A broker that refuses or cannot be reached fails its own items; what is raised concerns
-        them all: no broker could be reached, or one does not serve the question.
+        An error of one broker fails its own items; an exception is raised if no broker could be
+        reached, or if one does not support the request.
         """
         waiting = [(items, spawn(ask(part, items))) for part, items in parts.items()]
         found: dict[K, Outcome[T]] = {}
@@ -233,10 +235,10 @@ class Routing:
             for item in pending:
                 self.network.forget_coordinator(coordinator_of(item), CoordinatorType.GROUP)
         else:
-            # The controller may be another one, or gone; who leads what is asked each time.
+            # The controller may have changed; leaders are looked up for each attempt.
             self.network.controller_id = -1
 
 
 def passes(error: KafkaError | None) -> bool:
-    """Return True for an error that ends by itself."""
+    """Return True for a temporary error."""
     return error is not None and error.error in TRANSIENT

@@ -38,7 +38,7 @@ from millstream.protocol.messages.delete_topics import (
 )
 
 BROKER_DEFAULT: Final = -1
-"""Partitions or replication factor as the broker's settings say (KIP-464)."""
+"""The broker's default of partitions or replication factor (KIP-464)."""
 
 TO_HIGH_WATERMARK: Final = -1
 """Offset for ``delete_records``: everything."""
@@ -48,7 +48,7 @@ _FIRST_WITH_IDS: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create. ``assignments`` (partition to brokers) stands instead of the numbers."""
+    """A topic to create. ``assignments`` (partition to brokers) replaces the numbers."""
 
     name: str
     partitions: int = BROKER_DEFAULT
@@ -59,7 +59,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatedTopic:
-    """What was created; the numbers are −1 and the id is zero where the broker does not tell."""
+    """A created topic; the numbers are −1 and the id is zero if the broker does not return them."""
 
     topic_id: TopicId
     partitions: int
@@ -67,12 +67,12 @@ class CreatedTopic:
 
 
 class Topics(Routing):
-    """What can be asked about topics."""
+    """Operations on topics."""
 
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
     ) -> Outcomes[str, CreatedTopic]:
-        """Create topics, or only say what would happen."""
+        """Create topics, or only validate the request."""
         wanted = {topic.name: topic for topic in topics}
 
         async def ask(names: list[str]) -> dict[str, Outcome[CreatedTopic]]:
@@ -110,7 +110,7 @@ class Topics(Routing):
         return await self.each(names, ask)
 
     async def delete_topics_by_id(self, ids: Iterable[TopicId]) -> Outcomes[TopicId, None]:
-        """Delete topics by id; UnsupportedVersionError where brokers know names only."""
+        """Delete topics by id; UnsupportedVersionError if brokers only support names."""
 
         async def ask(pending: list[TopicId]) -> dict[TopicId, Outcome[None]]:
             states = [DeleteTopicState(name=None, topic_id=topic_id) for topic_id in pending]
@@ -131,7 +131,7 @@ class Topics(Routing):
         if controller not in self.network.brokers:
             controller = self.network.least_loaded()
         version = await self.network.version_for(controller, DeleteTopicsRequest)
-        # Older brokers know names only, and answer with an error where there are none.
+        # Older brokers only support names, and return an error without one.
         by_state = version >= _FIRST_WITH_IDS or not names
         request = DeleteTopicsRequest(
             topics=states if by_state else [], topic_names=names, timeout_ms=self.timeout_ms
@@ -212,7 +212,7 @@ class Topics(Routing):
     ) -> Outcomes[TopicPartition, Offset]:
         """Move each partition's log start to an offset, or to ``TO_HIGH_WATERMARK``.
 
-        Returns where the logs start now.
+        Returns the new log start offsets.
         """
 
         async def ask(pending: list[TopicPartition]) -> dict[TopicPartition, Outcome[Offset]]:
@@ -247,7 +247,7 @@ class Topics(Routing):
 
 
 def creatable_topic(topic: NewTopic) -> CreatableTopic:
-    """Return a topic as a request carries it."""
+    """Return a topic in the form of a request."""
     assigned = topic.assignments is not None
     return CreatableTopic(
         name=topic.name,
