@@ -1,4 +1,4 @@
-"""OffsetCommit and OffsetFetch: what a group has read.
+"""OffsetCommit and OffsetFetch: the committed offsets of a group.
 
 OffsetCommit 2 to 9 (static members from 7), OffsetFetch 1 to 9 (from 8 on several groups in one
 request, of which this client asks one); version 10 of both, with topic ids, is not used, because
@@ -40,7 +40,7 @@ _FIRST_STABLE: Final = 7
 COORDINATOR_MOVED: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT}
 )
-"""Refusals after which the coordinator is looked up anew."""
+"""Errors after which the coordinator is looked up again."""
 
 
 class Commits:
@@ -54,7 +54,7 @@ class Commits:
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata
     ) -> None:
-        """Commit as the member that ``group`` names; BrokerError with the first refusal."""
+        """Commit as the member of ``group``; BrokerError with the first error."""
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
         for topic_partition, offset in offsets.items():
             topics.setdefault(topic_partition.topic, []).append(
@@ -94,7 +94,7 @@ class Commits:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the committed offsets, None where nothing was committed.
 
-        Offsets of transactions that are open still are waited for: UNSTABLE_OFFSET_COMMIT.
+        BrokerError UNSTABLE_OFFSET_COMMIT while a transaction that commits offsets is open.
         """
         wanted = list(topic_partitions)
         if not wanted:

@@ -1,8 +1,8 @@
 """The whole consumer on a client's loop: what the blocking and the asyncio API drive.
 
-Each API hands records out by ``delivery``, in the user's thread, and calls this for the rest.
-Everything in this class runs on the loop; ``user.attention`` is read elsewhere to know whether the
-next poll must come here, and ``note_poll`` may be called anywhere.
+Each API returns records by ``delivery``, on the user's thread, and calls this for everything else.
+Everything in this class runs on the loop, except that ``user.attention``, which shows whether the
+next poll must call the core, is read on other threads, and ``note_poll`` may be called on any.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class ConsumerCore:
     def subscribe(
         self, topics: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None
     ) -> None:
-        """Take part in the group for these topics, or for those that match."""
+        """Subscribe to these topics, or to those that match, as a member of the group."""
         assignment = self._grouped("subscribe")
         if isinstance(topics, re.Pattern):
             self.subscription.subscribe_pattern(topics)
@@ -145,7 +145,7 @@ class ConsumerCore:
         self._look_for_rejoin()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions, without the group's assignment; none is as after unsubscribe."""
+        """Read these partitions, without the group's assignment; an empty list unsubscribes."""
         chosen = list(partitions)
         check_names(topic_partition.topic for topic_partition in chosen)
         if not chosen and not self.subscription.uses_group:
@@ -156,7 +156,7 @@ class ConsumerCore:
         self._on_assigned()
 
     def unsubscribe_now(self) -> None:
-        """Read nothing; a group that was joined is left without waiting."""
+        """Unsubscribe; leave the group without waiting."""
         member, assignment = self._member, self._assignment
         if member is not None and assignment is not None:
             if self.subscription.uses_group:
@@ -167,7 +167,7 @@ class ConsumerCore:
         self.metadata.want_only(())
 
     async def unsubscribe(self) -> None:
-        """Tell the listener, leave the group, read nothing."""
+        """Call the listener, leave the group, unsubscribe."""
         if self.subscription.uses_group and self._assignment is not None:
             lost = self._member is not None and self._member.stable_group is None
             await self._assignment.prepare_to_leave(lost=lost)
@@ -203,12 +203,12 @@ class ConsumerCore:
         self.positions.update()
 
     def pause(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Hand out nothing of these partitions until they are resumed."""
+        """Return no records of these partitions until they are resumed."""
         for state in [self.state(topic_partition) for topic_partition in topic_partitions]:
             state.paused = True
 
     def resume(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Hand records out again."""
+        """Return records of these partitions again."""
         for state in [self.state(topic_partition) for topic_partition in topic_partitions]:
             state.paused = False
         self.fetcher.poke()
@@ -216,15 +216,15 @@ class ConsumerCore:
     # --- polling ---------------------------------------------------------------------------------
 
     def note_poll(self) -> None:
-        """Note that the user polls without coming here; may be called on any thread."""
+        """Record a poll of the user that does not call the core; may be called on any thread."""
         if self._member is not None:
             self._member.last_poll_ms = self.loop.now_ms()
 
     def poll(self, timeout_ms: float) -> Deferred[UserCall | None]:
-        """Do what a poll of the user is due for, and wait until there is something for the user.
+        """Do the work of a poll, and wait until there is something for the user.
 
-        The cell is filled with a function to run (then poll again), with None when records may be
-        there or the time is over; it fails with what the user must hear.
+        The Deferred completes with a function to run (then poll again), or with None when there may
+        be records or the time has passed; it fails with an error for the user.
         """
         self._check_open()
         self.user.attention = False
@@ -247,7 +247,7 @@ class ConsumerCore:
     async def find_offsets(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first offsets at or after times; −1 and −2 ask for the end and beginning."""
+        """Return the first offsets at or after times; −1 and −2 are the end and the beginning."""
         self._check_open()
         self.metadata.want(
             {topic_partition.topic for topic_partition in timestamps} | self._topics()
@@ -255,7 +255,7 @@ class ConsumerCore:
         return await self.lookup.find(timestamps, timeout_ms=timeout_ms)
 
     async def position(self, topic_partition: TopicPartition, timeout_ms: float) -> Offset:
-        """Return the next offset that will be handed out; waits until that is known."""
+        """Return the next offset that will be returned; waits until that is known."""
         deadline = self.loop.now_ms() + timeout_ms
         while True:
             self._check_open()
@@ -300,7 +300,7 @@ class ConsumerCore:
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, timeout_ms: float
     ) -> None:
-        """Commit, by default all positions; tries again until the time is over."""
+        """Commit, by default all positions; retries until the time-out."""
         self._check_open()
         self._grouped("commit")
         assert self._group_commits is not None
@@ -323,7 +323,7 @@ class ConsumerCore:
 
     @property
     def group(self) -> GroupMetadata:
-        """Who this consumer is in its group."""
+        """The group metadata of this consumer."""
         self._grouped("group_metadata")
         assert self._member is not None
         return self._member.group
@@ -370,15 +370,15 @@ class ConsumerCore:
         self.fetcher.poke()
 
     def _on_recreated(self, name: str) -> None:
-        """A topic of the same name is another topic: its offsets begin anew.
+        """A recreated topic: its offsets start again.
 
-        Where nothing may be reset, and nothing was committed, the user hears of it.
+        Without a reset strategy and a committed offset, the user gets an error.
         """
         strategy = self.settings.auto_offset_reset
         for topic_partition, state in self.subscription.partitions.items():
             if topic_partition.topic == name:
                 _log.warning(
-                    "topic %s was deleted and created anew: %s is reset", name, topic_partition
+                    "topic %s was deleted and created again: %s is reset", name, topic_partition
                 )
                 state.leader_epoch = -1
                 if strategy == NONE:
@@ -403,7 +403,7 @@ class ConsumerCore:
         return values
 
     async def close(self, timeout_ms: float) -> None:
-        """Commit if that happens by itself, tell the listener, leave the group, hang up."""
+        """Commit if that is automatic, call the listener, leave the group, disconnect."""
         if self._closed:
             return
         deadline = self.loop.now_ms() + timeout_ms
@@ -421,13 +421,13 @@ class ConsumerCore:
 
         try:
             if self._group_commits is not None:
-                # A commit that cannot succeed leaves time to leave the group: else the others wait
-                # for what this member had until its session ends.
+                # A failing commit must leave time for LeaveGroup: otherwise this member's
+                # partitions are unassigned until its session expires.
                 commit_ms = max(left_ms() - _LEAVING_MS, left_ms() / 2)
                 await attempt(self._group_commits.finish(commit_ms), commit_ms, "the last commit")
             member, assignment = self._member, self._assignment
             if self.subscription.uses_group and member is not None and assignment is not None:
-                # The listener takes the time that it takes: who closes runs it.
+                # The listener's time is not limited: the caller of close runs it.
                 await assignment.prepare_to_leave(lost=member.stable_group is None)
                 if self.settings.internal_leave_group_on_close:
                     leaving = member.leave("the consumer is being closed")
@@ -436,7 +436,7 @@ class ConsumerCore:
             self.end()
 
     async def abandon(self) -> None:
-        """Leave the group and hang up: there is no user any more who could be told of anything."""
+        """Leave the group and disconnect, without callbacks: the consumer was garbage-collected."""
         try:
             if self._member is not None and self.subscription.uses_group:
                 leaving = self._member.leave("the consumer was dropped")
@@ -446,7 +446,7 @@ class ConsumerCore:
             self.end()
 
     def end(self) -> None:
-        """Hang up at once, without a word to the group. Harmless twice."""
+        """Disconnect at once, without leaving the group. Further calls do nothing."""
         self._closed = True
         if self._member is not None:
             self._member.close()

@@ -1,7 +1,7 @@
-"""Hands records out, at most so many at once, and moves the positions along.
+"""Returns records from the fetch buffer, up to a limit, and advances the positions.
 
-Used by one thread at a time: the user's. It shares with the client's loop the fetch buffer and the
-positions only (see ``subscription``).
+Used by one thread at a time: the user's. It shares only the fetch buffer and the positions with the
+client's loop (see ``subscription``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ V = TypeVar("V")
 
 @dataclass(slots=True, eq=False)
 class _Open(Generic[K, V]):
-    """Records of one fetch; those before ``index`` were handed out."""
+    """Records of one fetch; those before ``index`` were returned."""
 
     fetched: Fetched
     records: list[ConsumerRecord[K, V]]
@@ -39,7 +39,7 @@ class _Open(Generic[K, V]):
 
 @dataclass(slots=True, eq=False)
 class _Piece(Generic[K, V]):
-    """Records [start, stop) of an open fetch that were handed out last."""
+    """Records [start, stop) of an open fetch that were returned last."""
 
     opened: _Open[K, V]
     start: int
@@ -60,13 +60,13 @@ class Delivery(Generic[K, V]):
 
     @property
     def is_idle(self) -> bool:
-        """True when nothing can be handed out without new answers or a resume."""
+        """True if nothing can be returned without new responses or a resume."""
         return not self._open and not self._buffer and not self._parked and not self._parked_raw
 
     def take(self, max_records: int) -> list[ConsumerRecord[K, V]]:
-        """Return the next records and advance the positions past them; empty when none are here.
+        """Return the next records and advance the positions past them; empty if none are buffered.
 
-        Raises the RecordError of the next record when that is one that cannot be read.
+        Raises the RecordError of the next record if that cannot be read.
         """
         self._last = []
         taken: list[ConsumerRecord[K, V]] = []
@@ -86,8 +86,8 @@ class Delivery(Generic[K, V]):
     def take_fetched(self) -> Fetched | None:
         """Return the next fetched bytes and advance the position past them; None when none are.
 
-        For readers of tables, who leave out what lies before its ``fetch_offset``. Of a fetch
-        whose first records were handed out by :meth:`take`, the rest is returned.
+        For readers of tables, which leave out records before its ``fetch_offset``. If :meth:`take`
+        has returned the first records of a fetch, the rest is returned.
         """
         self._last = []
         self._settle_open()
@@ -103,7 +103,7 @@ class Delivery(Generic[K, V]):
         return fetched
 
     def give_back(self, count: int) -> None:
-        """Take back the last ``count`` records of the last :meth:`take`: they were not looked at.
+        """Take back the last ``count`` records of the last :meth:`take`, which were not processed.
 
         The positions go back to the first of them.
         """
@@ -135,7 +135,7 @@ class Delivery(Generic[K, V]):
         if stop < len(opened.records):
             position = piece[-1].offset + 1
         elif opened.error is None:
-            # Behind the last record where the log has gaps or markers.
+            # After the last record if the log has gaps or markers.
             position = opened.fetched.next_offset
             self._open.popleft()
         else:
@@ -156,7 +156,7 @@ class Delivery(Generic[K, V]):
         return self._open[0]
 
     def _settle_open(self) -> None:
-        """Make the first open fetch one that may be handed out, or have none."""
+        """Make the first open fetch one that may be returned, or have none."""
         self._unpark()
         while self._open:
             opened = self._open[0]
@@ -179,7 +179,7 @@ class Delivery(Generic[K, V]):
                 self._parked_raw.append(fetched)
 
     def _unpark(self) -> None:
-        """Bring back, in order, what belongs to partitions that are read again."""
+        """Put back, in order, the fetches of resumed partitions."""
         if not self._parked and not self._parked_raw:
             return
         self._parked_raw = [each for each in self._parked_raw if each.is_current]

@@ -1,6 +1,6 @@
-"""What can go wrong for a consumer in particular. Where to read on is always told.
+"""The errors of a consumer. They always say where to continue.
 
-As every error of the client they tell ``retriable`` and ``advice``.
+Like all errors of the client they have ``retriable`` and ``advice``.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from millstream.model.topic import TopicPartition
 
 
 class RecordError(ClientError):
-    """A record cannot be read: ``topic_partition`` and ``offset`` say which.
+    """The record at ``offset`` of ``topic_partition`` cannot be read.
 
-    The position stays at it. ``consumer.seek(error.topic_partition, error.next_offset)`` goes past
-    it; without that, the same error is raised again.
+    The position stays at it. ``consumer.seek(error.topic_partition, error.next_offset)`` skips it;
+    without that, the same error is raised again.
     """
 
     advice = "Seek past the record, or read it with another deserializer."
@@ -41,7 +41,7 @@ class RecordError(ClientError):
 
 
 class RecordDeserializationError(RecordError):
-    """The key's or value's deserializer refused; ``part`` says whose. The cause is attached."""
+    """The deserializer of the key or value (``part``) failed. The cause is attached."""
 
     def __init__(
         self, topic_partition: TopicPartition, offset: Offset, part: str, cause: Exception
@@ -55,7 +55,7 @@ class RecordDeserializationError(RecordError):
 
 
 class CorruptRecordError(RecordError):
-    """A batch is damaged; ``next_offset`` is the offset after it, where that can be told."""
+    """A batch is damaged; ``next_offset`` is the offset after it, if that is known."""
 
 
 class NoOffsetError(BrokerError):
@@ -85,10 +85,11 @@ class OffsetsOutOfRangeError(BrokerError):
 
 
 class LogTruncationError(BrokerError):
-    """The log was cut below the position: records that were read are no longer in it (KIP-320).
+    """The log was truncated below the position: records that were read are no longer in it
+    (KIP-320).
 
-    ``divergent`` says for each partition where its log and what was read part; None where even
-    that is gone. Raised when ``auto.offset.reset`` is none; else reading goes on from there.
+    ``divergent`` has the offset at which each partition's log diverges from what was read; None if
+    it is unknown. Raised if ``auto.offset.reset`` is none; otherwise reading continues from there.
     """
 
     def __init__(
@@ -108,10 +109,10 @@ class LogTruncationError(BrokerError):
 
 
 class CommitFailedError(BrokerError):
-    """The consumer is no member of the group any more, so its offsets are not committed.
+    """The consumer is not a member of the group any more, so its offsets are not committed.
 
-    Its partitions belong to others by now: poll to join again; records may come twice. When this
-    happens because ``poll`` came too seldom, raise ``max.poll.interval.ms`` or lower
+    Its partitions are assigned to other members by now: poll to rejoin; records may be read twice.
+    If this happens because ``poll`` was called too rarely, raise ``max.poll.interval.ms`` or lower
     ``max.poll.records``.
     """
 
@@ -137,10 +138,10 @@ class RebalanceInProgressError(BrokerError):
 
 
 class RetriableCommitError(BrokerError):
-    """An asynchronous commit failed in a way that may pass: commit again.
+    """An asynchronous commit failed with a temporary error: commit again.
 
-    Asynchronous commits are not tried again by themselves, because a later one may have succeeded
-    by then. ``__cause__`` is what went wrong.
+    Asynchronous commits are not retried automatically, because a later one may have succeeded by
+    then. ``__cause__`` is the error.
     """
 
     def __init__(self, cause: Exception) -> None:
@@ -149,12 +150,12 @@ class RetriableCommitError(BrokerError):
 
     @property
     def retriable(self) -> bool:
-        """True: that is what the class says."""
+        """True."""
         return True
 
 
 class FencedInstanceIdError(BrokerError):
-    """Another consumer runs under this ``group.instance.id``: this one is out for good."""
+    """Another consumer uses this ``group.instance.id``: this one is permanently fenced."""
 
     def __init__(self, group_instance_id: str | None) -> None:
         super().__init__(
@@ -174,7 +175,7 @@ class WakeupError(ClientError):
 
 
 class ConcurrentUseError(ClientError):
-    """Another thread, or another task, waits in a poll of this consumer already."""
+    """Another thread or task is already waiting in a poll of this consumer."""
 
     advice = "Give each thread or task a consumer of its own; only wakeup is for any of them."
 

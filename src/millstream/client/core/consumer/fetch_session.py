@@ -1,13 +1,13 @@
 """The client's side of an incremental fetch session with one broker (KIP-227).
 
-The first request is full: session id 0, epoch 0. A broker that grants a session answers its id;
-from then on a request names what changed and what to forget, with the epoch counted up::
+The first request is full: session id 0, epoch 0. A broker that creates a session returns its id;
+from then on a request has the changed and the forgotten partitions, with the next epoch::
 
     request                            answer          next request
     (0, 0) every partition             id = 0          (0, 0) again: no session granted
     (0, 0) or (id, 0) every partition  id = 7          (7, 1) changes
     (7, n) changes                     id = 7          (7, n + 1) changes
-    (7, n)                             error 70        (0, 0): the broker forgot it
+    (7, n)                             error 70        (0, 0): the broker has evicted it
     (7, n)                             other error,    (7, 0): close that one, open another
                                        or no answer
 
@@ -33,7 +33,7 @@ _MAX_EPOCH: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class FetchTarget:
-    """What to ask of one partition."""
+    """The fetch parameters of one partition."""
 
     topic_id: TopicId
     offset: Offset
@@ -43,18 +43,18 @@ class FetchTarget:
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """What the next request to a broker says."""
+    """The content of the next request to a broker."""
 
     session_id: int
     epoch: int
     topics: list[FetchTopic]
     forgotten: list[ForgottenTopic]
     uses_topic_ids: bool
-    """False when some topic has no id: the request goes out in a version with names."""
+    """False if some topic has no id: the request is sent in a version with names."""
 
 
 class FetchSession:
-    """What one broker was asked for last, and under which session."""
+    """The last request to one broker, and its session."""
 
     def __init__(self) -> None:
         self.session_id = NO_SESSION
@@ -65,14 +65,14 @@ class FetchSession:
 
     @property
     def is_open(self) -> bool:
-        """True when the broker holds a session for this client."""
+        """True if the broker has a session for this client."""
         return self.session_id != NO_SESSION
 
     def plan(self, wanted: Mapping[TopicPartition, FetchTarget]) -> FetchPlan:
         """Return the request that makes the broker fetch exactly ``wanted``, in its order."""
         uses_ids = all(each.topic_id != ZERO_TOPIC_ID for each in wanted.values())
         if uses_ids != self._used_ids:
-            # A session speaks of topics by id or by name, not of some each way (KIP-516).
+            # A session uses either topic ids or names, not both (KIP-516).
             self._used_ids = uses_ids
             self.epoch = INITIAL_EPOCH
         before = {} if self.epoch == INITIAL_EPOCH else self._targets
@@ -95,16 +95,16 @@ class FetchSession:
         )
 
     def name_of(self, topic_id: TopicId) -> str | None:
-        """Return the topic that was asked for by this id."""
+        """Return the topic that was requested by this id."""
         return self._names.get(topic_id)
 
     def offset_of(self, topic_partition: TopicPartition) -> Offset | None:
-        """Return the offset that was asked for last, None for a partition that was not."""
+        """Return the last fetch offset of a partition, None if it was not requested."""
         target = self._targets.get(topic_partition)
         return None if target is None else target.offset
 
     def on_answer(self, error: ErrorCode, session_id: int) -> bool:
-        """Take the session fields of an answer; False when its partitions are not to be used."""
+        """Handle the session fields of a response; False if its partitions must not be used."""
         if error is not ErrorCode.NONE:
             if error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self.session_id = NO_SESSION
@@ -121,7 +121,7 @@ class FetchSession:
         return True
 
     def on_failure(self) -> None:
-        """No answer came: the broker may or may not have advanced, so begin a session anew."""
+        """Handle a missing response: the broker's epoch is unknown, so create a new session."""
         self.epoch = INITIAL_EPOCH
 
 

@@ -1,7 +1,7 @@
-"""What was fetched and not handed out yet: bytes of batches, with what is needed to read them.
+"""The fetch buffer: bytes of batches, with what is needed to decode them.
 
-The client's loop appends, and whoever hands records out takes from the other end, perhaps on
-another thread: a deque's ends are safe to use so, and nothing else is shared.
+The client's loop appends, and ``delivery`` takes from the other end, perhaps on another thread: a
+deque's ends are safe to use so, and nothing else is shared.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _BATCH_HEADER: Final = struct.Struct(">qiib6xi")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fetched:
-    """What one answer holds of one partition.
+    """The data of one partition in one response.
 
     ``data`` is whole batches and perhaps the beginning of one more; the first may start before
-    ``fetch_offset``. ``aborted`` lists the aborted transactions (producer id, first offset) when
-    read_committed was asked for. Reading goes on at ``next_offset``.
+    ``fetch_offset``. ``aborted`` lists the aborted transactions (producer id, first offset) for
+    read_committed. The next fetch begins at ``next_offset``.
     """
 
     state: PartitionState
@@ -41,17 +41,17 @@ class Fetched:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Where the batches lie."""
+        """The partition of the batches."""
         return self.state.topic_partition
 
     @property
     def is_current(self) -> bool:
-        """False once a seek, a reset or a revocation made these bytes void."""
+        """False once a seek, a reset or a revocation has invalidated these bytes."""
         return self.fence == self.state.fence
 
 
 class FetchBuffer:
-    """A queue of :class:`Fetched`; ``on_taken`` tells the loop's side that there is room."""
+    """A queue of :class:`Fetched`; ``on_taken`` is called when there is room again."""
 
     def __init__(self) -> None:
         self._queue: deque[Fetched] = deque()
@@ -61,11 +61,11 @@ class FetchBuffer:
         return len(self._queue)
 
     def append(self, fetched: Fetched) -> None:
-        """Put what was fetched last at the end."""
+        """Append a fetch."""
         self._queue.append(fetched)
 
     def take(self) -> Fetched | None:
-        """Return what was fetched first and is still current; None when there is nothing."""
+        """Remove and return the first fetch that is still current; None if there is none."""
         while self._queue:
             fetched = self._queue.popleft()
             self.on_taken(fetched)
@@ -87,7 +87,7 @@ def end_of_batches(data: memoryview) -> tuple[Offset, LeaderEpoch] | None:
         base_offset, length, epoch, magic, last_delta = _BATCH_HEADER.unpack_from(data, position)
         size = length + LENGTH_OVERHEAD
         if magic != MAGIC:
-            # Not what this client reads: the reader says so, at this offset.
+            # Not a format that this client reads: the reader raises the error, at this offset.
             return found or (base_offset + 1, NO_LEADER_EPOCH)
         if size < HEADER_SIZE or position + size > end:
             break

@@ -1,12 +1,12 @@
-"""Keeps one Fetch request in flight to every broker that leads something to read.
+"""Keeps one Fetch request in flight to every broker that leads assigned partitions.
 
-A partition is asked for while less than one full answer of it lies in the buffer, so the broker
-works while records are handed out; all together no more than ``fetch.buffer.bytes`` and what is
-in flight. The order of partitions rotates from request to request, because a broker fills answers
-in order.
+A partition is fetched while less than one full response of it is buffered, so the broker works
+while records are processed; in total at most ``fetch.buffer.bytes`` plus the responses in flight
+are buffered. The order of partitions rotates from request to request, because a broker fills
+responses in order.
 
 Of APIs: Fetch 4 to 18; topics by id from 13 on; sessions from 7 (KIP-227); the closest replica
-from 11 (KIP-392); a new leader in a refusal from 16 (KIP-951). Kafka: ``AbstractFetch``,
+from 11 (KIP-392); a new leader in an error from 16 (KIP-951). Kafka: ``AbstractFetch``,
 ``FetchCollector``.
 """
 
@@ -60,7 +60,7 @@ _log = logging.getLogger("millstream.client.consumer")
 
 
 class Fetcher:
-    """The fetching side of one consumer. ``on_failure`` gets what the user must hear about."""
+    """The fetching side of one consumer. ``on_failure`` is called with errors for the user."""
 
     def __init__(
         self,
@@ -91,13 +91,13 @@ class Fetcher:
     # --- when to ask -----------------------------------------------------------------------------
 
     def poke(self) -> None:
-        """Look soon whether a broker can be asked; many calls in a row are one look."""
+        """Schedule a check whether a broker can be fetched from; many calls schedule one check."""
         if not self._poke_planned and not self._closed:
             self._poke_planned = True
             self._loop.call_soon(self._look)
 
     def taken(self, fetched: Fetched) -> None:
-        """Note that bytes left the buffer, on the loop."""
+        """Update the free room of the buffer, on the loop."""
         size = len(fetched.data)
         self._buffered_bytes -= size
         if fetched.is_current:
@@ -116,7 +116,7 @@ class Fetcher:
                 spawn(self._fetch(node_id, states, is_partial=node_id in crowded))
 
     def _fetchable(self) -> tuple[dict[int, list[PartitionState]], set[int]]:
-        """Return the partitions to ask for by broker, and brokers that lead full ones besides."""
+        """Return the partitions to fetch by broker, and the brokers that also lead full ones."""
         now = self._loop.now_ms()
         nodes: dict[int, list[PartitionState]] = {}
         crowded: set[int] = set()
@@ -158,7 +158,8 @@ class Fetcher:
         max_wait_ms = settings.fetch_max_wait_ms
         if is_partial:
             # Full partitions are left out and will have room soon: they must not wait until the
-            # broker has something of the others. Nor is it asked all the time while they are full.
+            # broker has data of the others. But the broker must not be polled continuously while
+            # they are full.
             patience_ms = self._patience_ms.get(node_id, _FIRST_PATIENCE_MS)
             self._patience_ms[node_id] = patience_ms * 2
             max_wait_ms = min(max_wait_ms, patience_ms)
@@ -232,7 +233,7 @@ class Fetcher:
     ) -> None:
         error = ErrorCode.of(answer.error_code)
         if not session.on_answer(error, answer.session_id):
-            _log.debug("fetch session begins anew after %s", error.name)
+            _log.debug("new fetch session after %s", error.name)
             self._back_off(fences, metadata=error is not ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             return
         endpoints = [
@@ -255,7 +256,7 @@ class Fetcher:
             self.on_data()
 
     def _accept(self, state: PartitionState, row: PartitionData) -> bool:
-        """Put what came into the buffer; True when there is anything to hand out."""
+        """Put the data of a response into the buffer; return True if there are records."""
         state.high_watermark = row.high_watermark
         state.last_stable_offset = row.last_stable_offset
         if row.log_start_offset >= 0:
@@ -316,7 +317,9 @@ class Fetcher:
         _log.debug("fetch of %s at %d: %s", topic_partition, state.fetch_offset, error.name)
 
     def _out_of_range(self, state: PartitionState) -> None:
-        """Ask the leader when a follower said so; else reset, once all before was handed out."""
+        """Fetch from the leader if the error is a follower's; else reset, once all earlier records
+        were returned.
+        """
         if state.preferred_replica is not None:
             state.preferred_replica = None
         elif state.position == state.fetch_offset:
@@ -346,7 +349,7 @@ class Fetcher:
     # --- the end ---------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Ask no more, and tell the brokers to forget the sessions; nobody waits for that."""
+        """Stop fetching, and close the brokers' sessions without waiting."""
         self._closed = True
         self.buffer.clear()
         for node_id, session in self._sessions.items():

@@ -1,9 +1,9 @@
-"""What a member of a group does with partitions while the group rebalances (KIP-429).
+"""The partitions of a group member during a rebalance (KIP-429).
 
-Eager: commit, give up everything, join, get a share. Cooperative: keep everything while joining,
-then give up what is not in the new share, and join once more so that others can get it. A group
-is eager unless all assignors of the member know the cooperative protocol.
-Kafka: ``ConsumerCoordinator``.
+Eager: commit, revoke everything, join, get an assignment. Cooperative: keep everything while
+joining, then revoke what is not in the new assignment, and rejoin so that others can get it. A
+group is eager unless all assignors of the member support the cooperative protocol. Kafka:
+``ConsumerCoordinator``.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _log = logging.getLogger("millstream.client.consumer")
 class GroupAssignment:
     """The partitions' side of a membership.
 
-    ``commit`` commits the positions of some partitions if that is to be done by itself, ``at_poll``
-    waits for the user's next poll, ``run`` runs a function where the user waits, ``is_current``
-    tells whether a generation is still the member's.
+    ``commit`` commits the positions of some partitions if commits are automatic, ``at_poll`` waits
+    for the user's next poll, ``run`` runs a function on the user's side, ``is_current`` tells
+    whether a generation is still the member's.
     """
 
     def __init__(
@@ -79,17 +79,17 @@ class GroupAssignment:
         self._group_topics: frozenset[str] = frozenset()
         self._divided: TopicRacks | None = None
         self._told: frozenset[TopicPartition] = frozenset()
-        """Partitions that the listener knows of."""
+        """Partitions that were reported to the listener."""
 
     def stop_reading(self) -> None:
-        """Hand out nothing more until partitions are assigned anew."""
+        """Return no more records until partitions are assigned again."""
         for state in self._subscription.partitions.values():
             state.revoking = True
 
     # --- before joining --------------------------------------------------------------------------
 
     async def prepare(self, *, lost: bool) -> None:
-        """Commit, tell the listener, and let go."""
+        """Commit, call the listener, and revoke the partitions."""
         self.is_leader = False
         owned = list(self._subscription.partitions)
         if lost:
@@ -111,7 +111,7 @@ class GroupAssignment:
             await self._give_up(owned)
 
     async def prepare_to_leave(self, *, lost: bool) -> None:
-        """Tell the listener that everything goes: the member leaves the group."""
+        """Call the listener with all partitions: the member leaves the group."""
         await self._give_up(list(self._subscription.partitions), lost=lost)
 
     async def _give_up(
@@ -136,7 +136,9 @@ class GroupAssignment:
         )
 
     async def describe(self) -> list[tuple[str, bytes]]:
-        """Match a pattern against topics as of now, then say what this member wants and has."""
+        """Match a pattern against the present topics, then return this member's subscription and
+        owned partitions.
+        """
         subscription = self._subscription
         if subscription.kind is SubscriptionKind.PATTERN:
             await self._metadata.request_update()
@@ -161,7 +163,7 @@ class GroupAssignment:
         ]
 
     def match_pattern(self) -> None:
-        """Take the topics that match the pattern by now."""
+        """Update the topics that match the pattern."""
         hidden = INTERNAL_TOPICS if self._settings.exclude_internal_topics else frozenset()
         existing = [
             name
@@ -173,7 +175,7 @@ class GroupAssignment:
     # --- the leader ------------------------------------------------------------------------------
 
     async def divide(self, joined: Joined) -> dict[str, bytes]:
-        """Divide the partitions of everybody's topics with the assignor that was agreed on."""
+        """Assign the partitions of all members' topics with the chosen assignor."""
         assignor = self._assignor(joined.protocol_name)
         members = [
             decode_subscription(
@@ -197,7 +199,7 @@ class GroupAssignment:
         }
 
     async def _learn(self, topics: frozenset[str]) -> None:
-        """Have metadata of all topics; one that is still unknown after an update is not there."""
+        """Get metadata of all topics; one that is still unknown after an update does not exist."""
         missing = [topic for topic in topics if self._metadata.known(topic) is None]
         self._metadata.want(topics)
         if missing:
@@ -228,7 +230,9 @@ class GroupAssignment:
 
     @property
     def outdated(self) -> str | None:
-        """Say why the group should rebalance: other topics, or other partitions in them."""
+        """Return the reason why the group should rebalance: other topics, or other partitions of
+        them.
+        """
         if self._joined_topics is not None and self._joined_topics != self._subscription.topics:
             return "the subscription has changed"
         if not self.is_leader or self._divided is None:
@@ -243,7 +247,7 @@ class GroupAssignment:
 
     @property
     def wanted_topics(self) -> frozenset[str]:
-        """Topics to keep metadata of: the member's own, and as the leader everybody's."""
+        """Topics to keep metadata of: the member's own, and as the leader those of all members."""
         own = self._subscription.topics | {
             topic_partition.topic for topic_partition in self._subscription.partitions
         }
@@ -252,7 +256,7 @@ class GroupAssignment:
     # --- after joining ---------------------------------------------------------------------------
 
     async def take(self, assignor: str, assignment: bytes, generation: int) -> bool:
-        """Let go what is not in the share, then take what is new."""
+        """Revoke partitions that are not in the assignment, then add the new ones."""
         assigned = decode_assignment(assignment)
         subscription = self._subscription
         strange = [
@@ -264,7 +268,8 @@ class GroupAssignment:
             _log.info("assigned %s, which is not subscribed to any more", strange)
             return True
         if subscription.kind is SubscriptionKind.PATTERN:
-            # The leader may have seen a topic that this member has not: it is part of the deal.
+            # The leader may know a topic that this member does not know yet: it is part of the
+            # assignment.
             subscription.topics |= {topic_partition.topic for topic_partition in assigned}
             self._joined_topics = subscription.topics
         owned = frozenset(subscription.partitions)
@@ -284,14 +289,16 @@ class GroupAssignment:
     def _tell_assigned(
         self, listener: Listener, added: frozenset[TopicPartition], generation: int
     ) -> object:
-        """Tell the listener, where the user is, unless the member lost it all before it came."""
+        """Call the listener on the user's side, unless the member has lost everything before
+        that.
+        """
         if not self.is_current(generation):
             return None
         self._told |= added
         return listener.assigned(added)()
 
     async def _hand_over(self, revoked: frozenset[TopicPartition]) -> None:
-        """Stop reading, let the user finish what is in work, commit, and let go."""
+        """Stop reading, wait for the user's next poll, commit, and revoke."""
         for topic_partition in revoked:
             self._subscription.partitions[topic_partition].revoking = True
         await self.at_poll()
@@ -299,7 +306,7 @@ class GroupAssignment:
         await self._give_up(revoked)
 
     def reset(self) -> None:
-        """Forget what was agreed on: the subscription ended."""
+        """Reset after the end of the subscription."""
         self._joined_topics = None
         self._group_topics = frozenset()
         self._divided = None

@@ -1,9 +1,9 @@
 """When offsets are committed, as whom, and in which order.
 
-Commits leave one after the other: a commit that is tried again never overtakes, or is overtaken by,
-another one of this consumer, so committed offsets do not go back. By itself the consumer commits in
-the user's polls, every ``auto.commit.interval.ms``, before partitions are given up, and at the end:
-what the last poll handed out counts as done when the next one comes.
+Commits are sent one after the other: a retried commit never overtakes, or is overtaken by, another
+one of this consumer, so committed offsets do not go back. Automatic commits happen in the user's
+polls, every ``auto.commit.interval.ms``, before partitions are revoked, and at close: records of a
+poll count as processed at the next poll.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 CommitCallback: TypeAlias = Callable[
     [dict[TopicPartition, OffsetAndMetadata], Exception | None], object
 ]
-"""Called with what was to be committed, and with what went wrong or None."""
+"""Called with the offsets, and with the error or None."""
 
 _log = logging.getLogger("millstream.client.consumer")
 
@@ -68,10 +68,10 @@ class GroupCommits:
     # --- asked for -------------------------------------------------------------------------------
 
     async def commit(self, offsets: Offsets, timeout_ms: float) -> None:
-        """Commit, and try again what passes until ``timeout_ms`` are over.
+        """Commit, and retry temporary errors until ``timeout_ms`` have passed.
 
-        TimedOutError then: a commit that is on its way may still arrive, and those after it wait
-        for it; one that had not been sent by then is not sent at all.
+        TimedOutError after that: a commit in flight may still be applied, and later ones wait for
+        it; one that was not sent by then is not sent at all.
         """
         deadline = self._loop.now_ms() + timeout_ms
         failures: list[Exception] = []
@@ -92,7 +92,7 @@ class GroupCommits:
         await within(self._loop, running, timeout_ms, "the commit", failures)
 
     def commit_async(self, offsets: Offsets, callback: CommitCallback | None) -> None:
-        """Commit once; the callback hears how it went, in a later call of the user."""
+        """Commit once; the callback gets the result, in a later call of the user."""
 
         async def run() -> None:
             failure: Exception | None = None
@@ -114,7 +114,7 @@ class GroupCommits:
     # --- by itself -------------------------------------------------------------------------------
 
     def poll(self) -> None:
-        """In a poll of the user: commit if it is time. What was handed out before is done with."""
+        """In a poll of the user: commit if it is due. Earlier records count as processed."""
         if not self._settings.auto_commits or self._loop.now_ms() < self._due_at_ms:
             return
         if self._auto_running or (
@@ -146,13 +146,13 @@ class GroupCommits:
         self._loop.call_at(self._due_at_ms, self.on_due)
 
     def on_due(self) -> None:
-        """Ask for a poll: only there positions are what the user is done with."""
+        """Request a poll: only in a poll positions are those of processed records."""
         self.on_attention()
 
     async def commit_by_itself(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Commit the positions of partitions that are given up, if the consumer commits by itself.
+        """Commit the positions of partitions that are revoked, if commits are automatic.
 
-        A failure is logged: the partitions go to others in any case, who read records again.
+        A failure is logged: the partitions are reassigned in any case, and records are read again.
         """
         if not self._settings.auto_commits:
             return
@@ -172,7 +172,7 @@ class GroupCommits:
             _log.warning("commit before a rebalance failed: %s", error)
 
     async def finish(self, timeout_ms: float) -> None:
-        """Before the end: what was asked for is done, and positions are committed."""
+        """At close: finish requested commits, and commit the positions."""
         if self._settings.auto_commits:
             offsets = self._subscription.consumed()
             if offsets:

@@ -8,12 +8,12 @@ States (Kafka: ``AbstractCoordinator.MemberState``)::
     STABLE     --REBALANCE_IN_PROGRESS, a change of topics--> rejoins: PREPARING
     any        --UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, max.poll.interval.ms--> UNJOINED
 
-A rebalance begins inside a poll of the user, because what it takes away must not be in use; once
-begun it goes on by itself, and stops where a function of the user has to run. Heartbeats go on
-whether the user polls or not; when no poll comes for ``max.poll.interval.ms`` the member leaves.
+A rebalance begins inside a poll of the user, because revoked partitions must not be in use; then it
+continues in the background, except for the user's callbacks. Heartbeats continue whether the user
+polls or not; without a poll for ``max.poll.interval.ms`` the member leaves.
 
-The group hands out ids: the first JoinGroup is refused with MEMBER_ID_REQUIRED (KIP-394). With a
-``group.instance.id`` the member is static: it keeps its partitions over restarts, because it does
+The coordinator assigns ids: the first JoinGroup is refused with MEMBER_ID_REQUIRED (KIP-394). With
+a ``group.instance.id`` the member is static: it keeps its partitions over restarts, because it does
 not leave (KIP-345). Kafka: ``AbstractCoordinator``.
 """
 
@@ -52,7 +52,7 @@ _log = logging.getLogger("millstream.client.consumer")
 
 
 class MemberState(Enum):
-    """How far a member is."""
+    """The state of a member."""
 
     UNJOINED = auto()
     PREPARING = auto()
@@ -61,26 +61,28 @@ class MemberState(Enum):
 
 
 class Rebalance(Protocol):
-    """What a member does about partitions while it rebalances; see ``group_assignment``."""
+    """The handling of partitions during a rebalance; see ``group_assignment``."""
 
     def stop_reading(self) -> None:
-        """Hand out nothing more: what the member had is lost."""
+        """Return no more records: the member's partitions are lost."""
 
     async def prepare(self, *, lost: bool) -> None:
-        """Give up what must be given up before joining; ``lost``: it is gone already."""
+        """Revoke the partitions that must be revoked before joining; ``lost``: they are lost
+        already.
+        """
 
     async def describe(self) -> list[tuple[str, bytes]]:
-        """Return for each assignor its name and what this member says of itself."""
+        """Return the name of each assignor and this member's metadata for it."""
 
     async def divide(self, joined: Joined) -> dict[str, bytes]:
-        """As the leader, return what every member gets."""
+        """As the leader, return every member's assignment."""
 
     async def take(self, assignor: str, assignment: bytes, generation: int) -> bool:
-        """Take what the leader gave; return True when the group must rebalance once more."""
+        """Apply the leader's assignment; return True if the group must rebalance once more."""
 
 
 class GroupMember:
-    """The member that this consumer is. ``on_attention`` asks for a poll of the user soon."""
+    """This consumer's membership. ``on_attention`` requests a poll of the user."""
 
     def __init__(
         self,
@@ -96,10 +98,10 @@ class GroupMember:
         self.assignor: str | None = None
         self.is_rebalancing = False
         self.last_poll_ms = loop.now_ms()
-        """Written by whoever polls, also without touching the loop."""
+        """Written by polls, also on other threads."""
         self.polled = Signal()
         self.is_polling: Callable[[], bool] = lambda: False
-        """Tells whether the user waits in a poll at this moment."""
+        """Tells whether the user is waiting in a poll."""
         self.on_attention: Callable[[], None] = lambda: None
         self.on_failure: Callable[[Exception], None] = lambda error: None
         self._loop = loop
@@ -114,27 +116,29 @@ class GroupMember:
         self._heartbeat: TimerHandle | None = None
         self._fatal: Exception | None = None
         self._wanted = True
-        """False from leaving on until the user polls as a member again."""
+        """False from leaving until the user polls as a member again."""
         self._closed = False
 
     @property
     def rejoin_needed(self) -> bool:
-        """True when the next poll begins a rebalance, or one is under way."""
+        """True if the next poll begins a rebalance, or one is running."""
         return self._rejoin_reason is not None
 
     @property
     def _goes_on(self) -> bool:
-        """True while a rebalance has to be tried (again)."""
+        """True while a rebalance has to be started or retried."""
         ended = self._closed or self._fatal is not None
         return self.rejoin_needed and self._wanted and not ended
 
     @property
     def stable_group(self) -> GroupMetadata | None:
-        """Who to commit as; None while the member is between two generations."""
+        """The generation to commit with; None between two generations."""
         return self.group if self.state is MemberState.STABLE else None
 
     def poll(self) -> None:
-        """The user polls: begin a rebalance if one is due. Raises what ended the membership."""
+        """Handle a poll: begin a rebalance if one is due. Raises the error that ended the
+        membership.
+        """
         self.last_poll_ms = self._loop.now_ms()
         if self._fatal is not None:
             raise self._fatal
@@ -145,14 +149,14 @@ class GroupMember:
             spawn(self._run())
 
     def request_rejoin(self, reason: str) -> None:
-        """Rebalance at the next poll; the group is told why (KIP-800)."""
+        """Rebalance at the next poll; the reason is sent to the coordinator (KIP-800)."""
         if self._rejoin_reason is None:
             _log.info("group %s: rejoin because %s", self.group.group_id, reason)
             self._rejoin_reason = reason
         self.on_attention()
 
     def reset(self, reason: str, *, forget_member: bool) -> None:
-        """Be no member any more; what it had is lost."""
+        """Reset the membership; its partitions are lost."""
         _log.info("group %s: no longer a member because %s", self.group.group_id, reason)
         member_id = "" if forget_member else self.group.member_id
         self.group = self.group._replace(generation_id=-1, member_id=member_id)
@@ -165,14 +169,14 @@ class GroupMember:
         self.request_rejoin(reason)
 
     def fail(self, error: Exception) -> None:
-        """End the membership for good: every poll raises ``error``, and hands nothing out."""
+        """End the membership permanently: every poll raises ``error``."""
         self._fatal = error
         self._stop_heartbeats()
         self._rebalance.stop_reading()
         self.on_failure(error)
 
     async def leave(self, reason: str) -> None:
-        """Tell the group that this member goes; a static one stays until its session ends."""
+        """Send LeaveGroup; a static member stays until its session expires."""
         self._stop_heartbeats()
         group, state = self.group, self.state
         self.state = MemberState.UNJOINED
@@ -190,7 +194,7 @@ class GroupMember:
             await self._requests.leave(group, reason, is_joining=is_joining)
 
     def close(self) -> None:
-        """Stop everything; what is under way ends where it waits."""
+        """Stop everything; running operations end at their next wait."""
         self._closed = True
         self._era += 1
         self._stop_heartbeats()
@@ -206,14 +210,14 @@ class GroupMember:
                 if await self._attempt():
                     self._metrics.rebalances.add(self._loop.now_ms() - began)
                     self._metrics.last_rebalance_ms = self._loop.now_ms()
-                    # Another one commits what was handed out, and so begins in a poll too: by now
-                    # the user may be at work on what the last one returned.
+                    # A further rebalance commits positions, and so begins in a poll too: the user
+                    # may be processing the records of the last one.
                     break
         except ClosedError:
             pass
         except Exception as error:
-            # An assignor of the user may raise anything; the user must hear it, not the loop. What
-            # was agreed on so far is worth nothing: the next poll begins anew.
+            # A user's assignor may raise anything; the error goes to the user, not to the loop. The
+            # state so far is invalid: the next poll starts again.
             self._metrics.failed_rebalances += 1
             self._rejoin_reason = self._rejoin_reason or f"a rebalance failed: {error}"
             self.fail(error) if _ends_membership(error) else self.on_failure(error)
@@ -269,7 +273,7 @@ class GroupMember:
         await sleep(self._loop, pause)
 
     async def _join_and_sync(self) -> bytes | None:
-        """Return what the leader assigned, None when the member was reset meanwhile."""
+        """Return the leader's assignment, None if the member was reset meanwhile."""
         era = self._era
         protocols = await self._rebalance.describe()
         if self._era != era:
@@ -319,7 +323,7 @@ class GroupMember:
         return assignment
 
     async def _checked(self, era: int, request: Awaitable[Result]) -> Result | None:
-        """Await an answer; a refusal may end the membership. None when it has ended meanwhile."""
+        """Await a response; an error may end the membership. None if it has ended meanwhile."""
         try:
             answer = await request
         except BrokerError as error:
@@ -395,7 +399,7 @@ class GroupMember:
             self._plan_heartbeat(delay_ms)
 
     def _heartbeat_refused(self, error: BrokerError) -> bool:
-        """Act on a refusal; return False when heartbeats end with it."""
+        """Handle an error; return False if heartbeats end with it."""
         code = error.error
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             if self.state is MemberState.STABLE:

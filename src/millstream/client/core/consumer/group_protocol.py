@@ -1,7 +1,7 @@
-"""What members of a consumer group tell each other, as bytes inside JoinGroup and SyncGroup.
+"""The messages between members of a consumer group, embedded in JoinGroup and SyncGroup.
 
-Both kinds are ``version i16 | message``; a newer version than ours is read as ours, which newer
-ones only add to (Kafka: ``ConsumerProtocol``).
+Both kinds are ``version i16 | message``; a newer version is read as the newest known one, because
+versions only append fields (Kafka: ``ConsumerProtocol``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NEWEST: Final = 3
 
 
 def encode_subscription(member: GroupMember) -> bytes:
-    """Return what a member sends of itself for one assignor; topics and partitions in order."""
+    """Encode a member's subscription for one assignor; topics and partitions in order."""
     message = ConsumerProtocolSubscription(
         topics=sorted(member.topics),
         user_data=member.user_data,
@@ -40,7 +40,7 @@ def encode_subscription(member: GroupMember) -> bytes:
 def decode_subscription(
     data: bytes, *, member_id: str, group_instance_id: str | None
 ) -> GroupMember:
-    """Read what a member of any client sent; ProtocolError when it is none."""
+    """Decode a subscription of any client; ProtocolError if it is invalid."""
     version, body = _split(data)
     message = ConsumerProtocolSubscription.decode_body(version, body)
     return GroupMember(
@@ -55,16 +55,15 @@ def decode_subscription(
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """Return what the leader sends to a member."""
+    """Encode a member's assignment."""
     message = ConsumerProtocolAssignment(assigned_partitions=_by_topic(partitions), user_data=None)
     return _VERSION.pack(_NEWEST) + message.encode_body(_NEWEST)
 
 
 def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """Read what a leader of any client sent; ProtocolError when it is none.
+    """Decode an assignment of any client; ProtocolError if it is invalid.
 
-    No bytes at all, which a coordinator answers to members that the leader forgot, are no
-    partitions.
+    Empty bytes, which a coordinator returns to members without an assignment, mean no partitions.
     """
     if not data:
         return ()

@@ -1,8 +1,8 @@
 """The requests of a group's member, one coroutine each.
 
 JoinGroup 0 to 9, SyncGroup 0 to 5, Heartbeat 0 to 4, LeaveGroup 0 to 5; static members need
-versions from 5, 3, 3 and 3 on. Refusals come as BrokerError, that of MEMBER_ID_REQUIRED with the
-new member id as its message.
+versions from 5, 3, 3 and 3 on. Errors are raised as BrokerError, MEMBER_ID_REQUIRED with the new
+member id as its message.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _REASON_LENGTH: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """A member as the leader is told of it."""
+    """A member in the leader's JoinGroup response."""
 
     member_id: str
     group_instance_id: str | None
@@ -60,7 +60,7 @@ class Joined:
 
 
 class GroupRequests:
-    """Asks the coordinator of one group."""
+    """Sends requests to the coordinator of one group."""
 
     def __init__(self, network: Network, settings: ConsumerSettings) -> None:
         assert settings.group_id is not None
@@ -69,7 +69,7 @@ class GroupRequests:
         self._group_id = settings.group_id
 
     def forget_coordinator(self) -> None:
-        """Look for the coordinator anew before the next request."""
+        """Look up the coordinator again before the next request."""
         self._network.forget_coordinator(self._group_id, CoordinatorType.GROUP)
 
     async def join(
@@ -118,7 +118,7 @@ class GroupRequests:
     async def sync(
         self, group: GroupMetadata, protocol_name: str, shares: Mapping[str, bytes]
     ) -> bytes:
-        """Give the leader's shares, or none, and return this member's own."""
+        """Send SyncGroup with the leader's assignments, or none, and return this member's own."""
         request = SyncGroupRequest(
             group_id=group.group_id,
             generation_id=group.generation_id,
@@ -144,10 +144,10 @@ class GroupRequests:
         return bytes(answer.assignment)
 
     async def heartbeat(self, group: GroupMetadata, *, is_stable: bool) -> None:
-        """Say that the member lives.
+        """Send a heartbeat.
 
-        A coordinator that says nothing for a session is given up: another one may be there by now.
-        Unless ``is_stable`` the answer may have to wait behind that of SyncGroup.
+        A coordinator without a response for a session time-out is looked up again. Unless
+        ``is_stable`` the response may have to wait for that of SyncGroup.
         """
         request = HeartbeatRequest(
             group_id=group.group_id,
@@ -161,9 +161,10 @@ class GroupRequests:
         self._check(answer.error_code, "Heartbeat")
 
     async def leave(self, group: GroupMetadata, reason: str, *, is_joining: bool) -> None:
-        """Say that the member goes. Failures are passed over: its session ends by itself.
+        """Send LeaveGroup. Failures are ignored: the session expires in any case.
 
-        While it joins, its connection waits for the others' joining: then another one is used.
+        While the member joins, its connection is blocked by JoinGroup: then another connection is
+        used.
         """
         try:
             node_id = await self._network.coordinator(self._group_id, CoordinatorType.GROUP)

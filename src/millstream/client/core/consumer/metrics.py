@@ -1,7 +1,7 @@
-"""What a consumer counts, under the names of Kafka's Java client.
+"""The metrics of a consumer, under the names of Kafka's Java client.
 
-Groups as there: ``consumer-fetch-manager-metrics`` and ``consumer-coordinator-metrics``; what the
-names mean stands in Kafka's documentation. Rates are over the whole life of the consumer.
+Groups as there: ``consumer-fetch-manager-metrics`` and ``consumer-coordinator-metrics``; Kafka's
+documentation describes them. Rates are since the creation of the consumer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Latency:
 
 
 class FetchMetrics:
-    """What the fetcher counts."""
+    """The metrics of the fetcher."""
 
     def __init__(self, loop: ClientLoop) -> None:
         self._loop = loop
@@ -85,13 +85,13 @@ class FetchMetrics:
 
 
 def lag_of(state: PartitionState, *, read_committed: bool = False) -> int | None:
-    """Return how many offsets lie between the position and the end; None before it is known."""
+    """Return the number of offsets between the position and the end; None while it is unknown."""
     end = state.last_stable_offset if read_committed else state.high_watermark
     return None if end < 0 or not state.has_position else max(end - state.position, 0)
 
 
 class CoordinatorMetrics:
-    """What the membership and the commits count."""
+    """The metrics of the membership and of commits."""
 
     def __init__(self, loop: ClientLoop) -> None:
         self._loop = loop

@@ -1,6 +1,7 @@
-"""ListOffsets and OffsetForLeaderEpoch: where partitions begin, end, and part from what was read.
+"""ListOffsets and OffsetForLeaderEpoch: the beginning, the end and the point of divergence of
+partitions.
 
-ListOffsets 1 to 11: −1 asks for the end (with read_committed the last stable offset), −2 for the
+ListOffsets 1 to 11: −1 is the end (with read_committed the last stable offset), −2 for the
 beginning, anything else for the first record at or after that time. OffsetForLeaderEpoch 2 to 4
 (KIP-320): the end of the largest epoch at or below one. Both go to the leaders. Kafka:
 ``OffsetFetcher``, ``OffsetsForLeaderEpochClient``.
@@ -41,7 +42,7 @@ _CONSUMER: Final = -1
 
 
 class OffsetLookup:
-    """Asks leaders about offsets."""
+    """Sends offset requests to leaders."""
 
     def __init__(
         self, network: Network, metadata: MetadataView, settings: ConsumerSettings
@@ -53,10 +54,10 @@ class OffsetLookup:
     async def find(
         self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: float
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return what ListOffsets says of each partition, None where no record is that young.
+        """Return the offset of each partition from ListOffsets, None if no record is recent enough.
 
-        Tries again what passes until ``timeout_ms`` are over, then raises the last error, or
-        TimedOutError when an answer is still waited for.
+        Retries temporary errors until ``timeout_ms`` have passed, then raises the last error, or
+        TimedOutError if a response is still outstanding.
         """
         found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
         network, settings = self._network, self._settings
@@ -89,7 +90,9 @@ class OffsetLookup:
         timestamps: Mapping[TopicPartition, int],
         found: dict[TopicPartition, OffsetAndTimestamp | None],
     ) -> None:
-        """Ask every leader once; put what they answer into ``found`` and raise the first error."""
+        """Send one request to every leader; put the results into ``found`` and raise the first
+        error.
+        """
 
         async def ask(node_id: int, topic_partitions: list[TopicPartition]) -> None:
             request = self._list_offsets(
@@ -108,9 +111,10 @@ class OffsetLookup:
         epochs: Mapping[TopicPartition, tuple[LeaderEpoch, LeaderEpoch]],
         found: dict[TopicPartition, tuple[LeaderEpoch, Offset]],
     ) -> None:
-        """Ask the leaders where epochs end; each value is (current leader epoch, epoch asked for).
+        """Request the ends of epochs from the leaders; each value is (current leader epoch,
+        requested epoch).
 
-        Puts (epoch, end offset) into ``found``, both −1 where the leader knows nothing, and
+        Puts (epoch, end offset) into ``found``, both −1 if the leader does not know the epoch, and
         raises the first error.
         """
 
@@ -128,7 +132,7 @@ class OffsetLookup:
         topic_partitions: Iterable[TopicPartition],
         ask: Callable[[int, list[TopicPartition]], Awaitable[None]],
     ) -> None:
-        """Run ``ask`` for all leaders at once; learn leaders anew after an error."""
+        """Run ``ask`` for all leaders at once; update metadata after an error."""
         nodes: dict[int, list[TopicPartition]] = {}
         failure: Exception | None = None
         for topic_partition in topic_partitions:

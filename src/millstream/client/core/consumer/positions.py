@@ -1,8 +1,8 @@
-"""Gives every assigned partition a position that can be fetched from, and keeps it true.
+"""Finds the position of every assigned partition, and validates it after leader changes.
 
-In this order: the committed offset; without one, what ``auto.offset.reset`` says; and after a
-change of leaders, whether the new leader's log still holds what was read (KIP-320). One round runs
-at a time; what fails in a way that passes is tried again by the next.
+In this order: the committed offset; without one, ``auto.offset.reset``; and after a change of
+leaders, a check that the new leader's log still has what was read (KIP-320). One round runs at a
+time; temporary errors are retried by the next.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger("millstream.client.consumer")
 
 
 class Positions:
-    """Moves partitions towards FETCHING. ``on_ready`` says that some arrived there."""
+    """Moves partitions towards FETCHING. ``on_ready`` is called when some have reached it."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Positions:
         self._waiting: list[Deferred[None]] = []
 
     def update(self) -> None:
-        """See to it soon that every partition gets a position."""
+        """Schedule a round that finds missing positions."""
         if self._closed:
             return
         if self._running:
@@ -69,7 +69,7 @@ class Positions:
         self._wake()
 
     def notify(self, ready: Deferred[None]) -> None:
-        """Fill ``ready`` after the round that runs, or the next one."""
+        """Complete ``ready`` after the present round, or the next one."""
         self._waiting.append(ready)
 
     def _wake(self) -> None:
@@ -79,7 +79,7 @@ class Positions:
                 each.complete(None)
 
     def learn_leaders(self) -> None:
-        """Take leader epochs from metadata; a new one may ask for validation."""
+        """Take leader epochs from metadata; a new one may require validation."""
         for topic_partition, state in self._subscription.partitions.items():
             partition = self._metadata.partition(topic_partition)
             if partition is not None and partition.leader >= 0:
@@ -238,13 +238,13 @@ class Positions:
             self._again = True
 
     def _judge(self, state: PartitionState, epoch: LeaderEpoch, end_offset: Offset) -> None:
-        """Go on, or go back to where the leader's log and what was read part."""
+        """Continue, or go back to where the leader's log diverges from what was read."""
         position = state.position
         undefined = end_offset < 0 or epoch < 0
         if not undefined and end_offset >= position:
             state.phase = Phase.FETCHING
             if end_offset < state.fetch_offset:
-                # What is buffered beyond the end was cut off: read again from what was handed out.
+                # Buffered records beyond the end were truncated: fetch again from the position.
                 state.void()
             return
         _log.warning(

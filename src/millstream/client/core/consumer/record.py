@@ -1,4 +1,4 @@
-"""What a consumer hands out, and what it is told about offsets."""
+"""The records of a consumer, and the offsets that users pass to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ V = TypeVar("V")
 
 
 class TimestampType(IntEnum):
-    """Who set a record's timestamp."""
+    """The type of a record's timestamp."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
@@ -29,8 +29,8 @@ class TimestampType(IntEnum):
 class ConsumerRecord(NamedTuple, Generic[K, V]):
     """One record; ``timestamp`` in milliseconds since 1970, −1 for none.
 
-    ``key`` and ``value`` are None where the record has none; a deserializer never sees that.
-    ``leader_epoch`` is −1 where the log does not tell.
+    ``key`` and ``value`` are None if the record has none; deserializers are not called with it.
+    ``leader_epoch`` is −1 if it is unknown.
     """
 
     topic: str
@@ -45,12 +45,12 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Where the record lies."""
+        """The record's topic partition."""
         return TopicPartition(self.topic, self.partition)
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset: the next record to read, and what was noted beside it.
+    """A committed offset: the next record to read, and its metadata.
 
     ``leader_epoch`` is that of the record before, −1 when it is not known (KIP-320).
     """
@@ -65,9 +65,10 @@ Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata | Offset]
 
 
 def read_offset(given: OffsetAndMetadata | Offset) -> OffsetAndMetadata:
-    """Return what a user means by an offset; ValueError or TypeError for what can be none.
+    """Convert a user's offset; ValueError or TypeError if it is invalid.
 
-    Offsets and epochs are what the protocol has room for: later there is nobody to tell.
+    The ranges of offsets and epochs are checked here, because an error while encoding could not be
+    reported.
     """
     if isinstance(given, OffsetAndMetadata):
         where = given
@@ -88,7 +89,7 @@ def read_offset(given: OffsetAndMetadata | Offset) -> OffsetAndMetadata:
 
 
 def read_offsets(given: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
-    """Return what a user means by offsets; None stays None. Errors as for :func:`read_offset`."""
+    """Convert a user's offsets; None stays None. Errors as for :func:`read_offset`."""
     if given is None:
         return None
     for topic_partition in given:
@@ -106,7 +107,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """Who this consumer is in its group: what a transaction commits offsets under (KIP-447)."""
+    """The group metadata of a consumer, for committing offsets in a transaction (KIP-447)."""
 
     group_id: str
     generation_id: int = -1

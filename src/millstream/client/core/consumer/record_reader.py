@@ -1,4 +1,4 @@
-"""From the bytes of batches to records: CRC, aborted transactions, decoding, deserializers."""
+"""Decodes batches to records: CRC, aborted transactions, decoding, deserializers."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _new_record = partial(tuple.__new__, ConsumerRecord)
-"""What ``ConsumerRecord(*columns)`` does, without a function of Python's in between."""
+"""Creates a ``ConsumerRecord`` from its columns, without calling a Python function."""
 
 Deserializer: TypeAlias = Callable[[str, bytes], object]
-"""Makes an object of a topic's key or value; it is not asked about null."""
+"""Converts bytes of a key or value of a topic; not called for null."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadRecords(Generic[K, V]):
-    """The records of one fetch; ``error`` is what made the reading stop, after them."""
+    """The records of one fetch; ``error`` ended the reading after them."""
 
     records: list[ConsumerRecord[K, V]]
     error: RecordError | None = None
 
 
 class RecordReader(Generic[K, V]):
-    """Reads what was fetched, as one consumer's settings want it."""
+    """Decodes fetches according to a consumer's settings."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class RecordReader(Generic[K, V]):
 
     @classmethod
     def of(cls, settings: ConsumerSettings) -> RecordReader[K, V]:
-        """Return the reader that a consumer's settings ask for."""
+        """Return the reader for a consumer's settings."""
         return cls(
             key_deserializer=cast("Deserializer | None", settings.key_deserializer),
             value_deserializer=cast("Deserializer | None", settings.value_deserializer),
@@ -68,14 +68,14 @@ class RecordReader(Generic[K, V]):
 
     def read(self, fetched: Fetched) -> ReadRecords[K, V]:
         """Return the records from ``fetch_offset`` on, as far as they can be read."""
-        # Thousands of records are made at once and all of them live on: to look for garbage
-        # meanwhile would take longer than to make them.
+        # Thousands of records are created at once and all of them stay alive: a garbage collection
+        # meanwhile would take longer than creating them.
         collecting = gc.isenabled()
         gc.disable()
         try:
             return ReadRecords(self._read_at_once(fetched))
         except Exception:
-            # Somewhere something is wrong: read again, up to there.
+            # There is an error: decode again, up to it.
             return self._read_singly(fetched)
         finally:
             if collecting:
@@ -118,7 +118,7 @@ class RecordReader(Generic[K, V]):
             holds_records = _holds_records(fetched)
             for batch in iter_batches(fetched.data):
                 try:
-                    # Of every batch: damage may be what says that nothing is to be had of one.
+                    # Of every batch: damage may make a batch look as if it had nothing to read.
                     if self._check_crcs:
                         batch.ensure_valid()
                     if holds_records(batch):
@@ -173,7 +173,7 @@ class RecordReader(Generic[K, V]):
 
 
 def _holds_records(fetched: Fetched) -> Callable[[Batch], bool]:
-    """Return what tells of each batch, in order, whether it holds records to be seen."""
+    """Return the filter that tells of each batch, in order, whether it has visible records."""
     keep = CommittedOnly(fetched.aborted) if fetched.aborted else None
 
     def holds_records(batch: Batch) -> bool:
@@ -187,9 +187,7 @@ def _holds_records(fetched: Fetched) -> Callable[[Batch], bool]:
 
 
 def _end_of(damaged: Batch, fetched: Fetched) -> Offset | None:
-    """Return the offset after a damaged batch, None where nothing tells it: what its own header
-    says may be the damage.
-    """
+    """Return the offset after a damaged batch, None if unknown: its own header may be damaged."""
     if damaged.is_valid:
         return damaged.next_offset
     with contextlib.suppress(MillstreamError):

@@ -21,7 +21,7 @@ _MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "second
 
 
 class ResetKind(Enum):
-    """The kinds of strategies, by the names that the setting has for them."""
+    """The strategies, by their names in the setting."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -37,7 +37,7 @@ class ResetStrategy:
     duration_ms: int = 0
 
     def timestamp(self, now_ms: int) -> int:
-        """Return what to ask ListOffsets for; never asked of ``none``."""
+        """Return the timestamp for ListOffsets; not called for ``none``."""
         if self.kind is ResetKind.EARLIEST:
             return EARLIEST_TIMESTAMP
         if self.kind is ResetKind.LATEST:
@@ -54,7 +54,7 @@ NONE: Final = ResetStrategy(ResetKind.NONE)
 def parse_reset(text: str) -> ResetStrategy:
     """Read the setting: earliest, latest, none, or by_duration: with an ISO 8601 duration.
 
-    ConfigError says what is wrong with another text; months and years have no fixed length and
+    ConfigError for anything else; months and years have no fixed length and
     are refused, as a negative duration is.
     """
     name, colon, duration = text.strip().partition(":")

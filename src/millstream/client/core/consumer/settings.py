@@ -78,9 +78,9 @@ def _assignor(value: object) -> str | Assignor:
 class ConsumerSettings(ClientSettings):
     """Settings of a consumer; names ending in ``_ms`` are milliseconds.
 
-    ``fetch_buffer_bytes`` is Millstream's own: fetched and not handed out yet, over all
-    partitions; a broker is not asked for more while it is reached. ``receive_buffer_bytes`` is −1
-    by default: the system sizes it, which large answers want.
+    ``fetch_buffer_bytes`` is Millstream's own: the limit of fetched and unprocessed bytes over all
+    partitions; nothing is fetched while it is reached. ``receive_buffer_bytes`` is −1 by default:
+    the system sizes it, which is better for large responses.
     """
 
     receive_buffer_bytes: int = setting(integer(-1), -1)
@@ -118,7 +118,7 @@ class ConsumerSettings(ClientSettings):
 
     @property
     def auto_commits(self) -> bool:
-        """True when positions are committed by themselves."""
+        """True if positions are committed automatically."""
         return self.enable_auto_commit and self.group_id is not None
 
 
@@ -145,12 +145,12 @@ def assignor_name(chosen: str | Assignor) -> str:
 
 
 def make_assignors(chosen: Sequence[str | Assignor]) -> list[Assignor]:
-    """Return the assignors in the order of preference; they remember things of one consumer."""
+    """Return the assignors in the order of preference; they have state of one consumer."""
     return [_ASSIGNORS[each]() if isinstance(each, str) else each for each in chosen]
 
 
 def rebalance_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
-    """Return the most lenient protocol that all of them know; ConfigError when there is none."""
+    """Return the most lenient protocol that all of them support; ConfigError when there is none."""
     shared = frozenset(RebalanceProtocol)
     for assignor in assignors:
         shared &= assignor.rebalance_protocols

@@ -1,19 +1,18 @@
-"""What a consumer reads, and where it stands in each partition (Kafka: ``SubscriptionState``).
+"""What a consumer reads, and its position in each partition (Kafka: ``SubscriptionState``).
 
 A partition's phase::
 
     AWAIT_COMMITTED -> FETCHING        the group has committed an offset
     AWAIT_COMMITTED -> AWAIT_RESET     it has not: auto.offset.reset decides
-    AWAIT_RESET     -> FETCHING        ListOffsets told
+    AWAIT_RESET     -> FETCHING        ListOffsets returned
     FETCHING        -> AWAIT_VALIDATION  a new leader: does its log hold what was read? (KIP-320)
     AWAIT_VALIDATION-> FETCHING        yes, or cut back to where it parts
     FETCHING        -> AWAIT_RESET     the position is out of range
     any             -> FETCHING        seek
 
-Everything changes on the client's loop, with one exception: a position advances where records are
-handed out, which may be another thread. That thread writes ``advanced`` and nothing else: one tuple
-that names the fence under which it was written, so that after a seek on the loop it counts for
-nothing.
+Everything changes on the client's loop, with one exception: a position advances when records are
+returned, which may be on another thread. That thread writes only ``advanced``: one tuple that
+includes the fence under which it was written, so that it is ignored after a seek on the loop.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from millstream.model.topic import TopicPartition
 
 
 class Phase(Enum):
-    """What a partition waits for before it can be fetched."""
+    """The phase of a partition on its way to being fetched."""
 
     AWAIT_COMMITTED = auto()
     AWAIT_RESET = auto()
@@ -40,8 +39,8 @@ class Phase(Enum):
 class PartitionState:
     """One assigned partition.
 
-    ``position`` is the next record to hand out, ``fetch_offset`` the next to ask the broker for;
-    between them lies what is buffered. What was buffered under another ``fence`` is void.
+    ``position`` is the next record to return, ``fetch_offset`` the next one to fetch; those between
+    them are buffered. Data buffered under another ``fence`` is invalid.
     """
 
     __slots__ = (
@@ -68,14 +67,14 @@ class PartitionState:
         self.topic_partition = topic_partition
         self.phase = Phase.AWAIT_COMMITTED
         self.base: tuple[Offset, LeaderEpoch] = (NO_OFFSET, NO_LEADER_EPOCH)
-        """Where reading began under the fence."""
+        """The position at which the fence began."""
         self.advanced: tuple[int, Offset, LeaderEpoch] = (-1, NO_OFFSET, NO_LEADER_EPOCH)
-        """A fence, and how far records were handed out under it."""
+        """A fence, and the position reached under it."""
         self.fetch_offset: Offset = NO_OFFSET
         self.fence = 0
         self.paused = False
         self.revoking = False
-        """True while the group takes the partition away: nothing more is handed out."""
+        """True while the partition is being revoked: no more records are returned."""
         self.reset: ResetStrategy | None = None
         self.leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
         self.high_watermark: Offset = NO_OFFSET
@@ -88,7 +87,7 @@ class PartitionState:
 
     @property
     def position(self) -> Offset:
-        """The next offset to hand out, −1 while there is none."""
+        """The next offset to return, −1 while there is none."""
         fence, offset, _ = self.advanced
         return offset if fence == self.fence else self.base[0]
 
@@ -105,7 +104,7 @@ class PartitionState:
 
     @property
     def is_deliverable(self) -> bool:
-        """True when records may be handed out now."""
+        """True if records may be returned now."""
         return not self.paused and not self.revoking
 
     def void(self) -> None:
@@ -128,7 +127,7 @@ class PartitionState:
         self.phase = Phase.AWAIT_VALIDATION if validate else Phase.FETCHING
 
     def await_reset(self, strategy: ResetStrategy) -> None:
-        """Find a position by ``strategy``; what is buffered is void."""
+        """Find a position by ``strategy``; buffered data becomes invalid."""
         self.phase = Phase.AWAIT_RESET
         self.reset = strategy
         self.preferred_replica = None
@@ -136,7 +135,7 @@ class PartitionState:
         self._begin(NO_OFFSET, NO_LEADER_EPOCH)
 
     def await_committed(self) -> None:
-        """Find a position as when the partition was new; what is buffered is void."""
+        """Find a position as for a new partition; buffered data becomes invalid."""
         self.phase = Phase.AWAIT_COMMITTED
         self.reset = None
         self.preferred_replica = None
@@ -144,7 +143,7 @@ class PartitionState:
         self._begin(NO_OFFSET, NO_LEADER_EPOCH)
 
     def on_leader(self, leader_epoch: LeaderEpoch) -> None:
-        """Take the leader epoch that metadata tells; a new one may have lost what was read."""
+        """Apply the leader epoch of metadata; a new leader may have lost what was read."""
         if leader_epoch < 0 or leader_epoch == self.leader_epoch:
             return
         if leader_epoch < self.leader_epoch:
@@ -160,7 +159,7 @@ class PartitionState:
 
 
 class SubscriptionKind(Enum):
-    """How partitions come to a consumer."""
+    """How partitions are assigned to a consumer."""
 
     NONE = auto()
     TOPICS = auto()
@@ -169,7 +168,7 @@ class SubscriptionKind(Enum):
 
 
 class Subscription:
-    """The topics or partitions a consumer asked for, and the state of those that it has."""
+    """The subscription of a consumer, and the state of its assigned partitions."""
 
     def __init__(self) -> None:
         self.kind = SubscriptionKind.NONE
@@ -184,18 +183,18 @@ class Subscription:
         return self.kind in (SubscriptionKind.TOPICS, SubscriptionKind.PATTERN)
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Ask the group for these topics; what is assigned stays until the group rebalances."""
+        """Subscribe to these topics; the assignment stays until the group rebalances."""
         self._become(SubscriptionKind.TOPICS)
         self.topics = frozenset(topics)
 
     def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
-        """Ask the group for the topics whose whole name matches."""
+        """Subscribe to the topics whose whole name matches."""
         self._become(SubscriptionKind.PATTERN)
         self.pattern = pattern
         self.topics = frozenset()
 
     def match(self, existing: Iterable[str]) -> bool:
-        """Take the topics that match the pattern; return True when they changed."""
+        """Set the topics that match the pattern; return True if they changed."""
         assert self.pattern is not None
         matching = frozenset(name for name in existing if self.pattern.fullmatch(name))
         changed = matching != self.topics
@@ -215,14 +214,14 @@ class Subscription:
         self.set_partitions(partitions)
 
     def unsubscribe(self) -> None:
-        """Read nothing."""
+        """Unsubscribe."""
         self.kind = SubscriptionKind.NONE
         self.topics = frozenset()
         self.pattern = None
         self.set_partitions(())
 
     def set_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Have exactly these partitions; those that stay keep their state, buffers included."""
+        """Set the assigned partitions; those that stay keep their state, including buffers."""
         before = self.partitions
         self.partitions = {
             topic_partition: before.get(topic_partition) or PartitionState(topic_partition)
@@ -234,7 +233,7 @@ class Subscription:
                 state.void()
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the position of every partition that has one, as it would be committed."""
+        """Return the position of every partition that has one, in the form of a commit."""
         return {
             topic_partition: OffsetAndMetadata(state.position, "", state.position_epoch)
             for topic_partition, state in self.partitions.items()

@@ -1,4 +1,4 @@
-"""Fetched batches to tables, and what is wrong with those that cannot be read."""
+"""Converts fetched batches to tables, and finds the error in unreadable ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TableReader:
     """Collects the rows of one table."""
 
     def __init__(self, columns: Sequence[str] | None, *, check_crcs: bool) -> None:
-        """Take all columns, or those named; ValueError for one that there is not."""
+        """Select all columns, or those named; ValueError for an unknown one."""
         schema = table_schema()
         if columns is not None:
             unknown = [name for name in columns if name not in schema.names]
@@ -37,7 +37,7 @@ class TableReader:
         """Bytes that were fetched for these rows."""
 
     def add(self, fetched: Fetched) -> RecordError | None:
-        """Take the rows of a fetch; return what ends them early, if something does."""
+        """Add the rows of a fetch; return the error that ended them early, if any."""
         topic_partition = fetched.topic_partition
         batches = FetchedBatches(
             topic_partition.topic,
@@ -64,7 +64,7 @@ class TableReader:
         return pa.concat_tables(self._tables) if self._tables else self._schema.empty_table()
 
     def _find_error(self, fetched: Fetched, damage: Exception) -> RecordError:
-        """Read record by record to where it cannot go on."""
+        """Decode record by record up to the error."""
         reader: RecordReader[bytes, bytes] = RecordReader(check_crcs=self._check_crcs)
         found = reader.read(fetched).error
         if found is None:
@@ -73,9 +73,7 @@ class TableReader:
         return found
 
     def _sound_part(self, data: memoryview, offset: Offset) -> memoryview:
-        """Return the whole batches that come before the one that holds ``offset``, whatever that
-        one says of itself.
-        """
+        """Return the whole batches before the one with ``offset``, even if that one is damaged."""
         position = 0
         with contextlib.suppress(MillstreamError):
             for batch in iter_batches(data):

@@ -1,8 +1,8 @@
-"""Functions of the user that must run where the user waits: inside poll, commit or close.
+"""Callbacks of the user, which must run inside poll, commit or close.
 
 The core runs on the client's loop, perhaps on another thread; a rebalance listener or a commit's
-callback does not. The core queues them, whoever waits for the core runs them, and what depends on
-them goes on when they have returned.
+callback does not. The core queues them, the waiting call of the API runs them, and dependent
+operations continue when they have returned.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from millstream.model.topic import TopicPartition
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UserCall:
-    """Run ``function()`` where the user waits, then fill ``done`` on the loop, come what may.
+    """Run ``function()`` on the user's side, then complete ``done`` on the loop, even if it raises.
 
     Under asyncio the function may return an awaitable, which is awaited.
     """
@@ -30,38 +30,38 @@ PartitionsFunction: TypeAlias = Callable[[frozenset[TopicPartition]], object]
 
 
 class RebalanceListener(Protocol):
-    """Hears what a rebalance takes and gives. May commit, seek, pause (Kafka's names and rules).
+    """Listener of rebalances. It may commit, seek, pause (Kafka's names and rules).
 
-    Called inside ``poll`` and ``close`` of the consumer; an exception is raised from there, and
-    the rebalance goes on.
+    Called inside ``poll`` and ``close`` of the consumer; an exception is raised from there, and the
+    rebalance continues.
     """
 
     def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> object:
-        """Partitions are about to go to others; offsets can still be committed."""
+        """Partitions are about to be revoked; offsets can still be committed."""
 
     def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> object:
-        """Partitions came that were not there before, perhaps none."""
+        """Partitions were added, perhaps none."""
 
     def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> object:
-        """Partitions went to others already: offsets cannot be committed any more."""
+        """Partitions were lost: offsets cannot be committed any more."""
 
 
 class Listener:
-    """Calls a user's listener, whichever of the functions it has."""
+    """Calls a user's listener, if it has the function."""
 
     def __init__(self, target: RebalanceListener) -> None:
         self._target = target
 
     def revoked(self, partitions: Iterable[TopicPartition]) -> Callable[[], object]:
-        """Return the call that tells of revoked partitions."""
+        """Return the call for revoked partitions."""
         return self._call("on_partitions_revoked", partitions)
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> Callable[[], object]:
-        """Return the call that tells of new partitions."""
+        """Return the call for new partitions."""
         return self._call("on_partitions_assigned", partitions)
 
     def lost(self, partitions: Iterable[TopicPartition]) -> Callable[[], object]:
-        """Return the call that tells of lost partitions: without a function of its own, revoked."""
+        """Return the call for lost partitions: without its own function, that for revoked ones."""
         has_own = hasattr(self._target, "on_partitions_lost")
         return self._call("on_partitions_lost" if has_own else "on_partitions_revoked", partitions)
 

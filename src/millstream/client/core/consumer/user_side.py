@@ -1,7 +1,8 @@
-"""What waits for the user: functions to run, failures to hear of, and who waits for either.
+"""The queue to the user's side: callbacks to run, failures to raise, and the calls that wait for
+them.
 
-Listeners and callbacks are the user's and run where the user is, never on the loop. So the loop
-leaves them here, and a poll, or :meth:`UserSide.serve` for other calls, takes them away.
+Listeners and callbacks run on the user's side, never on the loop. The loop queues them here, and a
+poll, or :meth:`UserSide.serve` for other calls, takes them.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from millstream.model.deferred import Deferred
 
 
 class UserSide:
-    """Of one consumer. ``has_data`` says whether a poll could hand records out."""
+    """The queue of one consumer. ``has_data`` tells whether a poll could return records."""
 
     def __init__(self, loop: ClientLoop, has_data: Callable[[], bool]) -> None:
         self.attention = True
-        """True when the user's next poll must come to the core; read on any thread."""
+        """True if the user's next poll must call the core; read on any thread."""
         self._loop = loop
         self._has_data = has_data
         self._calls: deque[UserCall] = deque()
@@ -47,10 +48,11 @@ class UserSide:
     # --- a poll ----------------------------------------------------------------------------------
 
     def wait(self, timeout_ms: float) -> Deferred[UserCall | None]:
-        """Return a cell that is filled once there is something for the user, or in the end.
+        """Return a Deferred that completes once there is something for the user, or after the
+        time-out.
 
-        With a function to run, with None when records may be there or the time is over; it fails
-        with what the user must hear.
+        Its value is a function to run, or None if there may be records or the time has passed; it
+        fails with an error for the user.
         """
         cell: Deferred[UserCall | None] = Deferred()
         if self._waiter is not None:
@@ -66,9 +68,9 @@ class UserSide:
         return cell
 
     def abandon(self, cell: Deferred[UserCall | None]) -> None:
-        """Nobody waits for this cell of :meth:`wait` or :meth:`serve` any more.
+        """Abandon a Deferred of :meth:`wait` or :meth:`serve`.
 
-        What it was given for the user is kept for the next poll.
+        A result that it has for the user is kept for the next poll.
         """
         if self._waiter is cell:
             self._waiter = None
@@ -88,19 +90,19 @@ class UserSide:
             self.attention = True
 
     def attend(self) -> None:
-        """Have the user poll: at once if it waits."""
+        """Request a poll: at once if the user waits in one."""
         self.attention = True
         self.data_came()
 
     def data_came(self) -> None:
-        """End the poll that waits: with what there is, or to poll again."""
+        """End the waiting poll with what is available, or to poll again."""
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not self._settle(waiter):
-            # Nothing to hand over, but a rebalance to begin: poll again.
+            # Nothing to return, but a rebalance to begin: poll again.
             waiter.complete(None)
 
     def wakeup(self) -> None:
-        """Make the poll under way, or the next one, raise WakeupError."""
+        """Make the present poll, or the next one, raise WakeupError."""
         self._is_woken = True
         self.attend()
 
@@ -110,7 +112,7 @@ class UserSide:
             cell.complete(None)
 
     def _settle(self, cell: Deferred[UserCall | None]) -> bool:
-        """Fill the cell if there is anything for the user."""
+        """Complete the Deferred if there is anything for the user."""
         if self._is_woken:
             self._is_woken = False
             cell.fail(WakeupError())
@@ -129,7 +131,7 @@ class UserSide:
     # --- functions of the user -------------------------------------------------------------------
 
     def run(self, function: Callable[[], object]) -> Deferred[None]:
-        """Have the user's side run a function; the cell is filled when it has."""
+        """Run a function on the user's side; the Deferred completes when it has returned."""
         done: Deferred[None] = Deferred()
         if self._is_closed:
             done.complete(None)
@@ -144,9 +146,9 @@ class UserSide:
         return done
 
     def serve(self, target: Deferred[Any]) -> Deferred[UserCall | None]:
-        """Return a cell for a function to run, or None once ``target`` is filled.
+        """Return a Deferred of a function to run, or of None once ``target`` is complete.
 
-        For whoever waits for something other than a poll that may need the user's functions.
+        For calls other than poll that may need the user's callbacks.
         """
         cell: Deferred[UserCall | None] = Deferred()
         if self._calls:
@@ -166,21 +168,21 @@ class UserSide:
     # --- failures --------------------------------------------------------------------------------
 
     def fail(self, error: Exception) -> None:
-        """Tell the user of a failure, in its next poll.
+        """Raise a failure in the user's next poll.
 
-        What is tried again while nobody polls may fail many times over: that is told once.
+        A retried operation may fail many times between two polls: that is raised once.
         """
         if not any(_says_the_same(each, error) for each in self._failures):
             self._failures.append(error)
         self.attend()
 
     def raise_failure(self) -> None:
-        """Raise the first failure that the user has not heard of, if there is one."""
+        """Raise the first pending failure, if there is one."""
         if self._failures:
             raise self._failures.popleft()
 
     def drop_failures(self) -> None:
-        """A seek answers what was told about positions."""
+        """Drop pending failures about positions after a seek."""
         self._failures = deque(
             error
             for error in self._failures
@@ -188,7 +190,7 @@ class UserSide:
         )
 
     def close(self) -> None:
-        """Run nothing more, and end the poll that waits."""
+        """Run no more callbacks, and end the waiting poll."""
         self._is_closed = True
         for call in self._calls:
             call.done.complete(None)

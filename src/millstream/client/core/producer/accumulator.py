@@ -1,9 +1,9 @@
-"""Records wait here, in batches, until their leader is asked.
+"""Buffers records in batches until they are sent to the leader.
 
 One deque of batches per partition; the last one is open. ``append`` is called by the application,
-everything else on the client's loop: whoever touches a queue holds ``lock``, which each API gives
+everything else on the client's loop: access to a queue requires ``lock``, which each API provides
 (Kafka: ``RecordAccumulator``). ``buffer.memory`` counts what batches hold from ``append`` until
-their outcome is known; 0 free means that ``append`` refuses and the API lets its caller wait.
+their outcome is known; without free memory ``append`` returns None and the API blocks its caller.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PartitionQueue:
 
 
 class TopicBuffer:
-    """One topic: its partitions' queues and where records without a key go."""
+    """One topic: its partitions' queues and the sticky partition."""
 
     __slots__ = ("available", "current", "name", "queues", "sticky")
 
@@ -52,7 +52,7 @@ class TopicBuffer:
         self.available: list[int] = []
         """Partitions that have a leader."""
         self.current: PartitionQueue | None = None
-        """Where records without a key go for now; None when that has to be chosen."""
+        """The sticky partition of records without a key; None if it has to be chosen."""
 
     def sticky_queue(self) -> PartitionQueue:
         """Choose the queue for records without a key."""
@@ -60,7 +60,7 @@ class TopicBuffer:
         return self.current
 
     def ended(self, batch: ProducerBatch) -> None:
-        """Count a batch that takes no more records for the change of the sticky partition."""
+        """Count a closed batch towards the change of the sticky partition."""
         self.current = None
         if batch.topic_partition.partition == self.sticky.current:
             self.sticky.produced(batch.size, len(self.queues), self._available)
@@ -70,7 +70,7 @@ class TopicBuffer:
 
 
 class RecordAccumulator:
-    """All records that wait, and the accounts of memory."""
+    """All buffered records, and the memory accounting."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class RecordAccumulator:
         self.waiting = 0
         """Callers that wait for memory."""
         self.flushing = 0
-        """Flushes under way."""
+        """Running flushes."""
         self.is_closed = False
         self.incomplete: dict[ProducerBatch, None] = {}
         """Batches without an outcome, in order of their creation."""
@@ -95,7 +95,7 @@ class RecordAccumulator:
         """Queues that hold batches."""
         self.memory_waiters: deque[Callable[[], None]] = deque()
         self.wake: Callable[[], None] = lambda: None
-        """Set by the sender: something new may be ready."""
+        """Set by the sender; called when a batch may be ready."""
         self._total_bytes = settings.buffer_memory
         self._room = max(min(settings.batch_size, settings.max_request_size) - HEADER_SIZE, 0)
         self._max_request_bytes = settings.max_request_size
@@ -117,7 +117,7 @@ class RecordAccumulator:
         return known
 
     def resize(self, topic: TopicBuffer, partitions: int, available: list[int]) -> None:
-        """Take how many partitions a topic has; what waits for one that is gone stays."""
+        """Set the number of partitions of a topic; batches of a removed partition stay."""
         with self.lock:
             for index in range(len(topic.queues), partitions):
                 topic_partition = TopicPartition(topic.name, index)
@@ -185,7 +185,7 @@ class RecordAccumulator:
         return batch
 
     def append_encoded(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
-        """Add a batch that is bytes already, with the lock held; False without memory for it."""
+        """Add an encoded batch, with the lock held; False without memory for it."""
         if batch.size > self.free_bytes:
             return False
         self.end(queue)
@@ -198,7 +198,7 @@ class RecordAccumulator:
         return True
 
     def end(self, queue: PartitionQueue) -> None:
-        """Let the open batch take no more records."""
+        """Close the open batch."""
         batch, queue.last = queue.last, None
         if batch is not None:
             batch.is_closed = True
@@ -207,7 +207,7 @@ class RecordAccumulator:
     # --- on the loop -----------------------------------------------------------------------------
 
     def take_first(self, queue: PartitionQueue) -> ProducerBatch:
-        """Take the oldest batch out of its queue, closed; with the lock held."""
+        """Remove the oldest batch from its queue, closed; with the lock held."""
         batch = queue.batches.popleft()
         if batch is queue.last:
             self.end(queue)
@@ -216,9 +216,9 @@ class RecordAccumulator:
         return batch
 
     def put_back(self, batches: Sequence[ProducerBatch]) -> None:
-        """Put batches of one partition, in order, back in front of what was never sent.
+        """Put batches of one partition back, in order, before those that were never sent.
 
-        Among those that were sent they stand by their sequence.
+        Among those that were sent they are ordered by sequence.
         """
         queue = self.queues[batches[0].topic_partition]
         with self.lock:
@@ -235,7 +235,7 @@ class RecordAccumulator:
             self.pending[queue.topic_partition] = queue
 
     def replace(self, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
-        """Let parts, which are as old, take the place of a batch among those without an outcome."""
+        """Replace a batch by its parts, which have the same age, among those without an outcome."""
         with self.lock:
             self.incomplete = {
                 each: None
@@ -245,7 +245,7 @@ class RecordAccumulator:
         self.put_back(parts)
 
     def remove(self, batch: ProducerBatch) -> None:
-        """Take a batch out of its queue, wherever it stands; with the lock held."""
+        """Remove a batch from any position of its queue; with the lock held."""
         queue = self.queues[batch.topic_partition]
         if batch in queue.batches:
             queue.batches.remove(batch)
@@ -255,13 +255,13 @@ class RecordAccumulator:
             self.pending.pop(queue.topic_partition, None)
 
     def shrink(self, batch: ProducerBatch, held_bytes: int) -> None:
-        """Count a batch for less: it has become bytes."""
+        """Reduce the memory of a batch that was encoded."""
         if held_bytes < batch.held_bytes:
             self._release(batch.held_bytes - held_bytes)
             batch.held_bytes = held_bytes
 
     def complete(self, batch: ProducerBatch) -> None:
-        """Give the memory of a batch back whose outcome is known."""
+        """Release the memory of a batch whose outcome is known."""
         self.incomplete.pop(batch, None)
         self._release(batch.held_bytes)
         batch.held_bytes = 0
@@ -276,7 +276,7 @@ class RecordAccumulator:
 
 
 def record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
-    """Return the most that a record takes in a batch."""
+    """Return the largest size of a record in a batch."""
     size = RECORD_OVERHEAD_BYTES
     if key is not None:
         size += len(key)

@@ -1,4 +1,4 @@
-"""What the answer to a Produce request means for each batch in it.
+"""The outcome of each batch from the response to a Produce request.
 
 ================================================  ================================================
 answer                                            outcome
@@ -49,26 +49,26 @@ _LEADERS_CHANGED = frozenset(
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of one batch."""
+    """The outcome of one batch."""
 
     batch: ProducerBatch
     error: Exception | None = None
     base_offset: Offset = NO_OFFSET
     log_append_time_ms: int = NO_TIMESTAMP
     is_ambiguous: bool = False
-    """The broker may have it all the same."""
+    """The broker may have it nevertheless."""
     wants_metadata: bool = False
     record_errors: Mapping[int, Exception] = field(default_factory=dict)
 
 
 class AnswerReader:
-    """Reads answers; takes the hints about leaders in them (KIP-951)."""
+    """Handles responses, including the leader hints in them (KIP-951)."""
 
     def __init__(self, metadata: MetadataView) -> None:
         self._metadata = metadata
 
     def failed(self, batches: Sequence[ProducerBatch], error: Exception) -> list[Outcome]:
-        """Return the outcomes of a request that has no answer."""
+        """Return the outcomes of a request without a response."""
         lost = isinstance(error, ConnectionFailedError)
         return [Outcome(batch, error, is_ambiguous=lost, wants_metadata=lost) for batch in batches]
 
@@ -118,7 +118,7 @@ class AnswerReader:
     def relay(
         self, batch: ProducerBatch, parts: Sequence[ProducerBatch], told: Callable[[], None]
     ) -> None:
-        """When both parts are done, give ``batch`` their outcome, record by record."""
+        """Complete ``batch`` with the outcomes of both parts, record by record."""
 
         def settle() -> None:
             if batch.done or not all(part.done for part in parts):
@@ -137,7 +137,7 @@ class AnswerReader:
 
 
 def _join_outcomes(batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> None:
-    """Parts that ended differently, or apart from each other: each record has its own outcome."""
+    """The parts have different outcomes or are not adjacent: each record has its own outcome."""
     errors: dict[int, Exception] = {}
     found: dict[int, RecordMetadata] = {}
     index = 0

@@ -1,9 +1,9 @@
-"""A batch on its way from ``send`` to its broker, and what becomes of its records.
+"""A batch from ``send`` to its broker, and the outcomes of its records.
 
 ::
 
     OPEN --full, drained--> ENCODED --answer--> DONE (base offset, or an error)
-                               ^------ tried again
+                               ^--------- retried
 
 While it is open it is lists of keys and values. Once drained it is bytes alone: a retry sends the
 same bytes, and new sequences are written into the header.
@@ -35,11 +35,13 @@ RECORD_OVERHEAD_BYTES: Final = 21
 """Most that the numbers of a record without headers take (Kafka: ``DefaultRecord``)."""
 
 HELD_BYTES: Final = 96
-"""What a waiting record costs beside its bytes: its objects and its places in lists."""
+"""The memory of a buffered record besides its bytes: its objects and list entries."""
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record lies; ``offset`` is −1 with ``acks=0`` and where the broker had forgotten."""
+    """The metadata of a delivered record; ``offset`` is −1 with ``acks=0`` and if the broker does
+    not know it any more.
+    """
 
     topic: str
     partition: int
@@ -48,11 +50,11 @@ class RecordMetadata(NamedTuple):
 
 
 DeliveryCallback = Callable[[RecordMetadata | None, Exception | None], None]
-"""Called with where the record lies, or with None and the error."""
+"""Called with the record's metadata, or with None and the error."""
 
 
 class Identity(NamedTuple):
-    """What a batch carries to be recognised when it comes again (KIP-98)."""
+    """The producer id, epoch and sequence of a batch, to detect duplicates (KIP-98)."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_PRODUCER_EPOCH
@@ -104,7 +106,7 @@ class ProducerBatch:
         self.room = room
         """Bytes that may still be appended."""
         self.held_bytes = 0
-        """What the batch counts for in ``buffer.memory``."""
+        """The batch's share of ``buffer.memory``."""
         self.values: list[bytes | None] = []
         self.timestamps: list[int] = []
         self.keys: list[bytes | None] | None = None
@@ -123,14 +125,14 @@ class ProducerBatch:
         self.in_network = False
         self.is_acknowledged = False
         self.is_ambiguous = False
-        """True when an attempt ended without an answer: the broker may have the batch."""
+        """True if an attempt ended without a response: the broker may have the batch."""
         self.retry_at_ms = 0.0
         self.tried_leader = -1
         self.done = False
         self.error: Exception | None = None
         self.record_errors: Mapping[int, Exception] = {}
         self.record_metadata: Mapping[int, RecordMetadata] | None = None
-        """Where the records of a batch lie that was split, when they do not lie in one row."""
+        """The offsets of the records of a split batch, if they are not consecutive."""
         self.base_offset: Offset = NO_OFFSET
         self.log_append_time_ms = NO_TIMESTAMP
 
@@ -141,7 +143,7 @@ class ProducerBatch:
 
     @property
     def has_sequence(self) -> bool:
-        """True once the batch can be recognised."""
+        """True once the batch has an identity."""
         return self.identity.base_sequence >= 0
 
     def append(
@@ -176,7 +178,7 @@ class ProducerBatch:
         return index
 
     def encode(self, codec: Codec, level: int | None) -> None:
-        """Turn the records into bytes with the batch's identity, and let go of them."""
+        """Encode the records with the batch's identity, and release them."""
         assert self.data is None, "a batch is encoded once"
         identity = self.identity
         self.data = encode_rows(
@@ -196,11 +198,11 @@ class ProducerBatch:
         self.values, self.timestamps, self.keys, self.headers = [], [], None, None
 
     def identify(self, identity: Identity) -> None:
-        """Give the batch an identity; in bytes that are there already it is written anew."""
+        """Set the identity of the batch; in an encoded batch the header is rewritten."""
         self.identity = identity
         if self.data is None:
             return
-        # A request that still waits to leave may hold the old bytes; before the first is none.
+        # An unsent request may reference the old bytes; before the first attempt there is none.
         data = bytearray(self.data) if self.attempts else self.data
         data[PRODUCER_ID_POSITION : PRODUCER_ID_POSITION + 14] = (
             identity.producer_id.to_bytes(8, "big", signed=True)
@@ -213,31 +215,31 @@ class ProducerBatch:
 
     @property
     def size(self) -> int:
-        """Bytes of the encoded batch; of an open one the most that it may take uncompressed."""
+        """Bytes of the encoded batch; of an open one its largest uncompressed size."""
         return HEADER_SIZE + self.limit - self.room if self.data is None else len(self.data)
 
     # --- outcome ---------------------------------------------------------------------------------
 
     def succeed(self, base_offset: Offset, log_append_time_ms: int) -> None:
-        """The broker has it."""
+        """Complete it: the broker has it."""
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
         self.done = True
 
     def fail(self, error: Exception, record_errors: Mapping[int, Exception] | None = None) -> None:
-        """It will not be tried again; ``record_errors`` names records at fault (KIP-467)."""
+        """Fail it: it is not retried; ``record_errors`` has the invalid records (KIP-467)."""
         self.error = error
         self.record_errors = record_errors or {}
         self.done = True
 
     def error_of(self, index: int) -> Exception | None:
-        """Return why a record was not delivered, None when it was."""
+        """Return the error of a record, None if it was delivered."""
         if self.error is None:
             return None
         return self.record_errors.get(index, self.error if self.record_metadata is None else None)
 
     def metadata(self, index: int) -> RecordMetadata:
-        """Return where a delivered record lies."""
+        """Return the metadata of a delivered record."""
         if self.record_metadata is not None:
             return self.record_metadata[index]
         offset = NO_OFFSET if self.base_offset < 0 else self.base_offset + index

@@ -1,4 +1,4 @@
-"""The parts of a producer put together: what the blocking and the asyncio API share."""
+"""The core of a producer, which the blocking and the asyncio API share."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NO_INT64: Final = 1 << 63
 
 
 class ProducerCore:
-    """Parts of a producer. ``lock`` guards the accumulator where several threads append."""
+    """The parts of a producer. ``lock`` guards the accumulator if several threads append."""
 
     def __init__(
         self, loop: ClientLoop, settings: ProducerSettings, lock: AbstractContextManager[object]
@@ -68,17 +68,17 @@ class ProducerCore:
     # --- for callers of send ---------------------------------------------------------------------
 
     def key_bytes(self, topic: str, key: object) -> bytes | None:
-        """Return a key as bytes; SerializationError when it cannot be."""
+        """Return a key as bytes; SerializationError if it cannot be converted."""
         return _serialize(self.key_serializer, topic, key, "key")
 
     def value_bytes(self, topic: str, value: object) -> bytes | None:
-        """Return a value as bytes; SerializationError when it cannot be."""
+        """Return a value as bytes; SerializationError if it cannot be converted."""
         return _serialize(self.value_serializer, topic, value, "value")
 
     def plan(
         self, topic: TopicBuffer, key: bytes | None, value: bytes | None, partition: int | None
     ) -> PartitionQueue:
-        """Return the queue that a record goes to; BrokerError for a partition that is not there."""
+        """Return the queue of a record; BrokerError for a partition that does not exist."""
         if topic.current is not None and key is None and partition is None and self.is_plain:
             return topic.current
         count = len(topic.queues)
@@ -105,9 +105,9 @@ class ProducerCore:
         self._resize()
 
     async def close(self, timeout_ms: float) -> None:
-        """Send what waits, ``timeout_ms`` at most; then what has no outcome fails."""
+        """Send buffered records, for ``timeout_ms`` at most; then fail those without an outcome."""
         with self.accumulator.lock:
-            # Whoever appends at this moment has done so, or will see it.
+            # A concurrent append has finished by now, or will see that the producer is closed.
             self.accumulator.is_closed = True
         if self.accumulator.incomplete and timeout_ms > 0:
             with contextlib.suppress(TimedOutError):
@@ -115,7 +115,9 @@ class ProducerCore:
         self.end()
 
     def end(self) -> None:
-        """Stop at once: what has no outcome fails with ClosedError. Harmless twice."""
+        """Stop at once: records without an outcome fail with ClosedError. Further calls do
+        nothing.
+        """
         self.sender.close(ClosedError("the producer was closed before these were delivered"))
         self.metadata.close()
         self.network.close()
@@ -145,7 +147,7 @@ class ProducerCore:
 def read_producer_settings(
     settings: Mapping[str, object] | None, keywords: Mapping[str, object]
 ) -> ProducerSettings:
-    """Return what a user set, checked and completed; ConfigError for a wrong one."""
+    """Return the user's settings, checked and completed; ConfigError for an invalid one."""
     given = {name.replace(".", "_") for name in [*(settings or {}), *keywords]}
     return complete_settings(read_settings(ProducerSettings, settings, keywords), given)
 
@@ -153,8 +155,8 @@ def read_producer_settings(
 def complete_settings(settings: ProducerSettings, given: set[str]) -> ProducerSettings:
     """Check the settings that depend on each other; ``given`` are the names the user set.
 
-    As in Kafka's ``ProducerConfig``: idempotence asks for ``acks=all``, retries and at most five
-    requests in flight; where it was not asked for, it gives way.
+    As in Kafka's ``ProducerConfig``: idempotence requires ``acks=all``, retries and at most five
+    requests in flight; if it was not set explicitly, conflicting settings disable it.
     """
     chosen(settings.partitioner)
     conflicts = []

@@ -1,4 +1,4 @@
-"""Batches that are bytes before they wait: whole tables, and values in one go."""
+"""Batches that are encoded before they are buffered: whole tables, and lists of values."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _SHARE_OF_MEMORY: Final = 4
 """At least so many encoded batches fit into ``buffer.memory``."""
 
 _VALUE_OVERHEAD_BYTES: Final = 17
-"""Most that the numbers of a record take which has a value, and the timestamp of the first."""
+"""The largest size of the numbers of a record with a value and the first one's timestamp."""
 
 
 class EncodedBatch(ProducerBatch):
-    """Records of one partition that were encoded when they were handed over."""
+    """Records of one partition that were encoded when they were sent."""
 
     __slots__ = ("_count",)
 
@@ -46,7 +46,7 @@ class EncodedBatch(ProducerBatch):
         return self._count
 
     def metadata(self, index: int) -> RecordMetadata:
-        """Return where a delivered record lies; its timestamp is not told."""
+        """Return the metadata of a delivered record, without its timestamp."""
         if self.record_metadata is not None:
             return self.record_metadata[index]
         offset = self.base_offset if self.base_offset < 0 else self.base_offset + index
@@ -57,7 +57,7 @@ class EncodedBatch(ProducerBatch):
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets that rows got; ``base_offset`` is −1 when the broker did not tell."""
+    """The offsets of rows; ``base_offset`` is −1 if the broker did not return it."""
 
     partition: int
     base_offset: Offset
@@ -65,7 +65,7 @@ class OffsetRange:
 
 
 class RowsMetadata(NamedTuple):
-    """Where rows lie, by partition in the order in which they were sent."""
+    """The offsets of rows, by partition, in the order in which they were sent."""
 
     rows: int
     ranges: tuple[OffsetRange, ...]
@@ -74,7 +74,7 @@ class RowsMetadata(NamedTuple):
 class RowsOutcome:
     """Collects the outcomes of batches; ``on_done`` is called when all are known.
 
-    Batches are handed over on one thread and end on another; neither waits for the other.
+    Batches are added on one thread and complete on another; neither blocks the other.
     """
 
     def __init__(self, on_done: Callable[[], None]) -> None:
@@ -93,18 +93,18 @@ class RowsOutcome:
         return self._is_complete and self._ended == self._handed
 
     def expect(self, batch: ProducerBatch) -> None:
-        """Count a batch that is about to be handed over."""
+        """Count a batch that is about to be appended."""
         self._handed += 1
         batch.watchers.append(partial(self._end, batch))
 
     def complete(self) -> None:
-        """All batches were handed over."""
+        """Record that all batches were appended."""
         self._is_complete = True
         if self.is_done:
             self._on_done()
 
     def metadata(self) -> RowsMetadata:
-        """Return where the rows lie; raises the first error when some were not delivered."""
+        """Return the rows' metadata; raises the first error if some were not delivered."""
         if self.error is not None:
             error = _copied(self.error)
             error.add_note(f"{self.failed_rows} rows were not delivered, {self._rows} were")
@@ -139,7 +139,9 @@ class RowsOutcome:
 
 
 def _copied(error: Exception) -> Exception:
-    """Return the same error once more: that of a batch may be that of many, and asked for often."""
+    """Return a copy of the error: several batches may share one, and it may be raised
+    repeatedly.
+    """
     kind = type(error)
     copy = kind.__new__(kind, *error.args)
     copy.__dict__.update({**error.__dict__, "__notes__": list(getattr(error, "__notes__", ()))})
@@ -186,13 +188,15 @@ def _most_size(values: Sequence[bytes]) -> int:
 
 
 def _ends(values: Sequence[bytes]) -> list[int]:
-    """Return where each value's record begins at the latest, and where the last one ends."""
+    """Return upper bounds of the positions at which records begin, and of the end of the last
+    one.
+    """
     sizes = map(_VALUE_OVERHEAD_BYTES.__add__, map(len, values))
     return list(accumulate(sizes, initial=0))
 
 
 def most_bytes(core: ProducerCore) -> int:
-    """Return what one encoded batch may take."""
+    """Return the size limit of one encoded batch."""
     settings = core.settings
     return min(settings.max_request_size, settings.buffer_memory // _SHARE_OF_MEMORY)
 
@@ -207,9 +211,9 @@ def check_size(core: ProducerCore, size: int, most: int) -> None:
 
 
 def batch_options(core: ProducerCore) -> BatchOptions:
-    """Return what headers of encoded batches hold.
+    """Return the header fields of encoded batches.
 
-    With idempotence a batch gets its number when it is sent, and its CRC with that.
+    With idempotence a batch gets its sequence and its CRC when it is sent.
     """
     return BatchOptions(
         codec=core.settings.compression_type,

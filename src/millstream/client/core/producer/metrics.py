@@ -1,7 +1,7 @@
-"""What a producer counts, under the names of Kafka's Java client.
+"""The metrics of a producer, under the names of Kafka's Java client.
 
-Group ``producer-metrics``, and ``producer-topic-metrics`` for what is counted per topic; what the
-names mean stands in Kafka's documentation. Rates and averages are over the whole life.
+Group ``producer-metrics``, and ``producer-topic-metrics`` per topic; Kafka's documentation
+describes them. Rates and averages are since the creation of the producer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Measured:
 
 @dataclass(slots=True)
 class TopicCounts:
-    """What is counted for each topic."""
+    """The counters of one topic."""
 
     records: int = 0
     bytes: int = 0
@@ -64,7 +64,7 @@ class ProducerMetrics:
         self._splits = 0
         self._in_flight = 0
         self.blocked_ms = 0.0
-        """How long callers have waited for memory."""
+        """The time for which callers have waited for memory."""
         self.exhausted = 0
         """Records refused because no memory came free in time."""
         self.metadata_waited_ms = 0.0

@@ -1,9 +1,9 @@
-"""Which partition a record goes to.
+"""Chooses the partition of a record.
 
 The partition given; else the key's, by murmur2 as in Java and librdkafka's ``murmur2_random``; else
-a partition that stays the same for ``batch.size`` bytes and is then chosen anew by chance, less
-often where batches queue up (KIP-794; Kafka: ``BuiltInPartitioner``). ``round_robin`` and a
-function of the user's take the place of the last two.
+a partition that stays the same for ``batch.size`` bytes and is then chosen again at random, less
+often those with queued batches (KIP-794; Kafka: ``BuiltInPartitioner``). ``round_robin`` and a
+user's function replace the last two.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PartitionFunction(Protocol):
 
 
 def chosen(setting: object) -> PartitionFunction | None:
-    """Return the function that the setting ``partitioner`` asks for, None for the default."""
+    """Return the function of the setting ``partitioner``, None for the default."""
     if setting is None or setting == "default":
         return None
     if setting == ROUND_ROBIN:
@@ -43,7 +43,7 @@ def chosen(setting: object) -> PartitionFunction | None:
 
 
 class RoundRobin:
-    """Each record of a topic to the next partition, whatever its key."""
+    """Sends each record of a topic to the next partition, ignoring keys."""
 
     def __init__(self) -> None:
         self._counters: dict[str, itertools.count[int]] = {}
@@ -66,7 +66,7 @@ def hash_function() -> Callable[[bytes], int]:
 
 
 class KeyPartitioner:
-    """Partitions of keys; remembers those of the last keys, because keys come again."""
+    """Partitions of keys, with a cache of recent keys."""
 
     def __init__(self) -> None:
         self._hash = hash_function()
@@ -103,13 +103,15 @@ class StickyChoice:
         return self.current
 
     def produced(self, size: int, count: int, available: Callable[[], list[int]]) -> None:
-        """Count the bytes of a batch that has ended; after ``batch.size`` of them change over."""
+        """Count the bytes of a batch that has ended; after ``batch.size`` of them switch to another
+        partition.
+        """
         self._bytes += size
         if self._bytes >= self._batch_size:
             self._switch(count, available)
 
     def weigh(self, queue_sizes: Mapping[int, int], count: int) -> None:
-        """Take how many batches wait in each partition that can be asked, of ``count``."""
+        """Set the number of queued batches of each available partition, of ``count``."""
         self._ids, self._weights = [], []
         sizes = set(queue_sizes.values())
         if count < 2 or not sizes or (len(sizes) == 1 and len(queue_sizes) == count):
@@ -124,7 +126,7 @@ class StickyChoice:
     def _switch(self, count: int, available: Callable[[], list[int]]) -> None:
         self._bytes = 0
         if self._weights and max(self._ids) < count:
-            # Else they are of a topic of this name that was deleted and had more partitions.
+            # Otherwise they are of a deleted topic of this name that had more partitions.
             drawn = int(self._random() * self._weights[-1])
             self.current = self._ids[bisect.bisect_right(self._weights, drawn)]
             return

@@ -1,4 +1,4 @@
-"""Asks a broker for the producer id that makes batches recognisable (InitProducerId, KIP-98)."""
+"""Requests the producer id from a broker (InitProducerId, KIP-98)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_TRANSACTION_TIMEOUT_MS: Final = 0x7FFFFFFF
 
 
 class ProducerIdSource:
-    """One question at a time, tried again for as long as the answer is wanted."""
+    """One request at a time, retried for as long as the id is needed."""
 
     def __init__(self, network: Network, settings: ProducerSettings) -> None:
         self._network = network
@@ -36,7 +36,7 @@ class ProducerIdSource:
         on_refused: Callable[[Exception], None],
         on_end: Callable[[], None],
     ) -> None:
-        """Fill ``identity``; ``on_refused`` hears of an error that does not pass."""
+        """Fill ``identity``; ``on_refused`` is called with a permanent error."""
 
         async def run() -> None:
             attempts = 0

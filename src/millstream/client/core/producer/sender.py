@@ -1,15 +1,15 @@
-"""Sends what is ready to whom it belongs, and again when that is called for.
+"""Sends ready batches to their leaders, and retries them.
 
-:meth:`Sender.wake` schedules a pass; a pass looks at every queue that holds batches (Kafka:
+:meth:`Sender.wake` schedules a pass; a pass checks every queue with batches (Kafka:
 ``Sender.runOnce``):
 
-1. what has been here longer than ``delivery.timeout.ms`` fails;
-2. a queue is ready when its first batch is full or not the last, has waited ``linger.ms``, or
-   nothing may wait: memory is short, a flush or the end is under way; and not while it backs off;
-3. the ready queues of a leader that can be asked fill one Produce request after the other, a batch
+1. batches older than ``delivery.timeout.ms`` fail;
+2. a queue is ready when its first batch is full or not the last, has waited ``linger.ms``, or must
+   not wait because memory is short, or because of a flush or close; and not while it backs off;
+3. the ready queues of an available leader fill one Produce request after the other, a batch
    of each partition in each, up to ``max.request.size`` and
    ``max.in.flight.requests.per.connection``;
-4. a timer is set for the earliest of what has to wait.
+4. a timer is set for the earliest waiting queue.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _NEVER = float("inf")
 
 
 class Sender:
-    """One producer's conversation with its brokers. Runs on the loop."""
+    """The Produce requests of one producer. Runs on the loop."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Sender:
             self._loop.call_soon(self._run_once)
 
     def close(self, error: ClientError) -> None:
-        """Stop; whatever has no outcome yet fails with ``error``."""
+        """Stop; all batches without an outcome fail with ``error``."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -123,15 +123,15 @@ class Sender:
             self._timer = self._loop.call_at(when_ms, self.wake)
 
     def _expire(self, now: float) -> float:
-        """Fail what is too old; return when the next batch will be."""
+        """Fail expired batches; return when the next one expires."""
         limit_ms = self._settings.delivery_timeout_ms
         for batch in list(self._accumulator.incomplete):
             expires_ms = batch.created_ms + limit_ms
             if expires_ms > now:
-                # They stand in order of their creation.
+                # They are ordered by creation.
                 return expires_ms
             if batch.in_network:
-                # Its sender is told now; the answer, when it comes, still tells the sequences.
+                # Its future fails now; a late response still updates the sequences.
                 self._finish(batch, expired(batch, limit_ms))
             else:
                 self._give_up(batch, expired(batch, limit_ms))
@@ -165,7 +165,7 @@ class Sender:
         return ready, next_ms
 
     def _weigh(self) -> None:
-        """Tell the sticky choices how many batches wait where (KIP-794)."""
+        """Update the sticky partitioners with the number of queued batches (KIP-794)."""
         busy = {queue.topic for queue in self._accumulator.pending.values()}
         for topic in busy | self._weighed:
             if len(topic.queues) > 1:
@@ -180,7 +180,7 @@ class Sender:
         self._weighed = busy
 
     def _is_available(self, topic: TopicBuffer, partition: int) -> bool:
-        """Return False when the leader cannot be asked since the time that the settings allow."""
+        """Return False if the leader has been unavailable for longer than the settings allow."""
         limit_ms = self._settings.partitioner_availability_timeout_ms
         if limit_ms <= 0:
             return True
@@ -191,7 +191,7 @@ class Sender:
     # --- requests --------------------------------------------------------------------------------
 
     def _serve(self, leader: int, queues: list[PartitionQueue], now: float) -> None:
-        """Send to one leader as many requests as it may have, as long as there is something."""
+        """Send requests to one leader up to its limit, as long as there are batches."""
         if not self._network.is_ready(leader):
             self._unready_since.setdefault(leader, now)
             self._connect(leader)
@@ -207,13 +207,13 @@ class Sender:
             self._send(leader, batches)
 
     def _connect(self, leader: int) -> None:
-        """Make ready; then, or when that fails, look again."""
+        """Connect; then, or if that fails, run another pass."""
 
         async def run() -> None:
             try:
                 await self._network.ready(leader)
             except ClientError as error:
-                log.debug("broker %s cannot be asked: %s", leader, error)
+                log.debug("broker %s is not available: %s", leader, error)
                 self._metadata.request_update()
                 await sleep(self._loop, self._settings.reconnect_backoff_ms)
             self._connecting.discard(leader)
@@ -247,7 +247,7 @@ class Sender:
         return batches
 
     def _may_linger(self, queue: PartitionQueue) -> bool:
-        """After a request took the full batches, the open one may wait on."""
+        """After a request has taken the full batches, the open one may continue to wait."""
         accumulator = self._accumulator
         if accumulator.waiting or accumulator.flushing or accumulator.is_closed:
             return False
@@ -255,7 +255,7 @@ class Sender:
         return queue.batches[0].room > 0 and due_ms > self._loop.now_ms()
 
     def _prepare(self, batch: ProducerBatch) -> None:
-        """Give the batch its number, and turn it into bytes."""
+        """Assign the batch's sequence, and encode it."""
         if self.sequences is not None and not batch.has_sequence:
             self.sequences.number(batch)
         if batch.data is None:
@@ -396,7 +396,7 @@ class Sender:
         self._tell(batch)
 
     def _tell(self, batch: ProducerBatch) -> None:
-        """Give memory back, and tell the outcome to those who asked for it."""
+        """Release the memory, and complete the futures and callbacks."""
         with self._accumulator.lock:
             watchers, batch.watchers = batch.watchers, []
             callbacks, batch.callbacks = batch.callbacks or [], None
@@ -410,7 +410,7 @@ class Sender:
             except KeyboardInterrupt:
                 raise
             except BaseException:
-                # Also SystemExit: it would end the thread of the client and not the program.
+                # Including SystemExit, which would end the client's thread and not the program.
                 log.exception("an error in a delivery callback")
 
     def _split(self, batch: ProducerBatch) -> None:
@@ -457,7 +457,7 @@ class Sender:
             )
 
     def _fail_all(self, error: Exception) -> None:
-        """Without a producer id nothing can be sent: what waits fails."""
+        """Fail all batches: without a producer id nothing can be sent."""
         for batch in list(self._accumulator.incomplete):
             if not batch.in_network:
                 self._give_up(batch, error)
@@ -472,7 +472,7 @@ class Sender:
     # --- waiting ---------------------------------------------------------------------------------
 
     def flush(self) -> Deferred[None]:
-        """Return a cell that is filled once everything appended before has an outcome."""
+        """Return a Deferred that completes once everything appended before has an outcome."""
 
         async def run() -> None:
             self._accumulator.flushing += 1
@@ -486,7 +486,7 @@ class Sender:
         return spawn(run())
 
     def outcome(self, batch: ProducerBatch) -> Deferred[None]:
-        """Return a cell that is filled once the batch is done."""
+        """Return a Deferred that completes once the batch is done."""
         with self._accumulator.lock:
             if batch.done:
                 return Deferred.of(None)

@@ -1,18 +1,19 @@
-"""What makes batches recognisable: producer id, epoch and sequences (KIP-98, KIP-360).
+"""The idempotence of batches: producer id, epoch and sequences (KIP-98, KIP-360).
 
-Each partition counts its records from 0 in an epoch. A broker takes a batch whose sequence follows
-the last one, says "have it" to one of the last five, and refuses anything else. So:
+Each partition counts its records from 0 in an epoch. A broker accepts a batch whose sequence
+follows the last one, acknowledges a duplicate of one of the last five, and refuses anything else.
+So:
 
-* A partition has at most five batches on the way, those included that were acknowledged while an
-  earlier one was not: else that one, sent again, would no longer be recognised. Until one of an
-  epoch has been acknowledged it has only one, because a broker that has not seen the producer
-  takes any sequence for the first.
-* What has to be sent again goes one by one, the lowest sequence first; nothing new overtakes it.
-* When a batch is given up, there is a *gap*: no broker will take what follows. Once everything of
-  the partition has come back from the network, the producer's epoch is raised and what is left is
-  numbered anew from 0. A batch whose fate is unknown is only renumbered when nothing can have
-  filled the gap in the meantime, because the broker could then have it under both numbers;
-  otherwise it fails, and its sender learns that it may be there.
+* A partition has at most five batches in flight, including those that were acknowledged while an
+  earlier one was not: otherwise the earlier one would not be recognised as a duplicate when it is
+  retried. Until one of an epoch has been acknowledged it has only one, because a broker accepts any
+  sequence from a producer that it does not know.
+* Retries are sent one by one, the lowest sequence first; new batches do not overtake them.
+* When a batch is abandoned, there is a *gap*: brokers refuse everything after it. Once no request
+  of the partition is in flight, the producer's epoch is raised and the remaining batches are
+  renumbered from 0. A batch with an unknown outcome is only renumbered if nothing can have filled
+  the gap in the meantime, because the broker could then have it under both numbers; otherwise it
+  fails, and the error says that it may have been written.
 
 =====================  =============================  =========================================
 state of a partition   what may be drained            how it ends
@@ -24,8 +25,8 @@ stale (epoch raised    retries only                   all acknowledged: fresh
 for another one)
 =====================  =============================  =========================================
 
-This is where transactions will join: a transaction manager gives the producer id and epoch in the
-place of :class:`ProducerIdentity`, and marks batches transactional.
+For transactions, a transaction manager will replace :class:`ProducerIdentity` as the source of the
+producer id and epoch, and mark batches transactional.
 """
 
 from __future__ import annotations
@@ -45,23 +46,23 @@ from millstream.model.producer import (
 from millstream.model.topic import TopicPartition
 
 MAX_ON_THE_WAY: Final = 5
-"""As many batches as a broker recognises when they come again."""
+"""The number of batches that a broker remembers to detect duplicates."""
 
 
 @dataclass(slots=True)
 class ProducerIdentity:
-    """The id that a broker gave, and the epoch, which an idempotent producer raises by itself."""
+    """The id from a broker, and the epoch, which an idempotent producer raises by itself."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_PRODUCER_EPOCH
 
     @property
     def is_known(self) -> bool:
-        """True once a broker has given an id."""
+        """True once a broker has assigned an id."""
         return self.producer_id >= 0
 
     def raise_epoch(self) -> None:
-        """Begin the next epoch; after the last one ask for a new id."""
+        """Begin the next epoch; after the last one request a new id."""
         if self.epoch >= MAX_PRODUCER_EPOCH:
             self.producer_id, self.epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
         else:
@@ -70,7 +71,7 @@ class ProducerIdentity:
 
 @dataclass(slots=True)
 class PartitionSequences:
-    """One partition's numbers. ``on_the_way`` are batches with a sequence, in its order."""
+    """The sequences of one partition. ``on_the_way`` are batches with a sequence, in order."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_PRODUCER_EPOCH
@@ -79,20 +80,20 @@ class PartitionSequences:
     on_the_way: deque[ProducerBatch] = field(default_factory=deque)
     has_gap: bool = False
     gap_may_fill: bool = False
-    """True when what left the gap may still reach the broker."""
+    """True if the batch that caused the gap may still reach the broker."""
     gap_sequence: int = NO_SEQUENCE
-    """The last sequence that was given up; a later one acknowledged shows that it arrived."""
+    """The last abandoned sequence; if a later one is acknowledged, it was written."""
 
 
 class Sequences:
-    """The numbers of all partitions of one producer."""
+    """The sequences of all partitions of one producer."""
 
     def __init__(self) -> None:
         self.identity = ProducerIdentity()
         self._partitions: dict[TopicPartition, PartitionSequences] = {}
 
     def of(self, topic_partition: TopicPartition) -> PartitionSequences:
-        """Return a partition's numbers."""
+        """Return a partition's sequences."""
         known = self._partitions.get(topic_partition)
         if known is None:
             known = self._partitions[topic_partition] = PartitionSequences()
@@ -114,7 +115,7 @@ class Sequences:
         return numbers.has_begun and len(numbers.on_the_way) < MAX_ON_THE_WAY
 
     def number(self, batch: ProducerBatch) -> None:
-        """Give the next sequence to a batch that :meth:`may_drain` let through."""
+        """Assign the next sequence to a batch that :meth:`may_drain` has allowed."""
         numbers = self.of(batch.topic_partition)
         if self._is_stale(numbers):
             self._restart(numbers)
@@ -123,7 +124,7 @@ class Sequences:
         numbers.on_the_way.append(batch)
 
     def acknowledged(self, batch: ProducerBatch) -> None:
-        """The broker has the batch."""
+        """Record that the broker has the batch."""
         numbers = self.of(batch.topic_partition)
         if batch not in numbers.on_the_way:
             return
@@ -142,7 +143,7 @@ class Sequences:
         return bool(on_the_way) and on_the_way[0] is batch
 
     def given_up(self, batch: ProducerBatch) -> None:
-        """The batch will not be sent again: leaves a gap if it had a number."""
+        """Abandon the batch, which leaves a gap if it had a sequence."""
         numbers = self.of(batch.topic_partition)
         if batch not in numbers.on_the_way:
             return
@@ -150,18 +151,20 @@ class Sequences:
         numbers.on_the_way.remove(batch)
         _drop_acknowledged(numbers.on_the_way)
         if any(each.is_acknowledged for each in after):
-            # The broker took something behind it, so it had taken this one.
+            # The broker accepted a later batch, so it has this one.
             return
         numbers.has_gap = True
         numbers.gap_sequence = batch.identity.base_sequence
         numbers.gap_may_fill = numbers.gap_may_fill or batch.is_ambiguous
 
     def refused_as_gap(self, batch: ProducerBatch) -> None:
-        """The broker misses something before the first batch: its log or memory lost it."""
+        """Handle a broker that misses a batch before the first one: its log or state has lost
+        it.
+        """
         self.of(batch.topic_partition).has_gap = True
 
     def replaced(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """The batch was too large; its parts take its numbers."""
+        """Split a batch that is too large; its parts get its sequences."""
         numbers = self.of(batch.topic_partition)
         if batch not in numbers.on_the_way:
             return
@@ -175,10 +178,10 @@ class Sequences:
         numbers.on_the_way = deque(rest)
 
     def renumber(self) -> list[ProducerBatch]:
-        """Close the gaps whose partitions have nothing in the network; raise the epoch once.
+        """Close the gaps of partitions without requests in flight; raise the epoch once.
 
-        Returns the batches that cannot be renumbered and have failed; the caller tells their
-        senders. Batches that were renumbered stay in their queues.
+        Returns the batches that cannot be renumbered and have failed; the caller completes them.
+        Batches that were renumbered stay in their queues.
         """
         ready = [
             numbers
@@ -199,13 +202,15 @@ class Sequences:
             numbers.has_gap = numbers.gap_may_fill = False
             numbers.gap_sequence = NO_SEQUENCE
             self._restart(numbers)
-            # Without a number they are numbered when they are drained next, in their order.
+            # Without a sequence they are numbered when they are drained next, in their order.
             for batch in kept:
                 batch.identity = NO_IDENTITY
         return lost
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """The topic was created anew: its brokers know no sequences of ours."""
+        """Reset the sequences of a recreated topic, whose brokers have no state of this
+        producer.
+        """
         numbers = self._partitions.get(topic_partition)
         if numbers is not None:
             numbers.has_gap = True

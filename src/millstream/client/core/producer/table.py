@@ -1,4 +1,4 @@
-"""Whole tables on their way: rows to batches that are bytes before they wait."""
+"""Encodes whole tables to batches before they are buffered."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from millstream.records.tables import (
 
 
 class ColumnChoices(TypedDict, total=False):
-    """Which columns of a table become which part of a record; see ``TableColumns``."""
+    """The mapping from columns to parts of a record; see ``TableColumns``."""
 
     key: ColumnChoice
     value: ColumnChoice
@@ -44,8 +44,8 @@ def table_batches(
 ) -> Iterator[EncodedBatch]:
     """Yield the batches of a table for the partitions that a topic has now.
 
-    Raises RecordTooLargeError for a row that could never be sent, TypeError and ValueError for
-    columns as ``records.tables`` says.
+    Raises RecordTooLargeError for a row that could never be sent, TypeError and ValueError as in
+    ``records.tables``.
     """
     most = most_bytes(core)
     rules = TableRules(
@@ -70,7 +70,7 @@ def _partitioner(core: ProducerCore, topic: TopicBuffer) -> TablePartitioner:
 
 
 class _ByFunction:
-    """A function of the user's, asked row by row."""
+    """A user's function, called row by row."""
 
     def __init__(self, function: PartitionFunction, topic: str, partitions: int) -> None:
         self._function = function

@@ -1,4 +1,4 @@
-"""What an assignor is given, what it answers, and what it may tell the next leader.
+"""The interface of assignors.
 
 An assignor is run by one member of a group, its leader, for all of them (KIP-429 for the
 cooperative ones, KIP-881 for racks). Kafka: ``ConsumerPartitionAssignor``.
@@ -17,7 +17,7 @@ NO_GENERATION = -1
 
 
 class RebalanceProtocol(Enum):
-    """What a member gives up when the group rebalances: all it has, or what it must."""
+    """The rebalance protocol: a member revokes all partitions, or only those it must."""
 
     EAGER = 0
     COOPERATIVE = 1
@@ -25,10 +25,10 @@ class RebalanceProtocol(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
-    """One member as it described itself when it joined.
+    """The subscription of one member.
 
-    ``owned`` is what it holds while it joins, as of ``generation``; ``user_data`` is what its own
-    assignor of the chosen name wrote.
+    ``owned`` are the partitions that it owns while it joins, as of ``generation``; ``user_data`` is
+    from its own assignor of the chosen name.
     """
 
     member_id: str
@@ -59,32 +59,32 @@ class Assignor(Protocol):
         """The rebalance protocols under which the assignor works."""
 
     def user_data(self, topics: frozenset[str]) -> bytes | None:
-        """Return what to tell the leader about this member, beside its owned partitions."""
+        """Return this member's user data for the leader."""
 
     def on_assignment(self, partitions: Sequence[TopicPartition], generation: int) -> None:
-        """Learn what this member was given in ``generation``."""
+        """Store this member's assignment of ``generation``."""
 
     def assign(self, topics: TopicRacks, members: Sequence[GroupMember]) -> Assignments:
         """Divide the partitions of ``topics`` among ``members``; every member has an entry."""
 
 
 class Memoryless:
-    """The part of assignors that look at topics and members alone, and divide all anew (eager)."""
+    """The base of stateless assignors, which assign everything again in each rebalance (eager)."""
 
     rebalance_protocols = frozenset({RebalanceProtocol.EAGER})
 
     def user_data(self, topics: frozenset[str]) -> bytes | None:
-        """Return None: the assignor remembers nothing."""
+        """Return None: the assignor has no state."""
         return None
 
     def on_assignment(self, partitions: Sequence[TopicPartition], generation: int) -> None:
-        """Remember nothing."""
+        """Do nothing."""
 
 
 def in_order(members: Iterable[GroupMember]) -> list[GroupMember]:
     """Return static members by instance id, then the others by member id.
 
-    Members that keep their identity keep their place (Kafka: ``MemberInfo.compareTo``).
+    Members that keep their identity keep their order (Kafka: ``MemberInfo.compareTo``).
     """
     return sorted(
         members,

@@ -1,9 +1,9 @@
 """The plan behind both sticky assignors: balanced first, then as few moves as possible.
 
-*Balanced*: no member could take a partition, which it wants, from one that has at least two more.
-Among the members that wish for the same topics this is: sizes differ by at most one. Rack
-matching (KIP-881) comes after balance and stickiness. Kafka: ``AbstractStickyAssignor``; the
-plans differ from Kafka's in which of several equal choices is taken.
+*Balanced*: no member could take a subscribed partition from one that has at least two more. Among
+members with the same subscription this means that sizes differ by at most one. Rack matching
+(KIP-881) comes after balance and stickiness. Kafka: ``AbstractStickyAssignor``; the plans differ
+from Kafka's in which of several equal choices is taken.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def assign_balanced(
 
 
 class _Plan:
-    """Who wants what, and where it lies."""
+    """The subscriptions of members, and the racks of partitions."""
 
     def __init__(self, topics: TopicRacks, members: Sequence[GroupMember]) -> None:
         wanted = sorted({topic for member in members for topic in member.topics})
@@ -62,7 +62,7 @@ class _Plan:
         return topic_partition.topic in self._topics.get(member_id, ())
 
     def is_near(self, member_id: str, topic_partition: TopicPartition) -> bool:
-        """Return True when a replica lies in the member's rack."""
+        """Return True if a replica is in the member's rack."""
         return (
             self._racks[member_id]
             in self._replicas[topic_partition.topic][topic_partition.partition]
@@ -70,7 +70,7 @@ class _Plan:
 
 
 def _assign_uniform(plan: _Plan, kept: Assignments, unassigned: list[TopicPartition]) -> None:
-    """Fill every member to its quota: all want the same, so sizes differ by at most one.
+    """Fill every member to its quota: with equal subscriptions sizes differ by at most one.
 
     The room of all members always adds up to what is unassigned, whatever order is taken.
     """
@@ -100,7 +100,7 @@ def _fill(
     *,
     near_only: bool,
 ) -> tuple[list[TopicPartition], int]:
-    """Deal partitions to members with room, in turn; return what is left and the extras."""
+    """Assign partitions to members with room, in turn; return the rest and the extras."""
     quota, extra = quota_and_extra
     left: list[TopicPartition] = []
     order = [member_id for member_id in plan.members if len(kept[member_id]) < quota or extra]
@@ -127,7 +127,7 @@ def _fill(
 
 
 def _assign_general(plan: _Plan, kept: Assignments, unassigned: list[TopicPartition]) -> None:
-    """Members want different topics: give to the smallest, then move while it helps."""
+    """With different subscriptions: assign to the smallest member, then move while it helps."""
     candidates = {
         topic: [member_id for member_id in plan.members if plan.wants(member_id, topic_partition)]
         for topic, topic_partition in {

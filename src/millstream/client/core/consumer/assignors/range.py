@@ -1,4 +1,4 @@
-"""The assignor ``range``: every topic is cut into as many runs as it has consumers.
+"""The assignor ``range``: every topic is divided into as many runs as it has consumers.
 
 Partition numbers of different topics go to the same member when the topics have as many
 partitions and the same consumers. With racks known (KIP-881), partitions go first to consumers in
@@ -27,7 +27,7 @@ class RangeAssignor(Memoryless):
     name = "range"
 
     def assign(self, topics: TopicRacks, members: Sequence[GroupMember]) -> Assignments:
-        """Divide every topic among the members that want it."""
+        """Divide every topic among its subscribers."""
         ordered = in_order(members)
         assignments: Assignments = {member.member_id: [] for member in members}
         wanted = sorted({topic for member in members for topic in member.topics})
@@ -48,7 +48,9 @@ class RangeAssignor(Memoryless):
 
 
 class _Division:
-    """One topic while it is divided: what is left, and who may still take how much."""
+    """One topic while it is divided: the unassigned partitions, and the remaining room of
+    consumers.
+    """
 
     def __init__(
         self,
@@ -86,7 +88,9 @@ class _Division:
             del self._left[each]
 
     def assign_ranges(self, may_have: Callable[[str, int], bool]) -> None:
-        """Give every consumer the first partitions left that it may have, up to its room."""
+        """Assign to every consumer the first unassigned partitions that it may have, up to its
+        room.
+        """
         for consumer in self.consumers:
             fitting = [number for number in self._left if may_have(consumer, number)]
             fitting = fitting[: self.room(consumer)]
@@ -95,7 +99,7 @@ class _Division:
 
 
 def _assign_by_rack(divisions: Sequence[_Division]) -> None:
-    """Give out what can be given within a rack; co-partitioned topics stay together."""
+    """Assign partitions within racks; co-partitioned topics stay together."""
     groups: dict[tuple[tuple[str, ...], int], list[_Division]] = {}
     for division in divisions:
         groups.setdefault((tuple(division.consumers), division.count), []).append(division)
@@ -107,7 +111,7 @@ def _assign_by_rack(divisions: Sequence[_Division]) -> None:
 
 
 def _assign_together(group: Sequence[_Division]) -> None:
-    """Give partition i of all topics to one consumer whose rack suits all of them."""
+    """Assign partition i of all topics to one consumer whose rack matches all of them."""
     remaining = list(group[0].consumers)
     for number in range(group[0].count):
         for consumer in remaining:

@@ -20,7 +20,9 @@ class RoundRobinAssignor(Memoryless):
     name = "roundrobin"
 
     def assign(self, topics: TopicRacks, members: Sequence[GroupMember]) -> Assignments:
-        """Deal the partitions out; a member that does not want a topic is passed over."""
+        """Assign the partitions in turn; a member without a subscription to the topic is
+        skipped.
+        """
         ordered = in_order(members)
         assignments: Assignments = {member.member_id: [] for member in members}
         next_index = 0

@@ -1,12 +1,12 @@
 """The assignors ``sticky`` and ``cooperative-sticky``: balanced, and members keep what they have.
 
-A member tells the leader what it had. ``sticky`` is eager: at that time it owns nothing any more,
-so it writes its last assignment into the user data::
+A member sends its previous partitions to the leader. ``sticky`` is eager: the member owns nothing
+when it joins, so it writes its last assignment into the user data::
 
     array of (topic string, array of partition i32) | generation i32 (absent in the oldest form)
 
-``cooperative-sticky`` (KIP-429) keeps its partitions while it joins; they stand in the
-subscription itself, with the generation since version 2 (KIP-792), before that in the user data::
+``cooperative-sticky`` (KIP-429) keeps its partitions while it joins; they are in the subscription
+itself, with the generation since version 2 (KIP-792), before that in the user data::
 
     generation i32
 
@@ -37,14 +37,14 @@ _INT32: Final = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one member says it holds, and since which generation."""
+    """The partitions that one member claims, and their generation."""
 
     partitions: tuple[TopicPartition, ...]
     generation: int
 
 
 class StickyAssignor:
-    """Keeps assignments over rebalances in which everybody gives up everything first."""
+    """Keeps assignments over rebalances in which all members first revoke everything."""
 
     name = "sticky"
     rebalance_protocols = frozenset({RebalanceProtocol.EAGER})
@@ -57,11 +57,11 @@ class StickyAssignor:
         return None if self._claim is None else encode_claim(self._claim)
 
     def on_assignment(self, partitions: Sequence[TopicPartition], generation: int) -> None:
-        """Remember the assignment for the next rebalance."""
+        """Store the assignment for the next rebalance."""
         self._claim = Claim(tuple(partitions), generation)
 
     def assign(self, topics: TopicRacks, members: Sequence[GroupMember]) -> Assignments:
-        """Return a balanced assignment near to the one that the members remember."""
+        """Return a balanced assignment close to the members' previous one."""
         claims = {
             member.member_id: decode_claim(member.user_data)
             if member.user_data
@@ -72,7 +72,9 @@ class StickyAssignor:
 
 
 class CooperativeStickyAssignor:
-    """Moves partitions in two rebalances: first the old owner lets go, then the new one gets it."""
+    """Moves partitions in two rebalances: first the old owner revokes them, then the new one gets
+    them.
+    """
 
     name = "cooperative-sticky"
     rebalance_protocols = frozenset({RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER})
@@ -81,18 +83,18 @@ class CooperativeStickyAssignor:
         self._generation = NO_GENERATION
 
     def user_data(self, topics: frozenset[str]) -> bytes | None:
-        """Return the generation, for leaders that know no newer place for it."""
+        """Return the generation, for leaders that do not read it from the subscription."""
         return _INT32.pack(self._generation)
 
     def on_assignment(self, partitions: Sequence[TopicPartition], generation: int) -> None:
-        """Remember the generation for the next rebalance."""
+        """Store the generation for the next rebalance."""
         self._generation = generation
 
     def assign(self, topics: TopicRacks, members: Sequence[GroupMember]) -> Assignments:
-        """Return what every member keeps, and what it gains that nobody holds any more.
+        """Return the partitions that every member keeps, and unowned partitions that it gains.
 
-        A partition that has to change hands is given to nobody this time: its owner sees that it
-        is gone, lets go and joins again, and only then the new owner gets it.
+        A partition that has to move is not assigned in this rebalance: its owner revokes it and
+        rejoins, and then the new owner gets it.
         """
         claims = {
             member.member_id: Claim(member.owned, _generation_of(member)) for member in members
@@ -126,7 +128,7 @@ def encode_claim(claim: Claim) -> bytes:
 def decode_claim(data: bytes) -> Claim:
     """Read the user data of ``sticky`` with or without the generation.
 
-    Bytes that are none make no claim, as Kafka has it: they only cost stickiness.
+    Invalid bytes make no claim, as in Kafka: they only cost stickiness.
     """
     try:
         topic_partitions: list[TopicPartition] = []
@@ -158,7 +160,9 @@ def _generation_of(member: GroupMember) -> int:
 
 
 def _settle(claims: Iterable[tuple[str, Claim]]) -> dict[TopicPartition, str]:
-    """Return who keeps which partition: the newest claim wins, two of one generation cancel out."""
+    """Return the member of each claimed partition: the newest claim wins, two of one generation
+    cancel out.
+    """
     best: dict[TopicPartition, tuple[int, str | None]] = {}
     for member_id, claim in claims:
         for topic_partition in claim.partitions:
