@@ -127,7 +127,7 @@ def test_a_wrong_crc(directory: Path) -> None:
     assert (first.path, first.position) == (str(path), 0)
     assert f"offset {batch.base_offset} " in first.what
     assert "fails its CRC-32C" in first.what
-    assert f"ends the log at offset {batch.base_offset}" in first.broker
+    assert f"the log ends at offset {batch.base_offset}" in first.broker
 
 
 def test_offsets_that_go_back(directory: Path) -> None:
@@ -146,7 +146,7 @@ def test_bytes_that_are_no_batch(directory: Path) -> None:
     change(path, lambda data: struct.pack_into(">i", data, size + 8, -5))
     found = problems(directory)[0]
     assert (found.path, found.position) == (str(path), size)
-    assert "ends the log" in found.broker
+    assert "the log ends" in found.broker
 
 
 @pytest.mark.parametrize("tail", [b"", bytes(300)])
@@ -165,7 +165,7 @@ def test_a_torn_tail(directory: Path, tail: bytes) -> None:
 def test_a_cut_in_an_older_segment_is_no_torn_tail(directory: Path) -> None:
     path = middle(directory, ".log")
     path.write_bytes(path.read_bytes()[:-3])
-    assert any("ends the log at offset" in problem.broker for problem in problems(directory))
+    assert any("the log ends at offset" in problem.broker for problem in problems(directory))
 
 
 @pytest.mark.parametrize("extension", [".index", ".timeindex"])

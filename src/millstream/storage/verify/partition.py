@@ -42,8 +42,8 @@ from millstream.storage.verify.indexes import OffsetIndexCheck, TimeIndexCheck
 from millstream.storage.verify.problem import Problem
 
 _SERVED: Final = (
-    "after a clean stop a broker serves it and consumers fail on it; recovery without the "
-    "clean-shutdown marker ends the log at offset {offset} and keeps what follows aside"
+    "a broker serves it and consumers fail on it; when the recovery after a crash begins at or "
+    "before it, the log ends at offset {offset} and what follows is kept aside"
 )
 _TORN: Final = "a broker cuts it off at its next start"
 _MISSING: Final = "a broker rebuilds it at its next start"
