@@ -79,7 +79,7 @@ BUGS = (
     (
         "KAFKA-9491: an epoch without writes confuses truncation",
         "unit/storage/test_leader_epochs.py",
-        "test_an_epoch_without_writes_gives_way_to_the_next",
+        "test_an_epoch_without_writes_is_replaced_by_the_next",
     ),
     ("KAFKA-9491: the same in a cluster", "unit/sim/scripts.py", "a_leader_writes_nothing"),
     (
