@@ -7,13 +7,20 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tests.broker_process import BrokerProcess
 
 from millstream.records import kernel
 
 
 def pytest_configure() -> None:
-    """Let child processes heed Ctrl-C, also where a shell in the background has it ignored."""
+    """Let child processes heed Ctrl-C, also where a shell in the background has it ignored, and
+    hold no example of a property to a time: the machine that runs it may be busy.
+    """
+    settings.register_profile(
+        "untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("untimed")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
