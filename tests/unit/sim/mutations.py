@@ -24,7 +24,6 @@ from millstream.model.metadata_store import ConnectionLossError
 from millstream.model.offsets import NO_LEADER_EPOCH
 from millstream.records.batch import iter_batches
 from millstream.replication import divergence, follower
-from millstream.replication.contact import FetchContact
 from millstream.replication.follower import Append, FollowerReplication
 from millstream.replication.isr import Committed, PendingExpand
 from millstream.replication.leader import LeaderReplication
@@ -647,11 +646,6 @@ def takes_one_followers_word(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(broker_reports, "after_unreachable", after)
 
 
-def counts_what_it_slept_through(patch: pytest.MonkeyPatch) -> None:
-    """A leader that was paused takes its own silence for that of its followers."""
-    patch.setattr(FetchContact, "_is_stalled", lambda self, _: self._ticked_ms < 0)
-
-
 @dataclass(frozen=True)
 class Mutation:
     """A rule, what switches it off, and what shows that it is needed: a swarm, or a script."""
@@ -934,11 +928,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         "every follower has to confirm that its leader is out of reach",
         takes_one_followers_word,
         script=reachability_scripts.a_follower_is_ill,
-    ),
-    Mutation(
-        "silence counts only while the leader itself runs",
-        counts_what_it_slept_through,
-        script=reachability_scripts.a_leader_is_paused,
     ),
 )
 

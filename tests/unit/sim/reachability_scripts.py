@@ -17,6 +17,7 @@ from millstream.sim.cluster import SimCluster
 MOVED_MS = 3_000.0
 """Within so long another replica has to lead."""
 LONG_MS = 12_000.0
+PAUSES = 6
 PAUSE_MS = 0.6 * SESSION_TIMEOUT_MS
 """So long a leader may be paused without losing its session."""
 
@@ -77,15 +78,17 @@ def a_follower_is_ill(cluster: SimCluster) -> list[str]:
 
 
 def a_leader_is_paused(cluster: SimCluster) -> list[str]:
-    """A leader stands still for less than its session lasts, with its followers waiting: no leader
-    changes, not even when it has just woken up.
+    """A leader is paused again and again for less than its session lasts: no leader changes, not
+    even when it has just woken up.
     """
     whole(cluster)
     leader = state(cluster).leader
-    cluster.lives[leader].clock.pause()
-    changes = _changes_of_leader(cluster, PAUSE_MS)
-    cluster.lives[leader].clock.resume()
-    changes += _changes_of_leader(cluster, LONG_MS)
+    changes = 0
+    for number in range(PAUSES):
+        cluster.lives[leader].clock.pause()
+        changes += _changes_of_leader(cluster, PAUSE_MS)
+        cluster.lives[leader].clock.resume()
+        changes += _changes_of_leader(cluster, PAUSE_MS + 71 * number)
     return [] if state(cluster).leader == leader and not changes else ["the leader has changed"]
 
 
