@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.memory_files import MemoryFileSystem, PowerLossError
-from tests.unit.storage.cleaning_support import compacted, keyed_batch, make_map
+from tests.unit.storage.cleaning_support import clean_now, compacted, keyed_batch, make_map
 from tests.unit.storage.support import NOW_MS
 
 from millstream.model.topic import TopicId, TopicPartition
@@ -22,7 +22,7 @@ from millstream.records.record import read_records
 from millstream.storage.cleaner import Cleaning
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.log import Log
-from millstream.storage.log_compaction import clean_now, find_cleanable, plan_cleaning
+from millstream.storage.log_compaction import find_cleanable, plan_cleaning
 from millstream.storage.log_manager import LogManager
 
 ORDERS = TopicPartition("orders", 0)

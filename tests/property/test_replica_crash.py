@@ -19,7 +19,7 @@ from typing import Final
 
 import pytest
 from tests.memory_files import MemoryFileSystem
-from tests.unit.storage.cleaning_support import keyed_batch, make_map
+from tests.unit.storage.cleaning_support import clean_now, keyed_batch, make_map
 from tests.unit.storage.support import NOW_MS, read_batches
 
 from millstream.config.topic import TopicConfig
@@ -31,7 +31,7 @@ from millstream.storage.cleaner import Cleaning
 from millstream.storage.durability import Durability
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.log import Log
-from millstream.storage.log_compaction import clean_now, find_cleanable, plan_cleaning
+from millstream.storage.log_compaction import find_cleanable, plan_cleaning
 from millstream.storage.log_manager import LogManager
 
 IMAGES: Final = int(os.environ.get("CRASH_IMAGES", "400"))

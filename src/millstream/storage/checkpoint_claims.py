@@ -66,11 +66,6 @@ class OffsetClaims:
         """Store the file's values, read when the directory was opened."""
         self._on_disk = dict(offsets)
 
-    def claim_of(self, topic_partition: TopicPartition) -> Offset:
-        """Return the largest offset that a crash may find for a log, 0 if none."""
-        with self._state:
-            return self._claim_of(topic_partition)
-
     def _claim_of(self, topic_partition: TopicPartition) -> Offset:
         claim = self._on_disk.get(topic_partition, 0)
         for number, offsets in self._planned.items():

@@ -19,7 +19,7 @@ from millstream.storage.cleanable import (
     cleanable_range,
     valid_checkpoint,
 )
-from millstream.storage.cleaner import CleanedSegment, Cleaning, CleaningAbortedError, CleaningPlan
+from millstream.storage.cleaner import CleanedSegment, CleaningAbortedError, CleaningPlan
 from millstream.storage.directory import CLEANED, DELETED, SWAP, SegmentLocation
 from millstream.storage.log import Log
 from millstream.storage.segment import Segment
@@ -165,15 +165,3 @@ def _segment(log: Log, cleaned: CleanedSegment, now_ms: int) -> Segment:
         size=cleaned.size,
         created_ms=cleaned.modified_ms or now_ms,
     )
-
-
-def clean_now(log: Log, cleaning: Cleaning, *, now_ms: int) -> Offset:
-    """Carry a cleaning out from the first step to the last, on one thread; return how far the log
-    is clean: what goes into the checkpoint.
-    """
-    for group in cleaning.build_map():
-        swap = swap_in(log, cleaning.clean_group(group), now_ms)
-        swap.retire()
-        finish_swap(swap, now_ms=now_ms)
-        cleaning.sync_directory()
-    return cleaning.end_offset

@@ -7,19 +7,32 @@ from collections.abc import Sequence
 from tests.unit.storage.support import NOW_MS, read_batches
 
 from millstream.config.topic import TopicConfig
+from millstream.model.offsets import Offset
 from millstream.records.batch import Batch
 from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.records.compression import Codec
 from millstream.storage.cleaner import Cleaning
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.log import AppendResult, Log
-from millstream.storage.log_compaction import clean_now, find_cleanable, plan_cleaning
+from millstream.storage.log_compaction import find_cleanable, finish_swap, plan_cleaning, swap_in
 from millstream.storage.new_offset_map import new_offset_map
 from millstream.storage.offset_map import SLOT_BYTES, OffsetMap, PythonOffsetMap
 
 SEED = bytes(range(16))
 
 Pair = tuple[bytes | None, bytes | None]
+
+
+def clean_now(log: Log, cleaning: Cleaning, *, now_ms: int) -> Offset:
+    """Carry a cleaning out from the first step to the last, on one thread; return how far the log
+    is clean: what goes into the checkpoint.
+    """
+    for group in cleaning.build_map():
+        swap = swap_in(log, cleaning.clean_group(group), now_ms)
+        swap.retire()
+        finish_swap(swap, now_ms=now_ms)
+        cleaning.sync_directory()
+    return cleaning.end_offset
 
 
 def compacted(**settings: str) -> TopicConfig:
