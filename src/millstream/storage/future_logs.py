@@ -131,8 +131,8 @@ def which_counts(one: Log, other: Log, topic_id: TopicId | None) -> tuple[Log, L
         return None
     longer, shorter = (one, other) if one.log_end_offset >= other.log_end_offset else (other, one)
     end = shorter.log_end_offset
-    if end > shorter.log_start_offset and longer.epoch_for_offset(end - 1) != (
-        shorter.epoch_for_offset(end - 1)
-    ):
+    # Where the longer one begins beyond the shorter one, it was truncated fully before the move.
+    overlap = end > max(shorter.log_start_offset, longer.log_start_offset)
+    if overlap and longer.epoch_for_offset(end - 1) != shorter.epoch_for_offset(end - 1):
         return None
     return longer, shorter

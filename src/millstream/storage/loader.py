@@ -271,8 +271,9 @@ class Loader:
         entries = self._epochs.entries()
         if self._options.had_clean_shutdown or not entries or not len(self._segments):
             return 0
+        headers = (each for segment in self._segments for each in segment.records.headers())
         try:
-            first = next(self._segments.first.records.headers(), None)
+            first = next(headers, None)  # compaction may leave nothing of the first segments
         except CorruptLogError:
             return 0
         begins = entries[0][1]

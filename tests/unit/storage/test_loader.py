@@ -183,6 +183,20 @@ def test_a_log_start_that_its_checkpoint_lacks_is_where_the_epochs_begin(
     assert [log.end_offset_for_epoch(each).end_offset for each in (0, 1)] == [20, 40]
 
 
+def test_a_log_start_is_where_the_epochs_begin_behind_a_segment_that_was_compacted_away(
+    tmp_path: Path,
+) -> None:
+    """Found by the crash twin: the first segment held nothing any more."""
+    log = filled(tmp_path)
+    log.increment_log_start_offset(23)
+    close(log)
+    bases = log.segment_base_offsets
+    assert bases[1] < 23
+    log_file(tmp_path, bases[0]).write_bytes(b"")
+    log = reopen(tmp_path, clean=False, recovery_point=60)
+    assert log.log_start_offset == 23
+
+
 def test_batches_from_before_there_were_epochs_stay(tmp_path: Path) -> None:
     log = create_log(tmp_path)
     for n in range(3):

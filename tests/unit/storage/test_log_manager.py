@@ -467,3 +467,22 @@ def test_logs_of_two_unknown_topic_ids_fail_the_start(tmp_path: Path) -> None:
         manager.close()
     with pytest.raises(ConfigError, match="hold the same partition"):
         start(tmp_path / "one", tmp_path / "two")
+
+
+def test_a_move_of_a_log_that_was_truncated_fully_is_seen_through(tmp_path: Path) -> None:
+    """Found by the crash twin: the log that was moved began beyond the one that came back."""
+    for name in ("one", "two"):
+        manager = start(tmp_path / name)
+        log = manager.get_or_create(ORDERS, TOPIC_ID, SMALL, now_ms=NOW_MS)
+        if name == "one":
+            append(log, TOPIC_ID)
+        else:
+            log.truncate_fully_and_start_at(13, now_ms=NOW_MS)
+        manager.close()
+    manager = start(tmp_path / "one", tmp_path / "two", topic_id=TOPIC_ID)
+    kept = manager.get(ORDERS)
+    assert kept is not None
+    assert (kept.log_start_offset, kept.log_end_offset) == (13, 13)
+    (put_aside,) = tmp_path.glob("*/*-stray")
+    assert put_aside.parent.name == "one"
+    manager.close()
