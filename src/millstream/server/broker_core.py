@@ -23,7 +23,7 @@ from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError, StorageError
 from millstream.model.metadata_store import MetadataStore
 from millstream.model.offsets import NO_LEADER_EPOCH
-from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId, TopicPartition
+from millstream.model.topic import GROUP_METADATA_TOPIC, ZERO_TOPIC_ID, TopicId, TopicPartition
 from millstream.protocol.message import Request, Response
 from millstream.runtime.controlling.controller import Controller
 from millstream.runtime.controlling.controller_state import ControllerState
@@ -305,7 +305,10 @@ class BrokerCore:
 
     def _topic_id_of(self, name: str) -> TopicId | None:
         image = self.metadata.topic(name)
-        return None if image is None else image.topic_id
+        if image is not None:
+            return image.topic_id
+        # The metadata of a cluster is complete; a broker on its own may find topics to adopt.
+        return None if self.partitions.replicas is None else ZERO_TOPIC_ID
 
     def _config_of(self, topic_partition: TopicPartition, topic_id: TopicId | None) -> TopicConfig:
         image = self.metadata.topic(topic_partition.topic)

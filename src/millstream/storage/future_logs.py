@@ -116,6 +116,8 @@ def which_counts(one: Log, other: Log, topic_id: TopicId | None) -> tuple[Log, L
     directory that was offline when the topic was deleted and created again, or whose rename a power
     loss has undone. A log that was just created may not have its id yet: it is not valid while it
     is empty; with records in it, it is valid if the other one's id is not that of the topic.
+    ``topic_id`` is ``ZERO_TOPIC_ID`` where it is certain that there is no topic of that name, and
+    None where that is not known.
     """
     if one.topic_id != other.topic_id:
         for log, rest in ((one, other), (other, one)):
@@ -126,7 +128,9 @@ def which_counts(one: Log, other: Log, topic_id: TopicId | None) -> tuple[Log, L
                 return rest, log
             if log.topic_id is None and topic_id is not None:
                 return log, rest
-        return None
+        # Neither is of the topic that there is: what becomes of logs of deleted topics is decided
+        # for the one, and the other is put aside.
+        return None if topic_id is None else (one, other)
     if one.topic_id is None:
         return None
     longer, shorter = (one, other) if one.log_end_offset >= other.log_end_offset else (other, one)

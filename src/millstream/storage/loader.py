@@ -237,8 +237,11 @@ class Loader:
                 _log.warning("%s is rebuilt from the log: %s", path, error)
             else:
                 self._epochs_on_disk = self._epochs.entries()
-                self._known_start = max(self._known_start, self._start_of_epochs())
-                return
+                if self._epochs_on_disk or self._options.had_clean_shutdown:
+                    self._known_start = max(self._known_start, self._start_of_epochs())
+                    return
+                # The file of a log that was truncated fully. A power loss may have brought back
+                # segments from before, with epochs.
         elif self._options.had_clean_shutdown:
             return
         self._refuse_old_beginning()

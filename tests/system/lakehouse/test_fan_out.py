@@ -166,7 +166,7 @@ def test_following_topics_that_come_and_are_made_anew(lake: Lake) -> None:
         stop.set()
         thread.join(20)
     assert not thread.is_alive()
-    assert "made anew" in str(failures[0])
+    assert "created again" in str(failures[0])
     assert (later.audit().is_clean, later.audit().rows) == (True, 8)
 
 

@@ -319,6 +319,15 @@ def test_a_damaged_epoch_file_is_rebuilt(tmp_path: Path, text: str) -> None:
     assert path.read_text() == expected
 
 
+def test_an_epoch_file_of_a_log_that_was_truncated_fully_is_rebuilt(tmp_path: Path) -> None:
+    """Found by the crash twin: segments from before the truncation came back."""
+    log = filled(tmp_path)
+    close(log)
+    (tmp_path / "orders-0" / "leader-epoch-checkpoint").write_text("0\n0\n")
+    log = reopen(tmp_path, clean=False, recovery_point=60)
+    assert [log.epoch_for_offset(each) for each in (0, 20, 40)] == [0, 1, 2]
+
+
 def test_a_missing_epoch_file_is_rebuilt_after_a_crash(tmp_path: Path) -> None:
     log = filled(tmp_path)
     point = log.segment_base_offsets[-1]

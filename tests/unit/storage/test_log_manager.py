@@ -13,7 +13,7 @@ import pytest
 from tests.unit.storage.support import NOW_MS, SMALL, append, files_of, read_values
 
 from millstream.model.errors import ConfigError, ErrorCode, KafkaError, StorageError
-from millstream.model.topic import TopicId, TopicPartition
+from millstream.model.topic import ZERO_TOPIC_ID, TopicId, TopicPartition
 from millstream.storage.environment import LogEnvironment, broker_environment
 from millstream.storage.log import Log
 from millstream.storage.log_manager import LogManager
@@ -485,4 +485,18 @@ def test_a_move_of_a_log_that_was_truncated_fully_is_seen_through(tmp_path: Path
     assert (kept.log_start_offset, kept.log_end_offset) == (13, 13)
     (put_aside,) = tmp_path.glob("*/*-stray")
     assert put_aside.parent.name == "one"
+    manager.close()
+
+
+def test_logs_of_two_deleted_topics_do_not_keep_a_broker_from_starting(tmp_path: Path) -> None:
+    """Simulator, seed 612901: the topic was deleted twice while a directory was away."""
+    for name, topic_id in (("one", TOPIC_ID), ("two", LATER_ID)):
+        manager = start(tmp_path / name)
+        manager.get_or_create(ORDERS, topic_id, SMALL, now_ms=NOW_MS)
+        manager.close()
+    manager = start(tmp_path / "one", tmp_path / "two", topic_id=ZERO_TOPIC_ID)
+    kept = manager.get(ORDERS)
+    assert kept is not None
+    (put_aside,) = tmp_path.glob("*/*-stray")
+    assert put_aside.parent != Path(kept.log_directory)
     manager.close()
