@@ -313,7 +313,7 @@ def test_a_controller_cut_from_zookeeper_is_followed_and_changes_nothing(site: F
     with Sender(site.bootstrap, topic, history, "p") as load:
         load.wait_for_more()
         site.links.cut_off(old, ZOOKEEPER)
-        wait_until(lambda: site.controller_epoch() == epoch + 1, "the next controller epoch")
+        wait_until(lambda: site.controller_epoch() > epoch, "the next controller epoch")
         for each in others:
             wait_until(
                 lambda each=each: site.known_to(each).controller_id in others,  # type: ignore[misc]
@@ -331,7 +331,8 @@ def test_a_controller_cut_from_zookeeper_is_followed_and_changes_nothing(site: F
         site.links.heal()
         rejoined(site, topic, others[0])
         load.wait_for_more()
-    assert site.controller_epoch() == epoch + 1
+    # A busy machine may cost the next controller its session as well.
+    assert site.controller_epoch() > epoch
     for each in IDS:
         assert site.known_to(each).controller_id in others
         assert "by-the-old" not in site.known_to(each).topics
