@@ -15,13 +15,13 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.native.sanitized import run_sanitized
 
 from millstream.records import kernel
 from millstream.records.crc32c import checksum
 from millstream.records.kernel import Library, Pinned
 
 ROOT = Path(__file__).parents[3]
-SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
 
 
 def native_build() -> ModuleType:
@@ -110,27 +110,7 @@ def test_without_a_library_or_with_another_one(
 
 @pytest.mark.slow
 def test_hostile_input_stays_inside_its_buffers(tmp_path: Path) -> None:
-    compiler = shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no compiler with sanitizers")
-    program = tmp_path / "hostile"
-    sources = [ROOT / "tests" / "native" / "hostile.c", *sorted((ROOT / "native").glob("*.c"))]
-    command = [compiler, "-g", "-O1", "-std=c11", "-Wall", "-Wextra", "-Werror", *SANITIZE]
-    built = subprocess.run(
-        [*command, *map(str, sources), "-o", str(program)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=110,
-    )
-    if "cannot find" in built.stderr:
-        pytest.skip("no compiler with sanitizers")
-    assert not built.returncode, built.stderr
-    seed = random.randrange(2**40)
-    done = subprocess.run(
-        [program, str(seed), "20000"], capture_output=True, text=True, check=False, timeout=110
-    )
-    assert not done.returncode, f"seed {seed}: {done.stdout}{done.stderr}"
+    run_sanitized(tmp_path, "hostile", 20_000)
 
 
 @pytest.mark.slow

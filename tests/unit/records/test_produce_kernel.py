@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 from numpy.random import mtrand
+from tests.native.sanitized import run_sanitized
 
 from millstream.records import kernel, produce_kernel
 from millstream.records.builder import BatchOptions, encode_batch
@@ -24,8 +22,6 @@ from millstream.records.produce_kernel import (
 )
 from millstream.records.record import Record
 
-ROOT = Path(__file__).parents[3]
-SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
 NOW = 1_700_000_000_000
 
 needs_kernel = pytest.mark.skipif(produce_library() is None, reason=why_not())
@@ -139,28 +135,4 @@ def test_what_python_has_to_decide(library: ProduceLibrary, options: BatchOption
 
 
 def test_hostile_batches_stay_inside_their_buffers(tmp_path: Path) -> None:
-    compiler = shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no compiler with sanitizers")
-    program = tmp_path / "hostile"
-    sources = [
-        ROOT / "tests" / "native" / "hostile_produce.c",
-        ROOT / "native" / "produce.c",
-        ROOT / "native" / "crc32c.c",
-    ]
-    command = [compiler, "-g", "-O1", "-std=c11", "-Wall", "-Wextra", "-Werror", *SANITIZE]
-    built = subprocess.run(
-        [*command, *map(str, sources), "-o", str(program)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=110,
-    )
-    if "cannot find" in built.stderr:
-        pytest.skip("no compiler with sanitizers")
-    assert not built.returncode, built.stderr
-    seed = random.randrange(2**40)
-    done = subprocess.run(
-        [program, str(seed), "50000"], capture_output=True, text=True, check=False, timeout=110
-    )
-    assert not done.returncode, f"seed {seed}: {done.stdout}{done.stderr}"
+    run_sanitized(tmp_path, "hostile_produce", 50_000, "produce.c", "crc32c.c")

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import random
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.native.sanitized import run_sanitized
 from tests.unit.records.test_scan import log_of, replayed
 
 from millstream.records import kernel, scan_kernel
 from millstream.records.batch import BASE_OFFSET_POSITION, HEADER_SIZE, Batch, rewrite_timestamps
 from millstream.records.scan import BatchScanner
 from millstream.records.scan_kernel import KernelBatchScanner, new_batch_scanner, scan_library
-
-ROOT = Path(__file__).parents[3]
-SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
 
 needs_kernel = pytest.mark.skipif(kernel.library() is None, reason=kernel.describe())
 
@@ -162,28 +158,4 @@ def test_the_last_offset_there_is_can_be_held() -> None:
 
 
 def test_hostile_batches_stay_inside_their_buffers(tmp_path: Path) -> None:
-    compiler = shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no compiler with sanitizers")
-    program = tmp_path / "hostile"
-    sources = [
-        ROOT / "tests" / "native" / "hostile_scan.c",
-        ROOT / "native" / "scan.c",
-        ROOT / "native" / "crc32c.c",
-    ]
-    command = [compiler, "-g", "-O1", "-std=c11", "-Wall", "-Wextra", "-Werror", *SANITIZE]
-    built = subprocess.run(
-        [*command, *map(str, sources), "-o", str(program)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=110,
-    )
-    if "cannot find" in built.stderr:
-        pytest.skip("no compiler with sanitizers")
-    assert not built.returncode, built.stderr
-    seed = random.randrange(2**40)
-    done = subprocess.run(
-        [program, str(seed), "10000"], capture_output=True, text=True, check=False, timeout=110
-    )
-    assert not done.returncode, f"seed {seed}: {done.stdout}{done.stderr}"
+    run_sanitized(tmp_path, "hostile_scan", 10_000, "scan.c", "crc32c.c")
