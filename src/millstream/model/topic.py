@@ -16,7 +16,10 @@ ZERO_TOPIC_ID: Final = TopicId(bytes(16))
 MAX_NAME_LENGTH: Final = 249
 GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
-INTERNAL_TOPICS: Final = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
+SHARE_GROUP_STATE_TOPIC: Final = "__share_group_state"
+INTERNAL_TOPICS: Final = frozenset(
+    {GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC}
+)
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 

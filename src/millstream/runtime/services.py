@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from millstream.model.broker import BrokerNode
+from millstream.model.broker import BrokerId, BrokerNode
 from millstream.model.clock import Clock
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 
 if TYPE_CHECKING:
     from millstream.config.dynamic import DynamicConfig
     from millstream.model.deferred import Deferred
+    from millstream.protocol.message import Request, Response
     from millstream.runtime.controlling.controller import Controller
     from millstream.runtime.coordinators.coordinator_registry import CoordinatorRegistry
     from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 EnsureTopic: TypeAlias = "Callable[[str], Deferred[TopicImage]]"
 """Returns a topic, created by the controller, wherever it is, when it is not there. Fails with the
 KafkaError that says why it cannot be created."""
+
+
+SendRequest: TypeAlias = "Callable[[BrokerId, Request, int], Deferred[Response]]"
+"""Sends a request to a broker, this one included, with a time-out in milliseconds; see
+``server.broker_requests``."""
 
 
 @dataclass(slots=True)
@@ -52,6 +58,7 @@ class Services:
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
     replica_mover: ReplicaMover
+    send_request: SendRequest
     random_bytes: Callable[[int], bytes]
     """All the chance that a handler has: so many bytes of it."""
 

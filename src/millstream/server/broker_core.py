@@ -17,14 +17,13 @@ from millstream.config.dynamic import DynamicConfig
 from millstream.config.topic import TopicConfig, stored_topic_config
 from millstream.controller.adoption import Adoption, FoundLog, cautious_settings
 from millstream.coordinator.group.partitioner import group_partition
-from millstream.model.broker import BrokerId, BrokerNode
+from millstream.model.broker import BrokerNode
 from millstream.model.clock import Clock
-from millstream.model.deferred import Deferred, spawn
-from millstream.model.errors import ErrorCode, KafkaError, StorageError
+from millstream.model.deferred import spawn
+from millstream.model.errors import StorageError
 from millstream.model.metadata_store import MetadataStore
 from millstream.model.offsets import NO_LEADER_EPOCH
 from millstream.model.topic import GROUP_METADATA_TOPIC, ZERO_TOPIC_ID, TopicId, TopicPartition
-from millstream.protocol.message import Request, Response
 from millstream.runtime.controlling.controller import Controller
 from millstream.runtime.controlling.controller_state import ControllerState
 from millstream.runtime.coordinators.coordinator_registry import (
@@ -42,6 +41,7 @@ from millstream.runtime.producer_ids import ProducerIds, first_unused_id
 from millstream.runtime.replicas.fetch_sessions import FetchSessions
 from millstream.runtime.replicas.partitions import Partitions
 from millstream.runtime.services import EnsureTopic, Services
+from millstream.server.broker_requests import BrokerRequests
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.kafka_metadata import KafkaTopics
 from millstream.storage.log import Log
@@ -91,7 +91,7 @@ class BrokerCore:
         )
         self._loading: LogLoading | None = None
         self._is_interrupted = False
-        self._member: ClusterMember | None = None
+        self._requests = BrokerRequests(config.broker, clock)
         self._group_coordinator: CoordinatorEntry[GroupCoordinatorRuntime] = CoordinatorEntry(
             CoordinatorType.GROUP, GROUP_METADATA_TOPIC, group_partition, self._new_groups
         )
@@ -243,8 +243,7 @@ class BrokerCore:
         member: ClusterMember | None,
     ) -> Services:
         """Return the services of the request handlers."""
-        self._member = member
-        return Services(
+        services = Services(
             node=node,
             clock=self.clock,
             offload=self.offload,
@@ -264,8 +263,11 @@ class BrokerCore:
             ),
             producer_ids=self._producer_ids(store),
             replica_mover=self._mover,
+            send_request=self._requests.send,
             random_bytes=self._random_bytes,
         )
+        self._requests.begin(services)
+        return services
 
     def _producer_ids(self, store: MetadataStore) -> ProducerIds:
         logs = self.log_manager.logs()
@@ -288,20 +290,8 @@ class BrokerCore:
             partitions=self.partitions,
             metadata=self.metadata,
             new_id=lambda: str(uuid.UUID(bytes=self._random_bytes(16), version=4)),
-            send_request=self._send_for_coordinator,
+            send_request=self._requests.send,
         )
-
-    def _send_for_coordinator(
-        self, broker_id: BrokerId, request: Request, timeout_ms: int
-    ) -> Deferred[Response]:
-        """Send a coordinator's outbound request; BROKER_NOT_AVAILABLE outside a cluster."""
-        if self._member is None:
-            refused: Deferred[Response] = Deferred()
-            refused.fail(
-                KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "this broker is not in a cluster")
-            )
-            return refused
-        return self._member.channels.send(broker_id, request, timeout_ms, lane="coordinator")
 
     def _topic_id_of(self, name: str) -> TopicId | None:
         image = self.metadata.topic(name)

@@ -33,6 +33,7 @@ from millstream.runtime.producer_ids import ProducerIds
 from millstream.runtime.replicas.fetch_sessions import FetchSessions
 from millstream.runtime.replicas.partitions import Partitions
 from millstream.runtime.services import Services
+from millstream.server.broker_requests import BrokerRequests
 from millstream.server.dispatch import Dispatcher, DispatchSession
 from millstream.sqlite.metadata_store import SqliteMetadataStore
 from millstream.storage.environment import LogEnvironment
@@ -103,6 +104,7 @@ class AdminBroker:
             cluster_id="the-cluster",
         ).result()
         unused = cast("Any", None)
+        self.requests = BrokerRequests(BrokerId(1), self.clock)
         self.services = Services(
             node=NODE,
             clock=self.clock,
@@ -115,6 +117,7 @@ class AdminBroker:
             ensure_topic=self.controller.topics.ensure_topic,
             cluster=None,
             coordinators=unused,
+            send_request=self.requests.send,
             random_bytes=lambda size: next(counter).to_bytes(size, "little"),
             group_runtime=unused,
             fetch_sessions=FetchSessions(
@@ -129,6 +132,7 @@ class AdminBroker:
                 partitions=self.partitions,
             ),
         )
+        self.requests.begin(self.services)
         self.dispatcher = Dispatcher(self.services)
 
     def close(self) -> None:

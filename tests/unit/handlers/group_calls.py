@@ -76,6 +76,7 @@ class Calls:
             fetch_sessions=unused,
             producer_ids=unused,
             replica_mover=unused,
+            send_request=unused,
             random_bytes=unused,
         )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from millstream.config.topic import TopicConfig
 from millstream.model.broker import BrokerId, BrokerNode, Endpoint
+from millstream.model.features import FinalizedFeatures
 from millstream.model.leadership import PartitionState
 from millstream.model.topic import INTERNAL_TOPICS, TopicId
 
@@ -36,6 +37,8 @@ class MetadataCache:
     def __init__(self, cluster_id: str) -> None:
         self.cluster_id = cluster_id
         self.controller_id = BrokerId(-1)
+        self.features = FinalizedFeatures()
+        """What all brokers of the cluster have switched on."""
         self.brokers: dict[BrokerId, BrokerNode] = {}
         self.missing: set[BrokerId] = set()
         """Live brokers whose address refuses connections just now (`failure_detector`)."""
