@@ -118,11 +118,14 @@ class OutboundRequest:
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """A topic that was created or deleted."""
+    """A topic that was created, deleted, or changed: it has more partitions, or replicas on other
+    brokers.
+    """
 
     name: str
     topic_id: TopicId
     deleted: bool
+    created: bool = False
 
 
 @dataclass(slots=True)

@@ -65,6 +65,8 @@ class CoordinatorRuntime(Generic[S]):
         self._send_request = send_request
         self._drivers: dict[int, ShardDriver[S]] = {}
         self._look_timer: TimerHandle | None = None
+        self._shapes: dict[str, int] = {}
+        """By topic, a hash of what shards were told of it last."""
 
     def start(self) -> None:
         """Begin to load every partition of the topic that is led here and not empty, and end the
@@ -116,15 +118,26 @@ class CoordinatorRuntime(Generic[S]):
         if image.name == self.topic:
             if not created:
                 self.start()
-        elif created:
-            self._tell_shards(TopicChange(image.name, image.topic_id, deleted=False))
+        elif self._has_new_shape(image):
+            change = TopicChange(image.name, image.topic_id, deleted=False, created=created)
+            self._tell_shards(change)
 
     def topic_deleted(self, image: TopicImage) -> None:
         """Take note that a topic was deleted; without its own topic a coordinator has no shards."""
         if image.name == self.topic:
             self.stop()
         else:
+            self._shapes.pop(image.name, None)
             self._tell_shards(TopicChange(image.name, image.topic_id, deleted=True))
+
+    def _has_new_shape(self, image: TopicImage) -> bool:
+        """True if a topic's partitions or their replicas differ from what the shards were told
+        last. New leaders and in-sync replicas do not concern them.
+        """
+        shape = hash((image.topic_id, tuple(part.replicas for part in image.partitions)))
+        is_new = self._shapes.get(image.name) != shape
+        self._shapes[image.name] = shape
+        return is_new
 
     def _tell_shards(self, change: TopicChange) -> None:
         for driver in self.open_drivers():

@@ -1,0 +1,1 @@
+"""What groups of the consumer protocol (KIP-848) and share groups (KIP-932) have in common."""
