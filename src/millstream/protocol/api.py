@@ -83,6 +83,11 @@ class ApiKey(IntEnum):
     SHARE_GROUP_DESCRIBE = 77
     SHARE_FETCH = 78
     SHARE_ACKNOWLEDGE = 79
+    INITIALIZE_SHARE_GROUP_STATE = 83
+    READ_SHARE_GROUP_STATE = 84
+    WRITE_SHARE_GROUP_STATE = 85
+    DELETE_SHARE_GROUP_STATE = 86
+    READ_SHARE_GROUP_STATE_SUMMARY = 87
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
@@ -176,6 +181,11 @@ APIS: Final[dict[int, Api]] = {
     ApiKey.SHARE_GROUP_DESCRIBE: Api("ShareGroupDescribe", 1, 1, 0),
     ApiKey.SHARE_FETCH: Api("ShareFetch", 1, 2, 0),
     ApiKey.SHARE_ACKNOWLEDGE: Api("ShareAcknowledge", 1, 2, 0),
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: Api("InitializeShareGroupState", 0, 0, 0),
+    ApiKey.READ_SHARE_GROUP_STATE: Api("ReadShareGroupState", 0, 0, 0),
+    ApiKey.WRITE_SHARE_GROUP_STATE: Api("WriteShareGroupState", 0, 1, 0),
+    ApiKey.DELETE_SHARE_GROUP_STATE: Api("DeleteShareGroupState", 0, 0, 0),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: Api("ReadShareGroupStateSummary", 0, 1, 0),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Api("DescribeShareGroupOffsets", 0, 1, 0),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: Api("AlterShareGroupOffsets", 0, 0, 0),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: Api("DeleteShareGroupOffsets", 0, 0, 0),

@@ -31,6 +31,8 @@ def kafka_class(cls: type[Message]) -> str:
         return f"org.apache.kafka.common.message.{name}Data"
     if name.startswith("TransactionLog"):
         return f"org.apache.kafka.coordinator.transaction.generated.{name}"
+    if cls.__module__.endswith(".share_group_state_records"):
+        return f"org.apache.kafka.coordinator.share.generated.{name}"
     if cls.__module__.endswith(".kraft_records"):
         return f"org.apache.kafka.common.metadata.{name}"
     if name.startswith("ConsumerProtocol"):

@@ -1,0 +1,1 @@
+"""What share partitions need of this broker: their persister, and the partitions led here."""

@@ -1,0 +1,1 @@
+"""What a share partition is made of: pure values and state machines (KIP-932)."""
