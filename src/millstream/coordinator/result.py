@@ -128,6 +128,14 @@ class TopicChange:
     created: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionProducer:
+    """The producer in whose transaction records are written."""
+
+    producer_id: int
+    producer_epoch: int
+
+
 @dataclass(slots=True)
 class Result(Generic[R]):
     """The outcome of one operation.
@@ -135,7 +143,8 @@ class Result(Generic[R]):
     ``response`` is for the request itself; None if the request is parked and answered later.
     ``answers`` are for requests that were parked before. ``records`` go into one batch, all or
     none, unless ``atomic`` is False (tombstones may be many). ``outbound`` is sent once the records
-    are committed.
+    are committed. Records with a ``producer`` are part of its transaction: they are replayed with
+    its id, and count when its marker says so.
     """
 
     response: R | None = None
@@ -144,6 +153,7 @@ class Result(Generic[R]):
     outbound: list[OutboundRequest] = field(default_factory=list)
     replay: bool = True
     atomic: bool = True
+    producer: TransactionProducer | None = None
 
     def answer(self, reply: Deferred[A], response: A) -> None:
         """Add the response to a parked request."""

@@ -20,9 +20,9 @@ answers with its own error, and the others of the request are written all the sa
 answered once the batch counts on this broker, as the flush policy has it; acks=all once it is
 committed, that is on every replica in sync, of which there must be ``min.insync.replicas`` before
 and after, or REQUEST_TIMED_OUT after the request's ``timeout_ms``. With one replica the two are the
-same. acks=0 is never answered; an error there ends the connection. A request with a transactional
-id writes like any other until the transaction coordinator is there to vouch for it, so
-transactional batches are refused.
+same. acks=0 is never answered; an error there ends the connection. The batch that begins a
+transaction in a partition is verified with the coordinator of the transactional id first; from
+version 12 on that adds it to the transaction (``runtime.replicas.transactional_appends``).
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ def handle(
     if request.transactional_id is None and _claims_transaction(request):
         error = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return failed(context, request, error)
+    transactional_id, version = request.transactional_id, context.version
     now_ms = services.clock.now_ms()
     unsettled: list[_Unsettled] = []
     responses: list[TopicProduceResponse] = []
@@ -98,9 +99,13 @@ def handle(
         for data in topic.partition_data:
             partition: Partition | None = None
             try:
-                partition = _partition(services, topic, data.index, context.version)
+                partition = _partition(services, topic, data.index, version)
                 appended = partition.append_produced(
-                    data.records or b"", acks=acks, version=context.version, now_ms=now_ms
+                    data.records or b"",
+                    acks=acks,
+                    version=version,
+                    now_ms=now_ms,
+                    transactional_id=transactional_id,
                 )
                 answer = _appended(partition, data.index, appended, unsettled)
             except KafkaError as error:

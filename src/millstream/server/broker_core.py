@@ -50,6 +50,7 @@ from millstream.storage.log_manager import LogManager
 if TYPE_CHECKING:
     from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
     from millstream.runtime.membership.cluster_member import ClusterMember
+    from millstream.runtime.replicas.transaction_verification import TransactionVerifier
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,8 @@ class BrokerCore:
         self._random_bytes = random_bytes
         self.log_manager = LogManager(config.log_directories, environment, broker_id=config.broker)
         self._kafka_topics = KafkaTopics(environment.file_system, self._kafka_directories)
+        self._requests = BrokerRequests(config.broker, clock)
+        self._verifier: TransactionVerifier | None = None
         self.partitions = Partitions(
             config.broker,
             clock=clock,
@@ -88,10 +91,10 @@ class BrokerCore:
             log_manager=self.log_manager,
             metadata=self.metadata,
             on_directory_failed=on_directory_failed,
+            new_verifier=self._transaction_verifier,
         )
         self._loading: LogLoading | None = None
         self._is_interrupted = False
-        self._requests = BrokerRequests(config.broker, clock)
         self._group_coordinator: CoordinatorEntry[GroupCoordinatorRuntime] = CoordinatorEntry(
             CoordinatorType.GROUP, GROUP_METADATA_TOPIC, group_partition, self._new_groups
         )
@@ -292,6 +295,16 @@ class BrokerCore:
             new_id=lambda: str(uuid.UUID(bytes=self._random_bytes(16), version=4)),
             send_request=self._requests.send,
         )
+
+    def _transaction_verifier(self) -> TransactionVerifier:
+        """Return what verifies transactions, made at first use."""
+        from millstream.runtime.replicas.transaction_verification import TransactionVerifier
+
+        if self._verifier is None:
+            self._verifier = TransactionVerifier(
+                self.dynamic, self.metadata, self.clock, self._requests.send
+            )
+        return self._verifier
 
     def _topic_id_of(self, name: str) -> TopicId | None:
         image = self.metadata.topic(name)

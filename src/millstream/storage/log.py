@@ -41,7 +41,13 @@ from millstream.storage.log_producers import LogProducers
 from millstream.storage.log_read import LogRead
 from millstream.storage.log_retention import delete_old_segments
 from millstream.storage.partition_metadata import format_partition_metadata
-from millstream.storage.producer_state import ActiveProducer, BatchMetadata, ProducerEntry
+from millstream.storage.producer_state import (
+    ActiveProducer,
+    BatchMetadata,
+    ProducerEntry,
+    ProducerStateManager,
+    VerificationState,
+)
 from millstream.storage.read_ahead import ColdReadError, ReadAhead
 from millstream.storage.segment import Segment
 from millstream.storage.timestamp_lookup import TimestampLookup, TimestampOffset
@@ -58,6 +64,7 @@ __all__ = [
     "ReadAhead",
     "TimestampLookup",
     "TimestampOffset",
+    "VerificationState",
 ]
 
 
@@ -374,8 +381,33 @@ class Log:
         append_time = max_timestamp if batch.attributes & LOG_APPEND_TIME_BIT else -1
         return AppendResult(base_offset, last_offset, append_time, offsets.log_start_offset)
 
+    def check_verified(
+        self, batch: Batch, verified: VerificationState | None, *, bumps_epoch: bool
+    ) -> None:
+        """Check that a transactional batch may be appended, unless it is a duplicate: see
+        :meth:`ProducerStateManager.check_verified`. Raises KafkaError, also as
+        :meth:`append_as_leader` does.
+        """
+        producers = self._producers
+        producer_id, epoch, base_sequence = (
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+        )
+        known = producers.producers.get(producer_id)
+        if known is not None and known.repeats(epoch, base_sequence, batch.last_offset_delta):
+            return
+        producers.check_verified(
+            producer_id, epoch, base_sequence, verified, bumps_epoch=bumps_epoch
+        )
+
     def append_marker(
-        self, buffer: Buffer, *, leader_epoch: LeaderEpoch, now_ms: int
+        self,
+        buffer: Buffer,
+        *,
+        leader_epoch: LeaderEpoch,
+        now_ms: int,
+        transaction_version: int = 0,
     ) -> AppendResult:
         """Append the control batch that ends a transaction (``records.control``).
 
@@ -388,6 +420,7 @@ class Log:
             producer_id=batch.producer_id,
             producer_epoch=batch.producer_epoch,
             coordinator_epoch=marker.coordinator_epoch,
+            transaction_version=transaction_version,
         )
         offset = self.offsets.log_end_offset
         batch.assign(base_offset=offset, leader_epoch=leader_epoch)
@@ -596,6 +629,11 @@ class Log:
             ActiveProducer.of(entry)
             for entry in sorted(self._producers.producers.values(), key=lambda e: e.producer_id)
         ]
+
+    @property
+    def producer_state(self) -> ProducerStateManager:
+        """Sequences and transactions, as of the log end; only :class:`Log` adds to them."""
+        return self._producers
 
     def producer_entries(self) -> Collection[ProducerEntry]:
         """Return the producers remembered as they are; only to look at."""

@@ -11,8 +11,22 @@ the state changes only after the write (KAFKA-6683). In this order (Kafka: ``Pro
     not transactional while a transaction is open    INVALID_TXN_STATE
     a producer that is not known                     any sequence
 
+A coordinator's own batches have no sequence (-1), and only their epoch is checked. A marker that
+ends a transaction has at least the producer's epoch; one of transaction version 2, where each end
+bumps the epoch, has a larger one, or repeats the marker that was written last:
+
+    older epoch                                      INVALID_PRODUCER_EPOCH
+    the same epoch, version 2, transaction open      INVALID_PRODUCER_EPOCH
+    older coordinator epoch                          TRANSACTION_COORDINATOR_FENCED
+
 A new epoch forgets the five batches. Batches and markers from a leader, or read back from the log,
-are taken as they are. KIP-98, KIP-360.
+are taken as they are. KIP-98, KIP-360, KIP-890.
+
+**Verification** (KIP-890): the batch that begins a transaction here is appended only after the
+transaction coordinator has said that the partition belongs to the transaction. A
+:class:`VerificationState` is made before the coordinator is asked, and forgotten with the first
+transactional batch and with every marker of the producer; the batch is appended if its own is still
+there. So an answer for a transaction that has ended meanwhile lets nothing into the next one.
 """
 
 from __future__ import annotations
@@ -28,6 +42,9 @@ from millstream.records.control import ControlType, EndTransactionMarker
 from millstream.storage.transaction_index import VERSION, AbortedEntry
 
 BATCHES_KEPT: Final = 5
+EPOCH_BUMPED_FROM: Final = 2
+"""The first level of ``transaction.version`` whose markers carry the epoch of the next
+transaction."""
 
 
 class BatchMetadata(NamedTuple):
@@ -81,12 +98,43 @@ class ProducerEntry:
         self.last_sequence = batch.last_sequence
         self.last_timestamp = batch.timestamp
 
+    def repeats(self, producer_epoch: int, base_sequence: int, last_offset_delta: int) -> bool:
+        """True for a batch that is one of the five."""
+        return producer_epoch == self.producer_epoch and any(
+            each.offset_delta == last_offset_delta and each.base_sequence == base_sequence
+            for each in self.batches
+        )
+
     def move_to_epoch(self, producer_epoch: int) -> None:
         """Forget the window when the epoch is another."""
         if producer_epoch != self.producer_epoch:
             self.producer_epoch = producer_epoch
             self.batches.clear()
             self.last_sequence = NO_SEQUENCE
+
+
+class VerificationState:
+    """A producer that is about to begin a transaction in this partition; two of them are the same
+    only if they are one object (Kafka: ``VerificationStateEntry`` and its ``VerificationGuard``).
+
+    ``lowest_sequence`` is the smallest sequence that has asked: a larger one must not be the first
+    of the transaction, or the smaller one would be refused for good when it is sent again.
+    """
+
+    __slots__ = ("lowest_sequence", "producer_epoch", "timestamp_ms")
+
+    def __init__(self, producer_epoch: int, base_sequence: int, now_ms: int) -> None:
+        self.producer_epoch = producer_epoch
+        self.lowest_sequence = base_sequence
+        self.timestamp_ms = now_ms
+
+    def note(self, producer_epoch: int, base_sequence: int) -> None:
+        """Take note of one more batch that asks."""
+        if producer_epoch > self.producer_epoch:
+            self.producer_epoch = producer_epoch
+            self.lowest_sequence = base_sequence
+        elif producer_epoch == self.producer_epoch and base_sequence < self.lowest_sequence:
+            self.lowest_sequence = base_sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +164,11 @@ class ActiveProducer:
 class ProducerStateManager:
     """The producers of one partition, and its open transactions."""
 
-    __slots__ = ("_completed", "_open", "producers")
+    __slots__ = ("_completed", "_open", "_verifications", "producers")
 
     def __init__(self) -> None:
         self.producers: dict[int, ProducerEntry] = {}
+        self._verifications: dict[int, VerificationState] = {}
         self._open: dict[Offset, int] = {}
         """First offset of each open transaction, ascending, to its producer."""
         self._completed: dict[Offset, Offset] = {}
@@ -142,7 +191,7 @@ class ProducerStateManager:
             return None
         if producer_epoch == entry.producer_epoch:
             expected = next_sequence(entry.last_sequence)
-            if base_sequence != expected:
+            if base_sequence not in (expected, NO_SEQUENCE):
                 last_sequence = next_sequence(base_sequence, last_offset_delta)
                 for batch in entry.batches:
                     if (
@@ -153,7 +202,7 @@ class ProducerStateManager:
                 raise _out_of_order(entry, base_sequence, expected)
         elif producer_epoch < entry.producer_epoch:
             raise _fenced(entry, producer_epoch)
-        elif base_sequence != 0 and entry.producer_epoch != NO_PRODUCER_EPOCH:
+        elif base_sequence > 0 and entry.producer_epoch != NO_PRODUCER_EPOCH:
             raise _out_of_order(entry, base_sequence, 0)
         if not is_transactional and entry.current_txn_first_offset != NO_OFFSET:
             raise KafkaError(
@@ -163,8 +212,83 @@ class ProducerStateManager:
             )
         return None
 
+    # Verification
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, now_ms: int
+    ) -> VerificationState | None:
+        """Return the verification that a transactional batch has to wait for; None while the
+        producer's transaction of this epoch is open here, which was verified then.
+        """
+        if self.is_in_transaction(producer_id, producer_epoch):
+            return None
+        state = self._verifications.get(producer_id)
+        if state is None:
+            state = VerificationState(producer_epoch, base_sequence, now_ms)
+            self._verifications[producer_id] = state
+        else:
+            state.note(producer_epoch, base_sequence)
+        return state
+
+    def verification_of(self, producer_id: int) -> VerificationState | None:
+        """Return the verification that counts for a producer, if there is one."""
+        return self._verifications.get(producer_id)
+
+    def forget_verification(self, producer_id: int) -> None:
+        """Let no verification of a producer count: a marker is about to be appended."""
+        self._verifications.pop(producer_id, None)
+
+    def is_in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """True while the producer's transaction of this epoch is open here."""
+        entry = self.producers.get(producer_id)
+        return (
+            entry is not None
+            and entry.current_txn_first_offset != NO_OFFSET
+            and entry.producer_epoch == producer_epoch
+        )
+
+    def check_verified(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        verified: VerificationState | None,
+        *,
+        bumps_epoch: bool,
+    ) -> None:
+        """Check a new transactional batch before :meth:`check`; ``verified`` is the verification
+        that has succeeded for it. ``bumps_epoch``: its transaction is of version 2, where each
+        begins with sequence 0.
+
+        Raises KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE for a batch that is in no open
+        transaction and not verified, OUT_OF_ORDER_SEQUENCE_NUMBER.
+        """
+        if self.is_in_transaction(producer_id, producer_epoch):
+            return
+        entry = self.producers.get(producer_id)
+        if entry is not None and producer_epoch < entry.producer_epoch:
+            raise _fenced(entry, producer_epoch)
+        state = self._verifications.get(producer_id)
+        if state is None or state is not verified:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE, "Record was not part of an ongoing transaction"
+            )
+        begins_late = bumps_epoch and base_sequence > 0 and (entry is None or not entry.batches)
+        if begins_late or base_sequence > state.lowest_sequence:
+            expected = 0 if begins_late else state.lowest_sequence
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"sequence {base_sequence} of producer {producer_id} would begin its transaction, "
+                f"where {expected} is due",
+            )
+
     def check_marker(
-        self, *, producer_id: int, producer_epoch: int, coordinator_epoch: int
+        self,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        transaction_version: int = 0,
     ) -> None:
         """Check a marker from the transaction coordinator.
 
@@ -173,7 +297,9 @@ class ProducerStateManager:
         entry = self.producers.get(producer_id)
         if entry is None:
             return
-        if producer_epoch < entry.producer_epoch:
+        is_open = entry.current_txn_first_offset != NO_OFFSET
+        lowest = entry.producer_epoch + (transaction_version >= EPOCH_BUMPED_FROM and is_open)
+        if producer_epoch < lowest:
             raise _fenced(entry, producer_epoch)
         if coordinator_epoch < entry.coordinator_epoch:
             raise KafkaError(
@@ -193,10 +319,12 @@ class ProducerStateManager:
         if entry is None:
             entry = self.producers[producer_id] = ProducerEntry(producer_id)
         entry.add(producer_epoch, batch)
-        if is_transactional and entry.current_txn_first_offset == NO_OFFSET:
-            first_offset = batch.base_offset
-            entry.current_txn_first_offset = first_offset
-            self._open[first_offset] = producer_id
+        if is_transactional:
+            self._verifications.pop(producer_id, None)
+            if entry.current_txn_first_offset == NO_OFFSET:
+                first_offset = batch.base_offset
+                entry.current_txn_first_offset = first_offset
+                self._open[first_offset] = producer_id
 
     def add_marker(
         self,
@@ -213,6 +341,7 @@ class ProducerStateManager:
         entry = self.producers.get(producer_id)
         if entry is None:
             entry = self.producers[producer_id] = ProducerEntry(producer_id)
+        self._verifications.pop(producer_id, None)
         entry.move_to_epoch(producer_epoch)
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = timestamp
@@ -261,6 +390,11 @@ class ProducerStateManager:
         ]
         for producer_id in expired:
             del self.producers[producer_id]
+        self._verifications = {
+            producer_id: state
+            for producer_id, state in self._verifications.items()
+            if now_ms - state.timestamp_ms < expiration_ms
+        }
 
     def forget_oldest(self, keep: int) -> None:
         """Forget all but the ``keep`` producers that wrote last, and those in a transaction."""
@@ -272,6 +406,7 @@ class ProducerStateManager:
     def clear(self) -> None:
         """Forget everything."""
         self.producers.clear()
+        self._verifications.clear()
         self._open.clear()
         self._completed.clear()
 

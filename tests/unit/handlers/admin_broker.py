@@ -32,6 +32,10 @@ from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.producer_ids import ProducerIds
 from millstream.runtime.replicas.fetch_sessions import FetchSessions
 from millstream.runtime.replicas.partitions import Partitions
+from millstream.runtime.replicas.transaction_verification import (
+    RequestSender,
+    TransactionVerifier,
+)
 from millstream.runtime.services import Services
 from millstream.server.broker_requests import BrokerRequests
 from millstream.server.dispatch import Dispatcher, DispatchSession
@@ -49,7 +53,9 @@ NODE = BrokerNode(
 
 
 class AdminBroker:
-    """One broker over a directory. ``environment`` is what its logs use in place of it."""
+    """One broker over a directory. ``environment`` is what its logs use in place of it;
+    ``ask_coordinator`` takes the requests that verify transactions, in place of its own handlers.
+    """
 
     def __init__(
         self,
@@ -57,6 +63,7 @@ class AdminBroker:
         settings: dict[str, str] | None = None,
         environment: LogEnvironment | None = None,
         more_directories: Sequence[Path] = (),
+        ask_coordinator: RequestSender | None = None,
     ) -> None:
         self.directory = directory
         self.clock = HandClock()
@@ -71,6 +78,10 @@ class AdminBroker:
         )
         self.log_manager.lock()
         self.store = SqliteMetadataStore(self.offload, directory)
+        self.requests = BrokerRequests(BrokerId(1), self.clock)
+        verifier = TransactionVerifier(
+            self.config, self.metadata, self.clock, ask_coordinator or self.requests.send
+        )
         self.partitions = Partitions(
             BrokerId(1),
             clock=self.clock,
@@ -78,6 +89,7 @@ class AdminBroker:
             log_manager=self.log_manager,
             metadata=self.metadata,
             on_directory_failed=lambda _: None,
+            new_verifier=lambda: verifier,
         )
         counter = itertools.count(1)
         self.controller_state = ControllerState(
@@ -104,7 +116,6 @@ class AdminBroker:
             cluster_id="the-cluster",
         ).result()
         unused = cast("Any", None)
-        self.requests = BrokerRequests(BrokerId(1), self.clock)
         self.services = Services(
             node=NODE,
             clock=self.clock,

@@ -9,7 +9,12 @@ from millstream.config.topic import TopicConfig
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import Batch, iter_batches
 from millstream.records.builder import BatchOptions, encode_batch
-from millstream.records.control import ControlType, EndTransactionMarker, build_marker_batch
+from millstream.records.control import (
+    ControlType,
+    EndTransactionMarker,
+    build_marker_batch,
+    parse_marker,
+)
 from millstream.records.record import Record, read_records
 from millstream.storage.directory import PartitionDirectory
 from millstream.storage.environment import LogEnvironment
@@ -139,3 +144,43 @@ def read_values(
 
 def files_of(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "orders-0").iterdir())
+
+
+def read_committed(
+    log: Log, offset: int | None = None, max_bytes: int = WHOLE, *, up_to: int | None = None
+) -> list[bytes]:
+    """Return the values that a committed reader sees from ``offset`` on, in fetches of
+    ``max_bytes``, as consumers work them out from batches and aborted transactions.
+    """
+    values: list[bytes] = []
+    position = log.log_start_offset if offset is None else offset
+    end = log.last_stable_offset if up_to is None else up_to
+    while position < end:
+        read = log.read(
+            position,
+            max_bytes=max_bytes,
+            upper_bound_offset=end,
+            min_one_batch=True,
+            with_aborted=True,
+        )
+        if read.records is None:
+            break
+        batches = list(iter_batches(read.records.read()))
+        aborted = sorted(read.aborted or (), key=lambda each: each.first_offset)
+        open_aborted: set[int] = set()
+        for batch in batches:
+            while aborted and aborted[0].first_offset <= batch.last_offset:
+                open_aborted.add(aborted.pop(0).producer_id)
+            if batch.is_control:
+                marker = parse_marker(batch)
+                if marker is not None and marker.control_type is ControlType.ABORT:
+                    open_aborted.discard(batch.producer_id)
+            elif not (batch.is_transactional and batch.producer_id in open_aborted):
+                values += [
+                    bytes(record.value or b"")
+                    for record in read_records(batch)
+                    if record.offset >= position
+                ]
+        assert batches, f"nothing to read at {position}"
+        position = batches[-1].next_offset
+    return values

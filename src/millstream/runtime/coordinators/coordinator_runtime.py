@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
-from millstream.coordinator.result import Instant, Result, TopicChange
+from millstream.coordinator.result import Instant, Result, TopicChange, TransactionProducer
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
@@ -24,11 +24,12 @@ from millstream.runtime.coordinators.coordinator_shard import (
     ShardDriver,
     State,
 )
-from millstream.runtime.coordinators.coordinator_writes import coordinator_error
+from millstream.runtime.coordinators.coordinator_writes import TransactionEnd, coordinator_error
 from millstream.runtime.metadata.metadata_cache import TopicImage
 from millstream.runtime.offload import Offload
 from millstream.runtime.replicas.partition import Partition
 from millstream.runtime.replicas.partitions import Partitions
+from millstream.storage.log import VerificationState
 
 R = TypeVar("R")
 
@@ -95,14 +96,34 @@ class CoordinatorRuntime(Generic[S]):
             return reply
         return driver.write(operation, reply)
 
+    def write_transactional(
+        self,
+        index: int,
+        producer: TransactionProducer,
+        verified: VerificationState | None,
+        operation: Callable[[S, Instant], Result[R]],
+    ) -> Deferred[R]:
+        """Run an operation in a transaction; see :meth:`ShardDriver.write_transactional`."""
+        try:
+            driver = self._driver(index, self._partitions.get(self.topic, index))
+        except KafkaError as error:
+            return _refused(error)
+        return driver.write_transactional(producer, verified, operation)
+
+    def end_transaction(self, index: int, end: TransactionEnd) -> Deferred[None]:
+        """End a producer's transaction; see :meth:`ShardDriver.end_transaction`."""
+        try:
+            driver = self._driver(index, self._partitions.get(self.topic, index))
+        except KafkaError as error:
+            return _refused(error)
+        return driver.end_transaction(end)
+
     def read(self, index: int, operation: Callable[[S, Instant], Result[R]]) -> Deferred[R]:
         """Run an operation that makes no records; see :meth:`ShardDriver.read`."""
         try:
             driver = self._driver(index, self._partitions.get(self.topic, index))
         except KafkaError as error:
-            refused: Deferred[R] = Deferred()
-            refused.fail(_not_here(error))
-            return refused
+            return _refused(error)
         return driver.read(operation)
 
     def read_all(self, operation: Callable[[S, Instant], Result[R]]) -> list[Deferred[R]]:
@@ -184,6 +205,12 @@ class CoordinatorRuntime(Generic[S]):
         self._look_later()
         for driver in self.open_drivers():
             driver.look()
+
+
+def _refused(error: KafkaError) -> Deferred[R]:
+    refused: Deferred[R] = Deferred()
+    refused.fail(_not_here(error))
+    return refused
 
 
 def _not_here(error: KafkaError) -> KafkaError:

@@ -33,29 +33,34 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from millstream.coordinator.result import (
+    Answer,
     CoordinatorRecord,
     Instant,
     OutboundRequest,
     Result,
     TopicChange,
+    TransactionProducer,
 )
 from millstream.model.broker import BrokerId
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
 from millstream.model.offsets import Offset
+from millstream.model.producer import NO_PRODUCER_ID
 from millstream.protocol.message import Request, Response
 from millstream.records.builder import BatchOptions
 from millstream.runtime.coordinators.coordinator_loader import load
 from millstream.runtime.coordinators.coordinator_writes import (
     CoordinatorWrites,
+    TransactionEnd,
     coordinator_error,
 )
 from millstream.runtime.offload import Offload
 from millstream.runtime.replicas.partition import Partition
+from millstream.storage.log import VerificationState
 
 log = logging.getLogger(__name__)
 
@@ -189,6 +194,45 @@ class ShardDriver(Generic[S]):
         """
         return self._run(operation, Deferred(), self._refusal_to_read)
 
+    def write_transactional(
+        self,
+        producer: TransactionProducer,
+        verified: VerificationState | None,
+        operation: Callable[[S, Instant], Result[R]],
+    ) -> Deferred[R]:
+        """Run an operation whose records are part of a producer's transaction, which has been
+        ``verified`` (``Partition.transactions``). Fails as :meth:`write` does, and with
+        INVALID_PRODUCER_EPOCH or INVALID_TXN_STATE where the transaction has ended.
+        """
+
+        def checked(shard: S, now: Instant) -> Result[R]:
+            self._writes.check_transactional(producer, verified)
+            result = operation(shard, now)
+            result.producer = producer
+            return result
+
+        return self.write(checked)
+
+    def end_transaction(self, end: TransactionEnd) -> Deferred[None]:
+        """Append the marker that ends a producer's transaction in order with all other writes, and
+        apply it. Filled once it is committed; fails as :meth:`write` does, and with
+        INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
+        """
+        ended: Deferred[None] = Deferred()
+        reply = cast("Deferred[object]", ended)
+
+        def mark(shard: S, now: Instant) -> Result[None]:
+            self._writes.check_end(end)
+            producer_id = end.producer.producer_id
+            # Whoever is verified now is verified for what ends here.
+            self.partition.log.producer_state.forget_verification(producer_id)
+            shard.end_transaction(producer_id, committed=end.committed)
+            self._next_record_offset += 1
+            self._writes.add_end(end)
+            return Result(answers=[Answer(reply, None)])
+
+        return self._run(mark, ended, self._refusal_to_write)
+
     def write_when_possible(self, operation: Callable[[S, Instant], Result[None]]) -> None:
         """Run an operation that nobody waits for: now, or as soon as it is not refused. It is
         forgotten when the shard is closed.
@@ -246,10 +290,13 @@ class ShardDriver(Generic[S]):
             return
         for part in [encoded] if result.atomic else [[each] for each in encoded]:
             if part:
-                self._writes.add(part)
+                self._writes.add(part, result.producer)
+        producer_id = NO_PRODUCER_ID if result.producer is None else result.producer.producer_id
         for record in result.records:
             if result.replay:
-                self._shard.replay(record, record_offset=self._next_record_offset)
+                self._shard.replay(
+                    record, record_offset=self._next_record_offset, producer_id=producer_id
+                )
             self._next_record_offset += 1
         self._arm_timer()
         self._writes.send(result.answers, result.outbound)

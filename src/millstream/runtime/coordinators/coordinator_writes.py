@@ -15,17 +15,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from millstream.coordinator.result import Answer, OutboundRequest
+from millstream.coordinator.result import Answer, OutboundRequest, TransactionProducer
 from millstream.model.clock import Clock
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.offsets import Offset
+from millstream.model.producer import NO_SEQUENCE
 from millstream.records.batch import HEADER_SIZE
 from millstream.records.builder import BatchBuilder, BatchOptions
+from millstream.records.control import ControlType, EndTransactionMarker
 from millstream.runtime.replicas.partition import Partition
+from millstream.storage.producer_state import EPOCH_BUMPED_FROM, VerificationState
 
 Encoded: TypeAlias = tuple[bytes, bytes | None]
 """Key and value of a record as they stand in the log."""
@@ -55,11 +58,25 @@ def coordinator_error(error: KafkaError) -> KafkaError:
     return KafkaError(COORDINATOR_ERRORS.get(error.error, error.error), error.message)
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionEnd:
+    """The marker that ends a producer's transaction, as WriteTxnMarkers names it."""
+
+    producer: TransactionProducer
+    committed: bool
+    coordinator_epoch: int
+    transaction_version: int
+
+
 @dataclass(slots=True)
 class _Write:
-    """A batch, and the answers and requests that wait for it."""
+    """A batch, and the answers and requests that wait for it. One with a ``producer`` belongs to
+    its transaction; with ``end`` it is the marker that ends it.
+    """
 
     builder: BatchBuilder
+    producer: TransactionProducer | None = None
+    end: TransactionEnd | None = None
     answers: list[Answer] = field(default_factory=list)
     outbound: list[OutboundRequest] = field(default_factory=list)
 
@@ -95,6 +112,8 @@ class CoordinatorWrites:
         self._in_flight: _Write | None = None
         self._in_flight_since_ms = 0.0
         self._queue: deque[_Write] = deque()
+        self._newest_of: dict[int, _Write] = {}
+        """By producer id, the newest batch in the queue that is the producer's."""
         self._flush_scheduled = False
         self._watching = False
 
@@ -102,16 +121,83 @@ class CoordinatorWrites:
         """True when one batch can hold the records."""
         return _size(records) <= self._partition.config.max_message_bytes
 
-    def add(self, records: Sequence[Encoded]) -> None:
-        """Put records into one batch, to be appended at the end of this pass of the loop."""
+    def add(self, records: Sequence[Encoded], producer: TransactionProducer | None = None) -> None:
+        """Put records into one batch, to be appended at the end of this pass of the loop. A batch
+        has the records of one producer's transaction, or of none.
+        """
         size = _size(records)
         limit = self._partition.config.max_message_bytes
-        if not self._queue or self._queue[-1].builder.size + size > limit:
-            self._queue.append(_Write(BatchBuilder(self._options)))
-        builder = self._queue[-1].builder
+        newest = self._queue[-1] if self._queue else None
+        if (
+            newest is None
+            or newest.producer != producer
+            or newest.end is not None
+            or newest.builder.size + size > limit
+        ):
+            newest = _Write(BatchBuilder(_with_producer(self._options, producer)), producer)
+            self._enqueue(newest)
         timestamp_ms = self._clock.now_ms()
         for key, value in records:
-            builder.append(timestamp_ms, key, value)
+            newest.builder.append(timestamp_ms, key, value)
+        self._schedule_flush()
+
+    def add_end(self, end: TransactionEnd) -> None:
+        """Put the marker that ends a transaction into the queue, once :meth:`check_end` has passed
+        it.
+        """
+        self._enqueue(_Write(BatchBuilder(self._options), end.producer, end))
+        self._schedule_flush()
+
+    def check_end(self, end: TransactionEnd) -> None:
+        """Raise the KafkaError with which the log would refuse a marker behind all that is queued:
+        INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        producer = end.producer
+        newest = self._newest_of.get(producer.producer_id)
+        if newest is not None and newest.producer is not None:
+            is_open = newest.end is None
+            bumped = end.transaction_version >= EPOCH_BUMPED_FROM and is_open
+            if producer.producer_epoch < newest.producer.producer_epoch + bumped:
+                raise _fenced(producer)
+            if newest.end is not None and end.coordinator_epoch < newest.end.coordinator_epoch:
+                raise KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+        if newest is None or newest.end is None:
+            self._partition.log.producer_state.check_marker(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                coordinator_epoch=end.coordinator_epoch,
+                transaction_version=end.transaction_version if newest is None else 0,
+            )
+
+    def check_transactional(
+        self, producer: TransactionProducer, verified: VerificationState | None
+    ) -> None:
+        """Raise the KafkaError with which the log would refuse a transactional batch behind all
+        that is queued: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE.
+        """
+        newest = self._newest_of.get(producer.producer_id)
+        if newest is not None and newest.producer is not None:
+            if producer.producer_epoch < newest.producer.producer_epoch:
+                raise _fenced(producer)
+            if newest.end is None and producer == newest.producer:
+                return  # it goes on with what is queued
+        if newest is None or newest.end is None:
+            self._partition.log.producer_state.check_verified(
+                producer.producer_id,
+                producer.producer_epoch,
+                NO_SEQUENCE,
+                verified,
+                bumps_epoch=False,
+            )
+        else:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "its transaction is being ended")
+
+    def _enqueue(self, write: _Write) -> None:
+        self._queue.append(write)
+        if write.producer is not None:
+            self._newest_of[write.producer.producer_id] = write
+
+    def _schedule_flush(self) -> None:
         if not self._flush_scheduled and self._in_flight is None:
             self._flush_scheduled = True
             self._clock.call_soon(self._flush)
@@ -151,6 +237,7 @@ class CoordinatorWrites:
         self._refuse_all(error)
         self._in_flight = None
         self._queue.clear()
+        self._newest_of.clear()
         self.is_stuck = False
 
     def _flush(self) -> None:
@@ -158,10 +245,25 @@ class CoordinatorWrites:
         self._flush_scheduled = False
         if self._in_flight is not None or not self._queue:
             return
-        self._append(self._begin(self._queue.popleft()))
+        write = self._queue.popleft()
+        if write.producer is not None and self._newest_of[write.producer.producer_id] is write:
+            del self._newest_of[write.producer.producer_id]
+        self._append(self._begin(write))
 
     def _append(self, write: _Write) -> None:
-        appended = self._partition.append_internal(write.builder.build())
+        end = write.end
+        if end is None:
+            appended = self._partition.append_internal(write.builder.build())
+        else:
+            appended = self._partition.append_marker(
+                EndTransactionMarker(
+                    ControlType.COMMIT if end.committed else ControlType.ABORT,
+                    end.coordinator_epoch,
+                ),
+                producer_id=end.producer.producer_id,
+                producer_epoch=end.producer.producer_epoch,
+                transaction_version=end.transaction_version,
+            )
         if not appended.done:
             self._watch(self._commit_timeout_ms)
 
@@ -188,6 +290,13 @@ class CoordinatorWrites:
     def _settle(self, write: _Write, error: KafkaError | None) -> None:
         if self._in_flight is not write:
             return  # abandoned meanwhile
+        if error is not None and error.error is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
+            # It is written and committed, on fewer replicas than whoever waits for it has asked
+            # for.
+            for answer in write.answers:
+                answer.refuse(coordinator_error(error))
+            write.answers = []
+            error = None
         if error is not None:
             if error.error is ErrorCode.NOT_ENOUGH_REPLICAS:
                 self._clock.call_later(APPEND_AGAIN_MS, lambda: self._append_again(write))
@@ -233,6 +342,24 @@ class CoordinatorWrites:
                 answers, write.answers = write.answers, []
                 for answer in answers:
                     answer.refuse(error)
+
+
+def _with_producer(options: BatchOptions, producer: TransactionProducer | None) -> BatchOptions:
+    if producer is None:
+        return options
+    return replace(
+        options,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        is_transactional=True,
+    )
+
+
+def _fenced(producer: TransactionProducer) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"epoch {producer.producer_epoch} of producer {producer.producer_id} is over",
+    )
 
 
 def _size(records: Sequence[Encoded]) -> int:

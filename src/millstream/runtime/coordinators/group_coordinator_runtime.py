@@ -36,6 +36,7 @@ from millstream.records.builder import BatchOptions
 from millstream.records.compression import Codec
 from millstream.runtime.coordinators.coordinator_runtime import CoordinatorRuntime
 from millstream.runtime.coordinators.coordinator_shard import RequestSender
+from millstream.runtime.coordinators.coordinator_writes import TransactionEnd
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.offload import Offload
 from millstream.runtime.replicas.partition import Partition
@@ -167,6 +168,12 @@ class GroupCoordinatorRuntime:
     def delete_offsets(self, request: OffsetDeleteRequest) -> Deferred[OffsetDeleteResponse]:
         """Forget offsets of partitions that no member reads."""
         return self._write(request.group_id, lambda shard, _: shard.delete_offsets(request))
+
+    def end_transaction(self, index: int, end: TransactionEnd) -> Deferred[None]:
+        """Apply and append the marker of a transaction that has committed offsets in a partition of
+        ``__consumer_offsets``.
+        """
+        return self._runtime.end_transaction(index, end)
 
     # Administration
 

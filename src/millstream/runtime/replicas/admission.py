@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
@@ -32,6 +32,9 @@ from millstream.records.limits import ProduceLimits
 from millstream.records.record_checks import prepare
 from millstream.runtime.offload import Offload
 from millstream.storage.log import AppendResult
+
+if TYPE_CHECKING:
+    from millstream.runtime.replicas.transaction_verification import TransactionVerifier
 
 log = logging.getLogger(__name__)
 
@@ -65,13 +68,23 @@ class AdmissionBudget:
 
 
 class Preparer:
-    """Prepares batches off the loop, one after the other, for all partitions of a broker."""
+    """Prepares batches off the loop, one after the other, for all partitions of a broker.
 
-    __slots__ = ("budget", "offload")
+    ``new_verifier`` returns what verifies transactions, always the same; without it their batches
+    are refused with NOT_ENOUGH_REPLICAS.
+    """
 
-    def __init__(self, offload: Offload, budget: AdmissionBudget | None = None) -> None:
+    __slots__ = ("budget", "new_verifier", "offload")
+
+    def __init__(
+        self,
+        offload: Offload,
+        budget: AdmissionBudget | None = None,
+        new_verifier: Callable[[], TransactionVerifier] | None = None,
+    ) -> None:
         self.offload = offload
         self.budget = budget or AdmissionBudget()
+        self.new_verifier = new_verifier
 
     def prepared(self, batch: Batch, limits: ProduceLimits) -> Deferred[Batch]:
         """Return a copy of ``batch``, prepared where ``limits`` ask for it."""

@@ -34,6 +34,11 @@ from millstream.model.errors import (
 from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch, Offset
 from millstream.model.topic import INTERNAL_TOPICS, TopicId, TopicPartition
 from millstream.records.batch import Batch
+from millstream.records.control import (
+    MARKER_BATCH_SIZE,
+    EndTransactionMarker,
+    build_marker_batch,
+)
 from millstream.records.crc32c import Buffer
 from millstream.records.limits import ProduceLimits
 from millstream.records.validation import validate_produced
@@ -50,11 +55,13 @@ from millstream.storage.log import (
     ReadAhead,
     TimestampLookup,
     TimestampOffset,
+    VerificationState,
 )
 
 if TYPE_CHECKING:
     from millstream.runtime.replicas.follower_role import FollowerRole
     from millstream.runtime.replicas.leader_role import LeaderRole
+    from millstream.runtime.replicas.transactional_appends import TransactionalAppends
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +96,7 @@ class Partition:
         "_on_storage_error",
         "_preparer",
         "_request_flush",
+        "_transactional",
         "_unannounced_bytes",
         "_unflushed_records",
         "config",
@@ -135,6 +143,8 @@ class Partition:
         self._clock = clock
         self._admission: AdmissionQueue | None = None
         """Made when a batch has to wait for the first time."""
+        self._transactional: TransactionalAppends | None = None
+        """Made when a transaction writes here for the first time."""
         self._preparer = preparer
         self._offload = preparer.offload
         self._commit_waiters = CommitWaiters()
@@ -217,13 +227,20 @@ class Partition:
             self.leading.config_changed()
 
     def append_produced(
-        self, records: Buffer, *, acks: int, version: int, now_ms: int
+        self,
+        records: Buffer,
+        *,
+        acks: int,
+        version: int,
+        now_ms: int,
+        transactional_id: str | None = None,
     ) -> AppendResult | Deferred[AppendResult]:
         """Append what a client's Produce request of ``version`` has for this partition.
 
         At once, or later for a batch that must be prepared first and for those behind it
-        (``admission``); ``records`` may be reused after the call. Refused with a KafkaError, raised
-        or in the Deferred, and with nothing else: :meth:`refusal_to_write`, what
+        (``admission``), and for one that begins a transaction of ``transactional_id`` here
+        (``transactional_appends``); ``records`` may be reused after the call. Refused with a
+        KafkaError, raised or in the Deferred, and with nothing else: :meth:`refusal_to_write`, what
         ``validate_produced`` and :meth:`append` refuse, INVALID_TOPIC_EXCEPTION for a topic that
         clients do not write. What nobody foresaw is logged and is UNKNOWN_SERVER_ERROR.
         """
@@ -237,8 +254,7 @@ class Partition:
             limits = self.limits
             batch = validate_produced(records, limits, version=version, now_ms=now_ms)
             if batch.is_transactional:
-                # No transaction coordinator knows this producer.
-                raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)  # noqa: TRY301
+                return self._append_transactional(batch, acks, version, transactional_id)
             admission = self._admission
             if (admission is not None and admission.entries) or limits.needs_preparation(batch):
                 return self._admit(batch, acks)
@@ -267,6 +283,52 @@ class Partition:
             batch.size, lambda: self._preparer.prepared(batch, limits), append
         )
 
+    def _append_transactional(
+        self, batch: Batch, acks: int, version: int, transactional_id: str | None
+    ) -> AppendResult | Deferred[AppendResult]:
+        from millstream.runtime.replicas.transaction_verification import (
+            TransactionalProducer,
+            TransactionSupport,
+        )
+
+        if transactional_id is None:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "no transaction is named")
+        support = TransactionSupport.of_produce(version)
+        producer = TransactionalProducer(
+            transactional_id, batch.producer_id, batch.producer_epoch, support
+        )
+        transactions = self.transactions
+        is_required = transactions.verification.verifier.is_required
+
+        def append(prepared: Batch, verified: VerificationState | None) -> AppendResult:
+            self._check_write(acks)
+            if is_required:
+                self.log.check_verified(prepared, verified, bumps_epoch=support.bumps_epoch)
+            return self.append(prepared, self._clock.now_ms())
+
+        return transactions.append(batch, producer, self.limits, append)
+
+    @property
+    def transactions(self) -> TransactionalAppends:
+        """What lets transactional writes wait for their verification, made at first use.
+
+        NOT_ENOUGH_REPLICAS where nothing verifies transactions.
+        """
+        if self._transactional is None:
+            from millstream.runtime.replicas.transactional_appends import (
+                TransactionalAppends,
+                TransactionVerification,
+            )
+
+            new_verifier = self._preparer.new_verifier
+            if new_verifier is None:
+                raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "nothing verifies transactions")
+            verification = TransactionVerification(
+                new_verifier(), self._clock, self.topic_partition, lambda: self.log.producer_state
+            )
+            self._transactional = TransactionalAppends(verification, self._preparer)
+        return self._transactional
+
     def append(self, batch: Batch, now_ms: int) -> AppendResult:
         """Append one validated batch as leader, now.
 
@@ -284,6 +346,7 @@ class Partition:
             raise self._refusal_after(error, ErrorCode.KAFKA_STORAGE_ERROR) from error
         if result.duplicate:
             return result
+        # As in _wrote, which one call in the path of every batch would be for.
         self._unannounced_bytes += batch.size
         self._unflushed_records += batch.count
         if self.leading is not None:
@@ -293,6 +356,17 @@ class Partition:
         else:
             self._advance(result.last_offset + 1, self._unannounced_bytes)
         return result
+
+    def _wrote(self, result: AppendResult, size: int, count: int) -> None:
+        """Take note of a batch that was appended as leader."""
+        self._unannounced_bytes += size
+        self._unflushed_records += count
+        if self.leading is not None:
+            self.leading.wrote(result.last_offset + 1, size)
+        if self._unflushed_records >= self._flush_records:
+            self._request_flush(self)
+        else:
+            self._advance(result.last_offset + 1, self._unannounced_bytes)
 
     def refusal_to_write(self, acks: int) -> KafkaError | None:
         """Return what a write with ``acks`` would be refused with now; None where it may go on.
@@ -354,6 +428,53 @@ class Partition:
                 outcome.fail(error)
 
         self.wait_for_commit(result.last_offset, settle)
+        return outcome
+
+    def append_marker(
+        self,
+        marker: EndTransactionMarker,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        transaction_version: int,
+    ) -> Deferred[Offset]:
+        """Append the control batch that ends a producer's transaction here; filled with its offset
+        once committed.
+
+        Fails with a KafkaError: what :meth:`refusal_to_write` says with acks=all,
+        INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, what :meth:`append` refuses;
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND where too few replicas are in sync by then: the marker is
+        written, and may be written again.
+        """
+        outcome: Deferred[Offset] = Deferred()
+        now_ms = self._clock.now_ms()
+        try:
+            self._check_write(-1)
+            if self._gone is not None:
+                raise self._gone  # noqa: TRY301
+            result = self.log.append_marker(
+                build_marker_batch(
+                    marker,
+                    producer_id=producer_id,
+                    producer_epoch=producer_epoch,
+                    timestamp_ms=now_ms,
+                ),
+                leader_epoch=self.leader_epoch,
+                now_ms=now_ms,
+                transaction_version=transaction_version,
+            )
+        except Exception as error:
+            outcome.fail(self._refusal_after(error, ErrorCode.KAFKA_STORAGE_ERROR))
+            return outcome
+        self._wrote(result, MARKER_BATCH_SIZE, 1)
+
+        def settle(error: KafkaError | None) -> None:
+            if error is None:
+                outcome.complete(result.last_offset)
+            else:
+                outcome.fail(error)
+
+        self.wait_for_acks(result.last_offset, -1, settle)
         return outcome
 
     def disk_failed(self, error: StorageError) -> KafkaError:
@@ -598,6 +719,8 @@ class Partition:
         self._commit_waiters.fail(error)
         if self._admission is not None:
             self._admission.refuse_all(error)
+        if self._transactional is not None:
+            self._transactional.refuse_all(error)
 
     def wake_readers(self) -> None:
         """Let every parked fetch look again."""

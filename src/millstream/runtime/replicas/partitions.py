@@ -20,7 +20,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from millstream.config.topic import TopicConfig
 from millstream.model.broker import BrokerId
@@ -37,6 +37,9 @@ from millstream.runtime.replicas.partition import Partition
 from millstream.runtime.replicas.replica_manager import ReplicaManager
 from millstream.storage.log import Log
 from millstream.storage.log_manager import LogManager
+
+if TYPE_CHECKING:
+    from millstream.runtime.replicas.transaction_verification import TransactionVerifier
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +64,7 @@ class Partitions:
         log_manager: LogManager,
         metadata: MetadataCache,
         on_directory_failed: Callable[[str], None],
+        new_verifier: Callable[[], TransactionVerifier] | None = None,
     ) -> None:
         self._broker_id = broker_id
         self.clock = clock
@@ -68,7 +72,7 @@ class Partitions:
         self._log_manager = log_manager
         self.metadata = metadata
         self._on_directory_failed = on_directory_failed
-        self.preparer = Preparer(offload)
+        self.preparer = Preparer(offload, new_verifier=new_verifier)
         self.flusher = Flusher(clock, offload, self.storage_failed)
         self.replicas: ReplicaManager | None = None
         """What partitions with more than one replica need; a broker on its own has none."""
