@@ -1,0 +1,585 @@
+"""A share partition: a partition of a topic as one share group reads it. Pure: no clock, no I/O.
+
+Its leader hands out records under a lock that ends by itself, counts how often each was delivered,
+and takes back what consumers say of them::
+
+    AVAILABLE --acquire--> ACQUIRED --accept-----------------------> ACKNOWLEDGED
+        ^                     |------reject, gap, aborted----------> ARCHIVED
+        |                     |------release, lock ends, at limit--> ARCHIVED
+        '---------------------'------release, lock ends-----------> AVAILABLE
+                               ------session ends: count taken back--> AVAILABLE
+
+* The *start offset* is the first that is not in a terminal state; the *end offset* the last that
+  was read from the log. What lies between is in flight (:mod:`~millstream.share.in_flight`).
+* Acquiring is not persisted. An acknowledgement changes the state at once and is *undecided* until
+  the write that :class:`StateWrite` describes has ended: then :meth:`SharePartition.written` or
+  :meth:`SharePartition.failed` is called with it. Undecided records are neither acquired nor
+  acknowledged, the start offset does not pass them, and their lock ends only once the write failed.
+* When a lock ends, the change stays whatever becomes of its write: a record whose count was lost
+  with a broker may be delivered once more than the limit for each such loss.
+* Times are of a monotonic clock, in milliseconds.
+
+Memory: one :class:`~millstream.share.in_flight.InFlightRange` (some 200 bytes) for each run of
+offsets in one state, so at most one for each offset in flight: those are limited by
+``max_record_locks`` and the one record batch that was acquired across that limit.
+
+Kafka: ``SharePartition``, ``InFlightBatch``, ``InFlightState``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.offsets import LeaderEpoch, Offset
+from millstream.share.acknowledgements import AcknowledgedRun
+from millstream.share.fetched import FetchedBatches
+from millstream.share.in_flight import InFlight, InFlightRange, Previous, cut
+from millstream.share.record_state import AcknowledgeType, AcquireMode, RecordState
+from millstream.share.state import ShareState, ShareStateUpdate, StateBatch
+
+_STATE_OF: Final = {
+    AcknowledgeType.GAP: RecordState.ARCHIVED,
+    AcknowledgeType.ACCEPT: RecordState.ACKNOWLEDGED,
+    AcknowledgeType.RELEASE: RecordState.AVAILABLE,
+    AcknowledgeType.REJECT: RecordState.ARCHIVED,
+}
+
+_ARCHIVING: Final = 3
+"""The state of a record on its way to a dead-letter topic (KIP-1191), for which there is no member
+of :class:`RecordState`: read as ARCHIVED.
+"""
+
+_MIN_THROTTLE_COUNT: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRules:
+    """The settings of a share group. They may change at any time."""
+
+    delivery_count_limit: int = 5
+    """How often a record is delivered before it is archived (``share.delivery.count.limit``)."""
+    max_record_locks: int = 2000
+    """Offsets in flight from which on no new ones are acquired
+    (``share.partition.max.record.locks``).
+    """
+    record_lock_duration_ms: int = 30_000
+    renew_acknowledge: bool = True
+
+    @property
+    def throttle_count(self) -> int:
+        """The delivery count from which on records are delivered in smaller portions, so that one
+        that no consumer survives does not take its neighbours with it.
+        """
+        return max(_MIN_THROTTLE_COUNT, (self.delivery_count_limit + 1) // 2)
+
+
+class AcquiredRecords(NamedTuple):
+    """Offsets that were acquired, and how often they have been delivered now."""
+
+    first_offset: Offset
+    last_offset: Offset
+    delivery_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireRequest:
+    """What a member wants of one partition."""
+
+    member_id: str
+    max_records: int
+    batch_size: int
+    """Records in one acquired range, at which a longer one is cut between record batches."""
+    mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
+
+
+@dataclass(frozen=True, slots=True)
+class StateWrite:
+    """What has to be persisted, and the ranges for which that decides."""
+
+    update: ShareStateUpdate
+    undecided: tuple[InFlightRange, ...] = field(default=(), repr=False)
+
+
+class SharePartition:
+    """The delivery states of the records of one share partition.
+
+    ``state`` is what was read from the share coordinator; ``start_offset`` takes the place of its
+    start offset where that was never set. ``rules`` may be assigned at any time.
+    """
+
+    def __init__(
+        self,
+        state: ShareState,
+        *,
+        start_offset: Offset,
+        leader_epoch: LeaderEpoch,
+        rules: ShareRules,
+    ) -> None:
+        self.rules = rules
+        self._state_epoch = state.state_epoch
+        self._leader_epoch = leader_epoch
+        self._in_flight = InFlight(start_offset)
+        self._may_have_available = True
+        self._lock_check_ms: float | None = None
+        for batch in state.state_batches:
+            self._load(batch)
+        self._move_start()
+
+    @property
+    def start_offset(self) -> Offset:
+        """The first offset that is not finished for the group."""
+        return self._in_flight.start_offset
+
+    @property
+    def end_offset(self) -> Offset:
+        """The last offset that was read from the log; ``start_offset - 1`` if nothing is in
+        flight.
+        """
+        return self._in_flight.end_offset
+
+    @property
+    def delivery_complete_count(self) -> int:
+        """How many offsets from the start offset on are in a terminal state."""
+        return self._in_flight.terminal_count
+
+    @property
+    def lock_check_ms(self) -> float | None:
+        """When :meth:`end_locks` should be called next: never after the first lock ends, at times
+        before it. None if nothing is locked.
+        """
+        return self._lock_check_ms
+
+    @property
+    def in_flight(self) -> Sequence[InFlightRange]:
+        """The ranges from the start to the end offset. Not to be changed."""
+        return self._in_flight.ranges
+
+    @property
+    def next_fetch_offset(self) -> Offset:
+        """Where to read the log next: at the first available record, else behind the end."""
+        if self._may_have_available:
+            for found in self._in_flight.ranges:
+                if found.is_available:
+                    return found.first_offset
+            self._may_have_available = False
+        return self.end_offset + 1
+
+    @property
+    def can_acquire(self) -> bool:
+        """True if a fetch at ``next_fetch_offset`` might acquire something."""
+        if self._in_flight.record_count < self.rules.max_record_locks:
+            return True
+        return self.next_fetch_offset <= self.end_offset
+
+    # Acquire
+
+    def acquire(
+        self,
+        request: AcquireRequest,
+        fetched: FetchedBatches,
+        *,
+        fetch_offset: Offset,
+        now_ms: float,
+    ) -> list[AcquiredRecords]:
+        """Lock records for a member out of what a read at ``fetch_offset`` returned.
+
+        Whole record batches, and at most ``max_records`` unless one batch has more; with
+        RECORD_LIMIT never more. New records are limited by ``max_record_locks`` too. A record that
+        has been delivered often comes in a portion of its own, halved with each delivery, and alone
+        the last time (Kafka: ``SharePartition.acquire``).
+        """
+        if request.max_records <= 0:
+            return []
+        in_flight = self._in_flight
+        first = max(fetched.base_offsets[0], in_flight.start_offset)
+        if first > fetch_offset:
+            self._archive_missing(fetch_offset, first)
+        taken, room = self._take_available(request, fetched, first)
+        if room > 0:
+            taken += self._take_new(request, fetched, room)
+        deadline_ms = now_ms + self.rules.record_lock_duration_ms
+        for each in taken:
+            in_flight.change(each, RecordState.ACQUIRED, request.member_id)
+            each.delivery_count += 1
+            each.lock_deadline_ms = deadline_ms
+        if taken:
+            self._check_locks_at(deadline_ms)
+        if fetched.aborted:
+            taken = self._archive_aborted(fetched, taken)
+        self._move_start()
+        return _acquired(taken)
+
+    def _take_available(
+        self, request: AcquireRequest, fetched: FetchedBatches, first: Offset
+    ) -> tuple[list[InFlightRange], int]:
+        """Return available ranges, cut to what may be acquired, and how much more may be."""
+        rules = self.rules
+        chosen: list[tuple[Offset, Offset]] = []
+        room = request.max_records
+        for found in self._in_flight.within(first, fetched.last_offset):
+            if not found.is_available:
+                continue
+            from_offset = max(found.first_offset, first)
+            to_offset = min(found.last_offset, fetched.last_offset)
+            if found.delivery_count >= rules.throttle_count:
+                if not chosen:
+                    portion = min(_portion(found, rules), room)
+                    chosen.append((from_offset, min(to_offset, from_offset + portion - 1)))
+                room = 0
+                break
+            if to_offset - from_offset + 1 > room:
+                to_offset = min(to_offset, _limit(request, fetched, from_offset, room))
+            chosen.append((from_offset, to_offset))
+            room -= to_offset - from_offset + 1
+            if room <= 0:
+                break
+        isolate = self._in_flight.isolate
+        return [part for offsets in chosen for part in isolate(*offsets)], room
+
+    def _take_new(
+        self, request: AcquireRequest, fetched: FetchedBatches, room: int
+    ) -> list[InFlightRange]:
+        """Append ranges for records behind the end offset."""
+        in_flight = self._in_flight
+        first = in_flight.end_offset + 1
+        room = min(room, self.rules.max_record_locks - in_flight.record_count)
+        if room <= 0 or fetched.last_offset < first:
+            return []
+        last = fetched.last_offset
+        if last - first + 1 > room:
+            last = _limit(request, fetched, first, room)
+        size = request.batch_size if request.mode is AcquireMode.BATCH_OPTIMIZED else last
+        taken = [
+            InFlightRange(
+                from_offset,
+                to_offset,
+                RecordState.AVAILABLE,
+                0,
+                acquired_together=to_offset - from_offset + 1,
+            )
+            for from_offset, to_offset in fetched.split(first, last, size)
+        ]
+        for each in taken:
+            in_flight.append(each)
+        return taken
+
+    def _archive_missing(self, fetch_offset: Offset, first: Offset) -> None:
+        """Archive what the log does not have any more between the offset that was read at and the
+        first batch behind it.
+        """
+        in_flight = self._in_flight
+        for found in in_flight.isolate(fetch_offset, min(first - 1, in_flight.end_offset)):
+            if found.is_available:
+                in_flight.change(found, RecordState.ARCHIVED)
+        behind = in_flight.end_offset + 1
+        if behind < first:
+            in_flight.append(InFlightRange(behind, first - 1, RecordState.ARCHIVED, 0))
+
+    def _archive_aborted(
+        self, fetched: FetchedBatches, taken: list[InFlightRange]
+    ) -> list[InFlightRange]:
+        """Archive records of aborted transactions among those just acquired; return the others."""
+        in_flight = self._in_flight
+        for first_offset, last_offset in fetched.aborted:
+            kept: list[InFlightRange] = []
+            for each in taken:
+                if each.last_offset < first_offset or each.first_offset > last_offset:
+                    kept.append(each)
+                    continue
+                index = in_flight.index(each.first_offset)
+                parts = cut(each, first_offset, last_offset)
+                in_flight.replace(index, index + 1, parts)
+                for part in parts:
+                    if first_offset <= part.first_offset <= last_offset:
+                        in_flight.change(part, RecordState.ARCHIVED)
+                    else:
+                        kept.append(part)
+            taken = kept
+        return taken
+
+    # Acknowledge
+
+    def acknowledge(
+        self, member_id: str, runs: Sequence[AcknowledgedRun], now_ms: float
+    ) -> StateWrite | None:
+        """Take what a member says of records that it holds; None if nothing is to be persisted.
+
+        All of it or nothing: raises KafkaError(INVALID_RECORD_STATE) if a record is not locked by
+        the member, or its state is undecided, and INVALID_REQUEST for offsets behind the end
+        offset. What is below the start offset is passed over.
+        """
+        start = self._in_flight.start_offset
+        runs = [run for run in runs if run.last_offset >= start]
+        if not runs:
+            return None
+        if not self._in_flight.ranges:
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "The records are not in flight.")
+        if runs[-1].last_offset > self.end_offset:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The offsets are past acquired records.")
+        if not self.rules.renew_acknowledge and any(
+            run.acknowledge_type is AcknowledgeType.RENEW for run in runs
+        ):
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD_STATE,
+                "Renewing acquisition locks is not enabled for the group.",
+            )
+        begin = self._in_flight.index(max(runs[0].first_offset, start))
+        end, parts, acknowledged = self._acknowledged_parts(member_id, runs, begin)
+        self._in_flight.replace(begin, end, parts)
+        return self._apply(acknowledged, now_ms)
+
+    def _acknowledged_parts(
+        self, member_id: str, runs: Sequence[AcknowledgedRun], begin: int
+    ) -> tuple[int, list[InFlightRange], list[tuple[InFlightRange, AcknowledgeType]]]:
+        """Cut the ranges from ``begin`` on at the boundaries of the runs, changing nothing.
+
+        Return up to which index ranges are replaced, by which, and which of those is acknowledged
+        as what.
+        """
+        ranges = self._in_flight.ranges
+        parts: list[InFlightRange] = []
+        acknowledged: list[tuple[InFlightRange, AcknowledgeType]] = []
+        index = begin
+        # What is left of the range at ``index``.
+        rest: InFlightRange | None = ranges[begin]
+        previous_last = runs[0].first_offset - 1
+        for run in runs:
+            before = len(acknowledged)
+            if run.first_offset <= previous_last:
+                raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "The acknowledgements overlap.")
+            previous_last = run.last_offset
+            while rest is not None and rest.first_offset <= run.last_offset:
+                pieces = [rest]
+                if rest.last_offset >= run.first_offset and not _has_no_record(rest):
+                    _check_held(rest, member_id)
+                    pieces = cut(rest, run.first_offset, run.last_offset)
+                    first_inside = pieces[1 if pieces[0].first_offset < run.first_offset else 0]
+                    acknowledged.append((first_inside, run.acknowledge_type))
+                if pieces[-1].first_offset > run.last_offset:
+                    rest = pieces.pop()
+                else:
+                    index += 1
+                    rest = ranges[index] if index < len(ranges) else None
+                parts += pieces
+            if len(acknowledged) == before:
+                raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "The records are not in flight.")
+        if rest is not None and rest is not ranges[index]:
+            parts.append(rest)
+            index += 1
+        return index, parts, acknowledged
+
+    def _apply(
+        self, acknowledged: Iterable[tuple[InFlightRange, AcknowledgeType]], now_ms: float
+    ) -> StateWrite | None:
+        undecided: list[InFlightRange] = []
+        for part, acknowledge_type in acknowledged:
+            if acknowledge_type is AcknowledgeType.RENEW:
+                part.lock_deadline_ms = now_ms + self.rules.record_lock_duration_ms
+                continue
+            self._begin_change(part, self._limited(part, _STATE_OF[acknowledge_type]))
+            undecided.append(part)
+        return self._write(undecided, undecided)
+
+    # Release, locks, log start
+
+    def release(self, member_id: str) -> StateWrite | None:
+        """Make available what a member holds whose session has ended; the delivery does not count.
+
+        None if it holds nothing.
+        """
+        undecided: list[InFlightRange] = []
+        for found in self._in_flight.ranges:
+            if (
+                found.state is RecordState.ACQUIRED
+                and found.member_id == member_id
+                and found.previous is None
+            ):
+                self._begin_change(found, RecordState.AVAILABLE)
+                found.delivery_count -= 1
+                undecided.append(found)
+        return self._write(undecided, undecided)
+
+    def end_locks(self, now_ms: float) -> StateWrite | None:
+        """Take back records whose lock has ended; None if there are none.
+
+        They can be acquired at once. Whatever becomes of the write, the change stays.
+        """
+        ended: list[InFlightRange] = []
+        next_ms: float | None = None
+        for found in self._in_flight.ranges:
+            if found.state is not RecordState.ACQUIRED or found.previous is not None:
+                continue
+            if found.lock_deadline_ms <= now_ms:
+                self._in_flight.change(found, self._limited(found, RecordState.AVAILABLE))
+                ended.append(found)
+            elif next_ms is None or found.lock_deadline_ms < next_ms:
+                next_ms = found.lock_deadline_ms
+        self._lock_check_ms = next_ms
+        if not ended:
+            return None
+        self._may_have_available = True
+        write = self._write(ended, ())
+        self._move_start()
+        return write
+
+    def move_log_start(self, log_start_offset: Offset) -> None:
+        """Forget the records below the new start of the log.
+
+        Nothing is written: the next write has the new start offset.
+        """
+        if log_start_offset > self._in_flight.start_offset:
+            self._in_flight.move_start(log_start_offset)
+            self._move_start()
+
+    # The outcome of writes
+
+    def written(self, write: StateWrite) -> None:
+        """Decide the changes of a write that was persisted."""
+        for changed in write.undecided:
+            changed.previous = None
+            if changed.state is RecordState.AVAILABLE:
+                self._may_have_available = True
+        self._move_start()
+
+    def failed(self, write: StateWrite, now_ms: float) -> None:
+        """Take back the changes of a write that was not, or perhaps not, persisted.
+
+        The records are locked by their member again, unless the lock has ended meanwhile.
+        """
+        in_flight = self._in_flight
+        for changed in write.undecided:
+            previous = changed.previous
+            changed.previous = None
+            if previous is None or changed.record_count <= 0:
+                continue
+            in_flight.change(changed, previous.state, previous.member_id)
+            changed.delivery_count = previous.delivery_count
+            self._check_locks_at(changed.lock_deadline_ms)
+            if changed.lock_deadline_ms <= now_ms:
+                in_flight.change(changed, self._limited(changed, RecordState.AVAILABLE))
+        self._may_have_available = True
+        self._move_start()
+
+    # Parts
+
+    def _load(self, batch: StateBatch) -> None:
+        in_flight = self._in_flight
+        first = max(batch.first_offset, in_flight.end_offset + 1)
+        if batch.last_offset < first:
+            return
+        behind = in_flight.end_offset + 1
+        if behind < first:
+            # Read by the last leader and not decided: neither acknowledged nor timed out.
+            in_flight.append(self._loaded(behind, first - 1, RecordState.AVAILABLE, 0))
+        number = batch.delivery_state
+        state = RecordState.ARCHIVED if number == _ARCHIVING else RecordState(number)
+        if state is RecordState.ACQUIRED:
+            state = RecordState.AVAILABLE
+        in_flight.append(self._loaded(first, batch.last_offset, state, batch.delivery_count))
+
+    @staticmethod
+    def _loaded(
+        first_offset: Offset, last_offset: Offset, state: RecordState, delivery_count: int
+    ) -> InFlightRange:
+        return InFlightRange(
+            first_offset,
+            last_offset,
+            state,
+            delivery_count,
+            acquired_together=last_offset - first_offset + 1,
+        )
+
+    def _limited(self, changed: InFlightRange, state: RecordState) -> RecordState:
+        """Return ARCHIVED for what would be available but was delivered as often as allowed."""
+        is_used_up = changed.delivery_count >= self.rules.delivery_count_limit
+        return RecordState.ARCHIVED if state is RecordState.AVAILABLE and is_used_up else state
+
+    def _begin_change(self, changed: InFlightRange, state: RecordState) -> None:
+        changed.previous = Previous(changed.state, changed.delivery_count, changed.member_id)
+        self._in_flight.change(changed, state)
+
+    def _write(
+        self, changed: Sequence[InFlightRange], undecided: Sequence[InFlightRange]
+    ) -> StateWrite | None:
+        if not changed:
+            return None
+        update = ShareStateUpdate(
+            state_epoch=self._state_epoch,
+            leader_epoch=self._leader_epoch,
+            start_offset=self._in_flight.start_offset,
+            delivery_complete_count=self._in_flight.terminal_count,
+            state_batches=_state_batches(changed),
+        )
+        return StateWrite(update, tuple(undecided))
+
+    def _check_locks_at(self, deadline_ms: float) -> None:
+        if self._lock_check_ms is None or deadline_ms < self._lock_check_ms:
+            self._lock_check_ms = deadline_ms
+
+    def _move_start(self) -> None:
+        """Move the start offset past what is decided and in a terminal state."""
+        start = self._in_flight.start_offset
+        for found in self._in_flight.ranges:
+            if not found.state.is_terminal or found.previous is not None:
+                break
+            start = found.last_offset + 1
+        if start > self._in_flight.start_offset:
+            self._in_flight.move_start(start)
+
+
+def _has_no_record(found: InFlightRange) -> bool:
+    """Return whether the log has no record at these offsets; nobody can acknowledge them, and a
+    client that says something of its neighbours in one batch does no wrong.
+    """
+    return found.state is RecordState.ARCHIVED and not found.delivery_count
+
+
+def _check_held(found: InFlightRange, member_id: str) -> None:
+    if found.state is not RecordState.ACQUIRED or found.previous is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD_STATE,
+            "The records cannot be acknowledged. They are not in the acquired state.",
+        )
+    if found.member_id != member_id:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD_STATE, "The member is not the owner of the records."
+        )
+
+
+def _portion(found: InFlightRange, rules: ShareRules) -> int:
+    """Return how many records that were delivered often are delivered together."""
+    if rules.delivery_count_limit > _MIN_THROTTLE_COUNT and (
+        found.delivery_count >= rules.delivery_count_limit - 1
+    ):
+        return 1
+    return max(1, found.acquired_together >> (found.delivery_count - rules.throttle_count + 1))
+
+
+def _limit(request: AcquireRequest, fetched: FetchedBatches, first: Offset, room: int) -> Offset:
+    """Return the last offset to acquire where there is more than ``room``."""
+    last = first + room - 1
+    return last if request.mode is AcquireMode.RECORD_LIMIT else fetched.end_of_batch(last)
+
+
+def _acquired(taken: Iterable[InFlightRange]) -> list[AcquiredRecords]:
+    return [
+        AcquiredRecords(each.first_offset, each.last_offset, each.delivery_count) for each in taken
+    ]
+
+
+def _state_batches(changed: Iterable[InFlightRange]) -> tuple[StateBatch, ...]:
+    """Return the ranges as state batches, neighbours in one state as one."""
+    batches: list[StateBatch] = []
+    for each in changed:
+        batch = StateBatch(
+            each.first_offset, each.last_offset, int(each.state), each.delivery_count
+        )
+        last = batches[-1] if batches else None
+        if last and last.last_offset + 1 == batch.first_offset and last[2:] == batch[2:]:
+            batch = StateBatch(last.first_offset, batch.last_offset, *batch[2:])
+            batches.pop()
+        batches.append(batch)
+    return tuple(batches)
