@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from millstream.client.admin import Admin as Admin
     from millstream.client.consumer import Consumer as Consumer
     from millstream.client.core.values import ConsumerRecord as ConsumerRecord
+    from millstream.client.core.values import GroupMetadata as GroupMetadata
     from millstream.client.core.values import OffsetAndMetadata as OffsetAndMetadata
     from millstream.client.core.values import OffsetAndTimestamp as OffsetAndTimestamp
     from millstream.client.core.values import RecordMetadata as RecordMetadata

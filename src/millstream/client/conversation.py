@@ -46,6 +46,9 @@ class Conversation:
         self._next_correlation_id = 0
         self._expected: deque[Expected] = deque()
         self._ranges: dict[int, tuple[int, int]] = {}
+        self.finalized_features: dict[str, int] = {}
+        """The levels of the cluster's finalized features, as the broker knows them (KIP-584)."""
+        self.features_epoch = -1
 
     @property
     def outstanding(self) -> int:
@@ -120,6 +123,10 @@ class Conversation:
         assert isinstance(response, ApiVersionsResponse)
         self._ranges = {
             each.api_key: (each.min_version, each.max_version) for each in response.api_keys
+        }
+        self.features_epoch = response.finalized_features_epoch
+        self.finalized_features = {
+            each.name: each.max_version_level for each in response.finalized_features
         }
         if response.error_code == ErrorCode.NONE.code:
             return None

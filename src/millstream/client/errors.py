@@ -76,6 +76,46 @@ class SerializationError(ClientError):
     advice = "Give bytes, or a serializer that takes what you send."
 
 
+class TransactionStateError(ClientError):
+    """The call does not fit the transaction's state, for example a ``send`` outside of one."""
+
+    advice = "Call init_transactions once, then begin, send, and commit or abort, in this order."
+
+
+class TransactionError(ClientError):
+    """Base of the errors that end a transaction; ``error`` is the broker's code, if it was one."""
+
+    def __init__(self, message: str, error: ErrorCode | None = None) -> None:
+        super().__init__(message)
+        self.error = error
+
+
+class AbortableTransactionError(TransactionError):
+    """The transaction cannot be committed: abort it (KIP-1050). Then a new one may begin."""
+
+    advice = "Call abort_transaction(), then repeat the transaction from its beginning."
+
+
+class TransactionAbortedError(TransactionError):
+    """The records were dropped before they were sent, because their transaction was aborted."""
+
+    advice = "Nothing is left to do: the transaction was aborted."
+
+
+class FatalTransactionError(TransactionError):
+    """The producer cannot go on (KIP-1050: application-recoverable or invalid configuration)."""
+
+    advice = "Close this producer; a new one with the same transactional.id ends what it left."
+
+
+class ProducerFencedError(FatalTransactionError):
+    """Another producer with this ``transactional.id`` has taken over, or the transaction took
+    longer than ``transaction.timeout.ms``.
+    """
+
+    advice = "Close this producer: a newer one has taken its place, or its transaction timed out."
+
+
 class BrokerError(KafkaError):
     """A broker refused: ``error`` is its code, ``message`` what it said."""
 
@@ -151,6 +191,12 @@ _ADVICE: Final[dict[ErrorCode, str]] = {
     ErrorCode.INVALID_CONFIG: "Correct the setting that the message names.",
     ErrorCode.POLICY_VIOLATION: "The broker's rules forbid this; ask who runs it.",
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "Choose another compression.type.",
+    ErrorCode.TRANSACTION_ABORTABLE: "Abort the transaction, and repeat it from its beginning.",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
+        "Lower transaction.timeout.ms, or raise transaction.max.timeout.ms of the brokers."
+    ),
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Ask for the right on this transactional id.",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "Check the transactional id.",
 }
 
 

@@ -12,11 +12,12 @@ import contextlib
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import monotonic, time
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from millstream.client.closing import Closing
+from millstream.client.core.consumer.record import GroupMetadata, Offsets
 from millstream.client.core.producer.accumulator import TopicBuffer
 from millstream.client.core.producer.batch import (
     Delivery,
@@ -35,7 +36,12 @@ from millstream.client.core.producer.encoded import (
     RowsOutcome,
     values_batches,
 )
+from millstream.client.core.producer.transaction_control import (
+    TransactionControl,
+    checked_offsets,
+)
 from millstream.client.errors import (
+    AbortableTransactionError,
     BufferFullError,
     ClosedError,
     ForkedError,
@@ -45,6 +51,7 @@ from millstream.client.headers import GivenHeaders, header_pairs
 from millstream.client.metadata import Partition
 from millstream.client.thread_loop import ThreadLoop, check_may_wait
 from millstream.model.deferred import Deferred, spawn
+from millstream.model.errors import MillstreamError
 from millstream.records.record import Header
 
 if TYPE_CHECKING:
@@ -181,7 +188,7 @@ class Producer(Closing):
         timestamp_ms = int(time() * 1000) if timestamp_ms is None else check_timestamp(timestamp_ms)
         accumulator = self._accumulator
         with self._lock:
-            if not accumulator.is_closed:
+            if accumulator.refusal is None:
                 appended = accumulator.append(
                     core.plan(buffer, key, value, partition),
                     timestamp_ms,
@@ -248,6 +255,85 @@ class Producer(Closing):
         Failures are raised by the futures, not here. TimedOutError after ``timeout`` seconds.
         """
         self._wait(self._core.flush, timeout, "the records under way")
+
+    # --- transactions ----------------------------------------------------------------------------
+
+    def init_transactions(self) -> None:
+        """Prepare for transactions: once, before the first, with ``transactional.id`` set.
+
+        Fences earlier producers with this id and ends what they left open. Like the other calls of
+        transactions it waits for ``max.block.ms`` at most: after TimedOutError the same call
+        continues to wait. Errors (KIP-1050): AbortableTransactionError requires
+        ``abort_transaction``, FatalTransactionError (ProducerFencedError) another producer, and
+        TransactionStateError says that the call does not fit the transaction's state.
+        """
+        self._wait(self._transactions().init, None, "init_transactions")
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction: everything sent from now on belongs to it."""
+        transactions = self._transactions()
+
+        async def run() -> None:
+            transactions.begin()
+
+        self._wait(lambda: spawn(run()), None, "begin_transaction")
+
+    def send_offsets_to_transaction(self, offsets: Offsets, group_metadata: GroupMetadata) -> None:
+        """Commit consumed offsets with the transaction, or not at all.
+
+        ``offsets`` are the next ones to read, by partition; ``group_metadata`` is the consumer's
+        ``group_metadata()``, so that a consumer that lost its partitions cannot commit (KIP-447):
+        AbortableTransactionError then.
+        """
+        chosen = checked_offsets(offsets, group_metadata)
+        transactions = self._transactions()
+
+        async def run() -> None:
+            await transactions.add_offsets(chosen, group_metadata)
+
+        self._wait(lambda: spawn(run()), None, "send_offsets_to_transaction")
+
+    def commit_transaction(self) -> None:
+        """Deliver all records, then commit: readers of committed records see all of them.
+
+        AbortableTransactionError if a record was not delivered: nothing is committed then.
+        """
+        self._wait(self._transactions().commit, None, "commit_transaction")
+
+    def abort_transaction(self) -> None:
+        """Abort: records that were not sent fail with TransactionAbortedError, and readers of
+        committed records see none.
+        """
+        self._wait(self._transactions().abort, None, "abort_transaction")
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """``with producer.transaction():`` begins a transaction, and commits it at the end.
+
+        It is aborted if an exception leaves the block, or if the commit fails with
+        AbortableTransactionError; both are raised.
+        """
+        self.begin_transaction()
+        try:
+            yield self
+        except BaseException as error:
+            self._abort_after(error)
+            raise
+        try:
+            self.commit_transaction()
+        except AbortableTransactionError as error:
+            self._abort_after(error)
+            raise
+
+    def _abort_after(self, error: BaseException) -> None:
+        try:
+            self.abort_transaction()
+        except MillstreamError as failure:
+            error.add_note(f"the transaction was not aborted: {failure}")
+
+    def _transactions(self) -> TransactionControl:
+        self._loop.check_process()
+        return self._core.transactional()
 
     def partitions_for(self, topic: str) -> list[Partition]:
         """Return a topic's partitions; waits for it as :meth:`send` does."""
@@ -331,8 +417,8 @@ class Producer(Closing):
         began = monotonic()
         while True:
             with self._lock:
-                if accumulator.is_closed:
-                    raise ClosedError("the producer is closed")
+                if accumulator.refusal is not None:
+                    raise accumulator.refusal()
                 appended = append()
                 if appended is not None:
                     return RecordFuture(*appended)
@@ -366,7 +452,7 @@ class Producer(Closing):
         """In the child: a lock that another thread held at the fork is never released."""
         self._lock = threading.Lock()
         self._close_lock = threading.Lock()
-        self._accumulator.is_closed = True
+        self._accumulator.close()
 
 
 class _Waker:

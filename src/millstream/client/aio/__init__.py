@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from millstream.client.aio.producer import RecordFuture as RecordFuture
     from millstream.client.aio.producer import RowsFuture as RowsFuture
     from millstream.client.core.values import ConsumerRecord as ConsumerRecord
+    from millstream.client.core.values import GroupMetadata as GroupMetadata
     from millstream.client.core.values import OffsetAndMetadata as OffsetAndMetadata
     from millstream.client.core.values import OffsetAndTimestamp as OffsetAndTimestamp
     from millstream.client.core.values import RecordMetadata as RecordMetadata

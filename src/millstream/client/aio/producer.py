@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
 from time import time
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from millstream.client.aio.loop import AsyncioLoop
 from millstream.client.closing import AsyncClosing
+from millstream.client.core.consumer.record import GroupMetadata, Offsets
 from millstream.client.core.producer.accumulator import TopicBuffer
 from millstream.client.core.producer.batch import (
     Delivery,
@@ -28,10 +29,15 @@ from millstream.client.core.producer.encoded import (
     RowsOutcome,
     values_batches,
 )
-from millstream.client.errors import BufferFullError, ClosedError
+from millstream.client.core.producer.transaction_control import (
+    TransactionControl,
+    checked_offsets,
+)
+from millstream.client.errors import AbortableTransactionError, BufferFullError, ClosedError
 from millstream.client.headers import GivenHeaders, header_pairs
 from millstream.client.metadata import Partition
 from millstream.model.deferred import spawn
+from millstream.model.errors import MillstreamError
 from millstream.records.record import Header
 
 if TYPE_CHECKING:
@@ -134,7 +140,7 @@ class Producer(AsyncClosing):
         timestamp_ms = int(time() * 1000) if timestamp_ms is None else check_timestamp(timestamp_ms)
         accumulator = core.accumulator
         appended = None
-        if not accumulator.is_closed:
+        if accumulator.refusal is None:
             appended = accumulator.append(
                 core.plan(buffer, key, value, partition),
                 timestamp_ms,
@@ -201,6 +207,64 @@ class Producer(AsyncClosing):
         """Send all queued records, and wait until their outcomes are known."""
         loop, core = self._started()
         await loop.future(core.flush())
+
+    # --- transactions ----------------------------------------------------------------------------
+
+    async def init_transactions(self) -> None:
+        """See :meth:`millstream.client.Producer.init_transactions`."""
+        loop, transactions = self._transactional()
+        await loop.future(transactions.init())
+
+    def begin_transaction(self) -> None:
+        """See :meth:`millstream.client.Producer.begin_transaction`."""
+        self._transactional()[1].begin()
+
+    async def send_offsets_to_transaction(
+        self, offsets: Offsets, group_metadata: GroupMetadata
+    ) -> None:
+        """See :meth:`millstream.client.Producer.send_offsets_to_transaction`."""
+        loop, transactions = self._transactional()
+        chosen = checked_offsets(offsets, group_metadata)
+        await loop.future(transactions.add_offsets(chosen, group_metadata))
+
+    async def commit_transaction(self) -> None:
+        """See :meth:`millstream.client.Producer.commit_transaction`."""
+        loop, transactions = self._transactional()
+        await loop.future(transactions.commit())
+
+    async def abort_transaction(self) -> None:
+        """See :meth:`millstream.client.Producer.abort_transaction`."""
+        loop, transactions = self._transactional()
+        await loop.future(transactions.abort())
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """``async with producer.transaction():`` begins a transaction, and commits it at the end.
+
+        Otherwise as :meth:`millstream.client.Producer.transaction`; a cancelled task aborts too.
+        """
+        self.begin_transaction()
+        try:
+            yield self
+        except BaseException as error:
+            await self._abort_after(error)
+            raise
+        try:
+            await self.commit_transaction()
+        except AbortableTransactionError as error:
+            await self._abort_after(error)
+            raise
+
+    async def _abort_after(self, error: BaseException) -> None:
+        try:
+            await self.abort_transaction()
+        except MillstreamError as failure:
+            error.add_note(f"the transaction was not aborted: {failure}")
+
+    def _transactional(self) -> tuple[AsyncioLoop, TransactionControl]:
+        loop, core = self._started()
+        loop.check_process()
+        return loop, core.transactional()
 
     async def partitions_for(self, topic: str) -> list[Partition]:
         """Return a topic's partitions; waits for it as :meth:`send` does."""
@@ -279,8 +343,8 @@ class Producer(AsyncClosing):
         deadline = loop.now_ms() + self._settings.max_block_ms
         while True:
             loop.check_process()
-            if accumulator.is_closed:
-                raise ClosedError("the producer is closed")
+            if accumulator.refusal is not None:
+                raise accumulator.refusal()
             appended = append()
             if appended is not None:
                 return appended

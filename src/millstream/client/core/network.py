@@ -328,6 +328,18 @@ class Network:
         connection = self._connections.get((node_id, Purpose.DATA))
         return connection is not None and connection.conversation.serves_key(key)
 
+    def finalized_level(self, feature: str) -> int:
+        """Return the level of a feature that the cluster has finalized, 0 if none is known.
+
+        Brokers learn of a change one after the other; the newest that a connected one knows counts.
+        """
+        newest = max(
+            (connection.conversation for connection in self._connections.values()),
+            key=lambda conversation: conversation.features_epoch,
+            default=None,
+        )
+        return 0 if newest is None else newest.finalized_features.get(feature, 0)
+
     def close(self) -> None:
         """Close every connection; outstanding requests fail with ClosedError."""
         self._closed = True

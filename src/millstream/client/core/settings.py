@@ -87,6 +87,13 @@ def optional_text(value: object) -> str | None:
     return None if value is None else text(value)
 
 
+def optional_name(value: object) -> str | None:
+    """Read text that is not empty, or None."""
+    if value == "":
+        raise ValueError("it takes a name that is not empty")
+    return optional_text(value)
+
+
 def choice(*allowed: str) -> Reader:
     """Read one of some words, ignoring case."""
 
@@ -185,6 +192,8 @@ class ProducerSettings(ClientSettings):
     value_serializer: object = setting(function, None)
     metadata_max_idle_ms: float = setting(milliseconds(5_000), 300_000)
     allow_auto_create_topics: bool = setting(boolean, True)
+    transactional_id: str | None = setting(optional_name, None)
+    transaction_timeout_ms: int = setting(integer(1), 60_000)
 
     @property
     def compression_level(self) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from millstream.client.core.consumer.record import (
     ConsumerRecord,
+    GroupMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
 )
@@ -12,6 +13,7 @@ from millstream.model.topic import TopicPartition
 
 __all__ = [
     "ConsumerRecord",
+    "GroupMetadata",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "RecordMetadata",

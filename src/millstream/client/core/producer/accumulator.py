@@ -21,7 +21,7 @@ from millstream.client.core.producer.batch import (
 from millstream.client.core.producer.partitioner import StickyChoice
 from millstream.client.core.producer.sequences import comes_after
 from millstream.client.core.settings import ProducerSettings
-from millstream.client.errors import RecordTooLargeError
+from millstream.client.errors import ClosedError, RecordTooLargeError
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import HEADER_SIZE
 from millstream.records.record import Header
@@ -89,6 +89,9 @@ class RecordAccumulator:
         self.flushing = 0
         """Running flushes."""
         self.is_closed = False
+        self.refusal: Callable[[], Exception] | None = None
+        """Makes the error of a ``send`` that is not permitted: the producer is closed, or no
+        transaction is open. None while records are taken."""
         self.incomplete: dict[ProducerBatch, None] = {}
         """Batches without an outcome, in order of their creation."""
         self.pending: dict[TopicPartition, PartitionQueue] = {}
@@ -107,6 +110,11 @@ class RecordAccumulator:
     def held_bytes(self) -> int:
         """Bytes of ``buffer.memory`` in use."""
         return self._total_bytes - self.free_bytes
+
+    def close(self) -> None:
+        """Take no more records; with the lock held."""
+        self.is_closed = True
+        self.refusal = lambda: ClosedError("the producer is closed")
 
     def topic(self, name: str) -> TopicBuffer:
         """Return a topic's buffer; it has no partitions before :meth:`resize`."""

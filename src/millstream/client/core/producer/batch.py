@@ -177,7 +177,7 @@ class ProducerBatch:
             self.callbacks.append((index, callback))
         return index
 
-    def encode(self, codec: Codec, level: int | None) -> None:
+    def encode(self, codec: Codec, level: int | None, *, is_transactional: bool = False) -> None:
         """Encode the records with the batch's identity, and release them."""
         assert self.data is None, "a batch is encoded once"
         identity = self.identity
@@ -192,6 +192,7 @@ class ProducerBatch:
                 producer_id=identity.producer_id,
                 producer_epoch=identity.epoch,
                 base_sequence=identity.base_sequence,
+                is_transactional=is_transactional,
             ),
         )
         self.stamps = array("q", self.timestamps)

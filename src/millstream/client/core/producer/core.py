@@ -20,6 +20,7 @@ from millstream.client.core.producer.accumulator import (
 from millstream.client.core.producer.metrics import ProducerMetrics
 from millstream.client.core.producer.partitioner import KeyPartitioner, chosen
 from millstream.client.core.producer.sender import Sender
+from millstream.client.core.producer.transaction_control import TransactionControl
 from millstream.client.core.settings import ProducerSettings, dotted, read_settings
 from millstream.client.core.waiting import within
 from millstream.client.errors import (
@@ -27,8 +28,9 @@ from millstream.client.errors import (
     ClosedError,
     SerializationError,
     TimedOutError,
+    TransactionStateError,
 )
-from millstream.model.deferred import Deferred
+from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ConfigError, ErrorCode
 
 Serializer = Callable[[str, object], bytes | None]
@@ -57,6 +59,11 @@ class ProducerCore:
         )
         self.metrics = ProducerMetrics(loop.now_ms, self.accumulator)
         self.sender = Sender(self.network, self.metadata, self.accumulator, settings, self.metrics)
+        self.transactions: TransactionControl | None = None
+        if self.sender.transaction is not None:
+            self.transactions = TransactionControl(
+                self.network, settings, self.accumulator, self.sender, self.sender.transaction
+            )
         self.accumulator.wake = self.sender.wake
         self.partitioner = chosen(settings.partitioner)
         self.is_plain = self.partitioner is None
@@ -98,6 +105,12 @@ class ProducerCore:
 
     # --- on the loop -----------------------------------------------------------------------------
 
+    def transactional(self) -> TransactionControl:
+        """Return the transactions; TransactionStateError without a ``transactional.id``."""
+        if self.transactions is None:
+            raise TransactionStateError("the producer has no transactional.id")
+        return self.transactions
+
     async def open_topic(self, name: str) -> None:
         """Wait, ``max.block.ms`` at most, until a topic's partitions are known."""
         await self.metadata.topic(name, self.settings.max_block_ms)
@@ -105,14 +118,22 @@ class ProducerCore:
         self._resize()
 
     async def close(self, timeout_ms: float) -> None:
-        """Send buffered records, for ``timeout_ms`` at most; then fail those without an outcome."""
+        """Send buffered records, for ``timeout_ms`` at most; then fail those without an outcome.
+
+        An open transaction is aborted instead.
+        """
         with self.accumulator.lock:
             # A concurrent append has finished by now, or will see that the producer is closed.
-            self.accumulator.is_closed = True
-        if self.accumulator.incomplete and timeout_ms > 0:
+            self.accumulator.close()
+        if timeout_ms > 0 and (self.accumulator.incomplete or self.transactions is not None):
             with contextlib.suppress(TimedOutError):
-                await within(self.loop, self.sender.flush(), timeout_ms, "close")
+                await within(self.loop, spawn(self._finish()), timeout_ms, "close")
         self.end()
+
+    async def _finish(self) -> None:
+        if self.transactions is not None:
+            await self.transactions.close()
+        await self.sender.flush()
 
     def end(self) -> None:
         """Stop at once: records without an outcome fail with ClosedError. Further calls do
@@ -169,7 +190,11 @@ def complete_settings(settings: ProducerSettings, given: set[str]) -> ProducerSe
     if settings.enable_idempotence and conflicts:
         if "enable_idempotence" in given:
             raise ConfigError(f"enable.idempotence needs {' and '.join(conflicts)}")
+        if settings.transactional_id is not None:
+            raise ConfigError(f"transactional.id needs {' and '.join(conflicts)}")
         settings = replace(settings, enable_idempotence=False)
+    if settings.transactional_id is not None and not settings.enable_idempotence:
+        raise ConfigError("transactional.id needs enable.idempotence")
     least = settings.linger_ms + settings.request_timeout_ms
     if settings.delivery_timeout_ms < least:
         if "delivery_timeout_ms" in given:

@@ -219,4 +219,5 @@ def batch_options(core: ProducerCore) -> BatchOptions:
         codec=core.settings.compression_type,
         level=core.sender.compression_level(),
         has_crc=core.sender.sequences is None,
+        is_transactional=core.settings.transactional_id is not None,
     )

@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from millstream.client.core.loop import TimerHandle
 from millstream.client.core.metadata import MetadataView
@@ -30,6 +30,7 @@ from millstream.client.core.producer.batch import ProducerBatch, expired
 from millstream.client.core.producer.metrics import ProducerMetrics
 from millstream.client.core.producer.producer_id import ProducerIdSource
 from millstream.client.core.producer.sequences import Sequences
+from millstream.client.core.producer.transactions import TransactionManager, TransactionState
 from millstream.client.core.settings import ProducerSettings
 from millstream.client.core.waiting import backoff_ms, sleep
 from millstream.client.errors import BrokerError, ClientError, is_retriable
@@ -48,6 +49,10 @@ from millstream.protocol.messages.produce import (
 log = logging.getLogger("millstream.client.producer")
 
 _LAST_VERSION_WITH_NAMES = 12
+_LAST_VERSION_OF_TRANSACTIONS_V1 = 11
+"""From 12 on, Produce adds its partitions to the transaction (KIP-890)."""
+_BUSY_BACKOFF_MS = 20.0
+"""The first back-off while the transaction before is being ended."""
 _NEVER = float("inf")
 
 
@@ -63,6 +68,14 @@ class Sender:
         metrics: ProducerMetrics,
     ) -> None:
         self.sequences = Sequences() if settings.enable_idempotence else None
+        self.transaction: TransactionManager | None = None
+        if settings.transactional_id is not None:
+            assert self.sequences is not None, "transactions need idempotence"
+            self.transaction = TransactionManager(settings.transactional_id, self.sequences)
+        self.on_new_partitions: Callable[[], None] = lambda: None
+        """Called when partitions have to be added to the transaction."""
+        self.on_batch_failed: Callable[[], None] = lambda: None
+        """Called when a batch's failure may have ended the transaction."""
         self._network = network
         self._loop = network.loop
         self._metadata = metadata
@@ -80,6 +93,7 @@ class Sender:
         self._is_woken = False
         self._is_closed = False
         self._rounds = 0
+        self._quiet_waiters: list[Deferred[None]] = []
         metadata.on_change(self.wake)
         metadata.on_recreated(self._forget_topic)
 
@@ -108,11 +122,15 @@ class Sender:
             return
         now = self._loop.now_ms()
         next_ms = self._expire(now)
-        if self.sequences is not None:
+        if self.transaction is not None:
+            self._settle_transaction(self.transaction)
+        elif self.sequences is not None:
             self._settle_sequences(self.sequences)
         ready, next_ready_ms = self._ready(now)
         for leader, queues in ready.items():
             self._serve(leader, queues, now)
+        if self.transaction is not None and self.transaction.new_partitions:
+            self.on_new_partitions()
         self._set_timer(min(next_ms, next_ready_ms))
 
     def _set_timer(self, when_ms: float) -> None:
@@ -225,6 +243,7 @@ class Sender:
 
     def _drain(self, queues: Iterable[PartitionQueue]) -> list[ProducerBatch]:
         accumulator, sequences = self._accumulator, self.sequences
+        transaction = self.transaction
         size = 0
         batches: list[ProducerBatch] = []
         for queue in queues:
@@ -233,6 +252,8 @@ class Sender:
                     continue
                 batch = queue.batches[0]
                 if sequences is not None and not sequences.may_drain(batch):
+                    continue
+                if transaction is not None and not transaction.may_send(queue.topic_partition):
                     continue
                 if batches and size + batch.size > self._settings.max_request_size:
                     break
@@ -260,11 +281,18 @@ class Sender:
             self.sequences.number(batch)
         if batch.data is None:
             raw = batch.size
-            batch.encode(self._settings.compression_type, self.compression_level())
+            self._encode(batch)
             self._accumulator.shrink(batch, batch.size + 8 * batch.count)
             self._metrics.batch_encoded(batch, raw)
         elif not batch.attempts:
             self._metrics.batch_encoded(batch, batch.size)
+
+    def _encode(self, batch: ProducerBatch) -> None:
+        batch.encode(
+            self._settings.compression_type,
+            self.compression_level(),
+            is_transactional=self.transaction is not None,
+        )
 
     def compression_level(self) -> int | None:
         """Return the level that is set for the codec in use; None is Kafka's default."""
@@ -289,7 +317,11 @@ class Sender:
             batch.tried_leader = leader
             batch.in_network = True
             self._metadata.used(name)
+        max_version = _LAST_VERSION_WITH_NAMES if by_name else None
+        if self.transaction is not None and not self.transaction.is_v2:
+            max_version = _LAST_VERSION_OF_TRANSACTIONS_V1
         request = ProduceRequest(
+            transactional_id=settings.transactional_id,
             acks=settings.acks,
             timeout_ms=int(settings.request_timeout_ms),
             topic_data=list(topics.values()),
@@ -298,7 +330,7 @@ class Sender:
         answer = self._network.send(
             leader,
             request,
-            max_version=_LAST_VERSION_WITH_NAMES if by_name else None,
+            max_version=max_version,
             answered=settings.acks != 0,
         )
         self._metrics.request_sent(batches)
@@ -330,6 +362,8 @@ class Sender:
                 outcomes = self._answers.read(request, batches, response)
         for outcome in outcomes:
             self._settle(outcome)
+        if self._quiet_waiters:
+            self._tell_quiet()
         self.wake()
 
     # --- outcomes --------------------------------------------------------------------------------
@@ -358,6 +392,13 @@ class Sender:
     def _is_tried_again(self, batch: ProducerBatch, error: Exception) -> bool:
         if batch.done or batch.attempts > self._settings.retries:
             return False
+        if self.transaction is not None:
+            if not self.transaction.retries_batches:
+                return False
+            if _code(error) in _GAPS:
+                # A gap cannot be closed by another epoch: the transaction has to be aborted.
+                assert self.sequences is not None
+                return not self.sequences.is_first(batch)
         if self.sequences is not None and _code(error) in _GAPS:
             if self.sequences.is_first(batch):
                 self.sequences.refused_as_gap(batch)
@@ -367,11 +408,11 @@ class Sender:
     def _try_again(self, batch: ProducerBatch, error: Exception) -> None:
         settings = self._settings
         batch.last_error = error
+        first_ms = settings.retry_backoff_ms
+        if _code(error) is ErrorCode.CONCURRENT_TRANSACTIONS:
+            first_ms = min(first_ms, _BUSY_BACKOFF_MS)
         batch.retry_at_ms = self._loop.now_ms() + backoff_ms(
-            self._loop,
-            batch.attempts - 1,
-            settings.retry_backoff_ms,
-            settings.retry_backoff_max_ms,
+            self._loop, batch.attempts - 1, first_ms, settings.retry_backoff_max_ms
         )
         log.debug("a batch for %s is sent again: %s", batch.topic_partition, error)
         self._metrics.retried(batch)
@@ -392,6 +433,9 @@ class Sender:
     ) -> None:
         log.info("%d records for %s failed: %s", batch.count, batch.topic_partition, error)
         batch.fail(error, outcome.record_errors if outcome is not None else None)
+        if self.transaction is not None and not self._is_closed:
+            self.transaction.batch_failed(error)
+            self.on_batch_failed()
         self._metrics.failed(batch)
         self._tell(batch)
 
@@ -424,13 +468,39 @@ class Sender:
         if self.sequences is not None:
             self.sequences.replaced(batch, parts)
         for part in parts:
-            part.encode(self._settings.compression_type, self.compression_level())
+            self._encode(part)
             part.held_bytes = batch.held_bytes // len(parts)
         batch.held_bytes -= sum(part.held_bytes for part in parts)
         self._accumulator.replace(batch, parts)
         self._metrics.split()
         self._answers.relay(batch, parts, lambda: self._tell(batch))
         self._accumulator.complete(batch)
+
+    # --- transactions ----------------------------------------------------------------------------
+
+    def _settle_transaction(self, transaction: TransactionManager) -> None:
+        """Fail the batches that are not sent any more: of a failed or aborted transaction."""
+        if not transaction.has_error and transaction.state is not TransactionState.ABORTING:
+            return
+        for batch in list(self._accumulator.incomplete):
+            if batch.in_network:
+                continue
+            reason = transaction.drop_reason(was_sent=batch.has_sequence)
+            if reason is not None:
+                self._give_up(batch, reason)
+
+    def quiet(self) -> Deferred[None]:
+        """Return a Deferred that completes once no Produce request is in flight."""
+        cell: Deferred[None] = Deferred()
+        self._quiet_waiters.append(cell)
+        self._tell_quiet()
+        return cell
+
+    def _tell_quiet(self) -> None:
+        if not any(self._in_flight.values()):
+            waiters, self._quiet_waiters = self._quiet_waiters, []
+            for cell in waiters:
+                cell.complete(None)
 
     # --- sequences -------------------------------------------------------------------------------
 

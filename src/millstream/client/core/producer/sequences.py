@@ -25,8 +25,8 @@ stale (epoch raised    retries only                   all acknowledged: fresh
 for another one)
 =====================  =============================  =========================================
 
-For transactions, a transaction manager will replace :class:`ProducerIdentity` as the source of the
-producer id and epoch, and mark batches transactional.
+A transactional producer gets its id and epoch from its coordinator (:meth:`Sequences.adopt`) and
+never raises the epoch by itself: a gap ends the transaction, see ``transactions``.
 """
 
 from __future__ import annotations
@@ -206,6 +206,15 @@ class Sequences:
             for batch in kept:
                 batch.identity = NO_IDENTITY
         return lost
+
+    def adopt(self, producer_id: int, epoch: int) -> None:
+        """Take a transactional producer's id and epoch. With another one than before, sequences
+        begin at 0; no batch of the old one is sent again.
+        """
+        identity = self.identity
+        if (identity.producer_id, identity.epoch) != (producer_id, epoch):
+            identity.producer_id, identity.epoch = producer_id, epoch
+            self._partitions.clear()
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """Reset the sequences of a recreated topic, whose brokers have no state of this

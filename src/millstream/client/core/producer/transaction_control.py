@@ -1,0 +1,249 @@
+"""Carries out what the application asks of its transactions: init, begin, offsets, commit, abort.
+
+Each operation runs on the loop until it has ended or failed, also when the caller's wait
+(``max.block.ms``) is over: the same call again waits for the one that is running.
+
+* A commit flushes all batches, and sends EndTxn only if every record was acknowledged.
+* An abort drops what was not sent, waits until no Produce request is in flight, and sends EndTxn.
+* A transaction without records and offsets ends without a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
+
+from millstream.client.core.consumer.record import (
+    GroupMetadata,
+    OffsetAndMetadata,
+    Offsets,
+    read_offsets,
+)
+from millstream.client.core.network import Network
+from millstream.client.core.producer.accumulator import RecordAccumulator
+from millstream.client.core.producer.sender import Sender
+from millstream.client.core.producer.transaction_errors import of_request
+from millstream.client.core.producer.transaction_requests import TransactionRequests
+from millstream.client.core.producer.transactions import (
+    TransactionManager,
+    TransactionState,
+    renewed,
+)
+from millstream.client.core.settings import ProducerSettings
+from millstream.client.core.waiting import within
+from millstream.client.errors import (
+    AbortableTransactionError,
+    ClientError,
+    ClosedError,
+    FatalTransactionError,
+    TransactionError,
+    TransactionStateError,
+)
+from millstream.model.deferred import Deferred, spawn
+from millstream.model.errors import KafkaError
+from millstream.model.features import TRANSACTION_VERSION
+from millstream.model.producer import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from millstream.model.topic import TopicPartition
+
+_V2: Final = 2
+
+
+class TransactionControl:
+    """The transactions of one producer; every method is called on the loop."""
+
+    def __init__(
+        self,
+        network: Network,
+        settings: ProducerSettings,
+        accumulator: RecordAccumulator,
+        sender: Sender,
+        manager: TransactionManager,
+    ) -> None:
+        self.manager = manager
+        self._network = network
+        self._settings = settings
+        self._accumulator = accumulator
+        self._sender = sender
+        self._requests = TransactionRequests(network, settings, manager)
+        self._running: dict[str, Deferred[None]] = {}
+        self._adding: Deferred[None] = Deferred.of(None)
+        self._offsets: Deferred[None] = Deferred.of(None)
+        sender.on_new_partitions = self._add_partitions
+        sender.on_batch_failed = self._changed
+        self._changed()
+
+    def init(self) -> Deferred[None]:
+        """Get the producer id and epoch, which fences earlier producers and ends what they left."""
+        return self._waited("init_transactions", self._init)
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        is_v2 = self._network.finalized_level(TRANSACTION_VERSION) >= _V2
+        self.manager.begin(is_v2=is_v2)
+        self._changed()
+
+    def add_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata
+    ) -> Deferred[None]:
+        """Add consumed offsets to the transaction: they are committed with it, or not at all."""
+        if not self._offsets.done:
+            raise TransactionStateError("send_offsets_to_transaction is running already")
+        self.manager.check_offsets()
+        self._offsets = spawn(self._add_offsets(dict(offsets), group))
+        return self._bounded(self._offsets, "send_offsets_to_transaction")
+
+    def commit(self) -> Deferred[None]:
+        """Commit: all records and offsets of the transaction become visible."""
+        return self._waited("commit_transaction", self._commit)
+
+    def abort(self) -> Deferred[None]:
+        """Abort: nothing of the transaction becomes visible."""
+        return self._waited("abort_transaction", self._abort)
+
+    async def close(self) -> None:
+        """Abort the open transaction; wait for a commit or abort that is running."""
+        for running in list(self._running.values()):
+            await _settled(running)
+        if self.manager.is_open:
+            await _settled(self.abort())
+
+    # --- the operations --------------------------------------------------------------------------
+
+    async def _init(self) -> None:
+        self.manager.begin_init()
+        await self._get_epoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+    async def _get_epoch(self, producer_id: int, epoch: int) -> None:
+        try:
+            answer = await self._requests.init_producer_id(producer_id, epoch)
+        except (ClientError, KafkaError) as error:
+            raise self._failed(error, "the producer was not initialized", is_fatal=True) from error
+        self.manager.initialized(answer.producer_id, answer.producer_epoch)
+        self._changed()
+
+    async def _add_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata
+    ) -> None:
+        manager = self.manager
+        if not offsets:
+            return
+        try:
+            goes_on = manager.is_v2 or await self._requests.add_offsets(group.group_id)
+            if goes_on:
+                manager.is_started = True
+                goes_on = await self._requests.commit_offsets(offsets, group)
+        except (ClientError, KafkaError) as error:
+            raise self._failed(error, f"offsets of group {group.group_id!r}") from error
+        if not goes_on:
+            raise self._ended_meanwhile()
+
+    async def _commit(self) -> None:
+        manager = self.manager
+        manager.begin_commit()
+        self._changed()
+        await _settled(self._offsets)
+        await self._sender.flush()
+        if manager.error is not None:
+            raise renewed(manager.error)
+        await self._end(committed=True)
+
+    async def _abort(self) -> None:
+        self.manager.begin_abort()
+        self._changed()
+        await _settled(self._adding)
+        await _settled(self._offsets)
+        await self._sender.flush()
+        await self._sender.quiet()
+        await self._end(committed=False)
+
+    async def _end(self, *, committed: bool) -> None:
+        manager = self.manager
+        producer_id, epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+        if manager.is_started:
+            try:
+                answer = await self._requests.end(committed=committed)
+            except (ClientError, KafkaError) as error:
+                about = f"the transaction was not {'committed' if committed else 'aborted'}"
+                raise self._failed(error, about, is_fatal=not committed) from error
+            producer_id, epoch = answer.producer_id, answer.producer_epoch
+        manager.ended(producer_id, epoch)
+        if manager.needs_new_epoch:
+            await self._get_epoch(manager.producer_id, manager.epoch)
+        self._changed()
+
+    def _add_partitions(self) -> None:
+        """Add the partitions that the sender waits for (version 1)."""
+
+        async def run() -> None:
+            while self.manager.new_partitions:
+                added = self.manager.take_new_partitions()
+                try:
+                    is_added = await self._requests.add_partitions(added)
+                except (ClientError, KafkaError) as error:
+                    self._failed(error, "partitions were not added to the transaction")
+                    return
+                if is_added:
+                    self.manager.partitions_added(added)
+            self._sender.wake()
+
+        if self._adding.done:
+            self._adding = spawn(run())
+
+    # --- states ----------------------------------------------------------------------------------
+
+    def _failed(
+        self, error: ClientError | KafkaError, about: str, *, is_fatal: bool = False
+    ) -> Exception:
+        """Enter the error's state, and return what the application gets to see."""
+        if isinstance(error, ClosedError):
+            return error
+        failure = of_request(error, about)
+        if is_fatal and isinstance(failure, AbortableTransactionError):
+            failure = FatalTransactionError(str(failure), failure.error)
+        self.manager.fail(failure)
+        self._changed()
+        return renewed(failure)
+
+    def _ended_meanwhile(self) -> Exception:
+        error = self.manager.error
+        if error is not None:
+            return renewed(error)
+        return TransactionStateError("the transaction ended before the offsets were added")
+
+    def _changed(self) -> None:
+        """Let ``send`` know whether it is permitted, and the sender what it may send."""
+        manager, accumulator = self.manager, self._accumulator
+        is_open = manager.state is TransactionState.IN_TRANSACTION
+        with accumulator.lock:
+            if not accumulator.is_closed:
+                accumulator.refusal = None if is_open else manager.refusal
+        self._sender.wake()
+
+    def _waited(
+        self, name: str, operation: Callable[[], Coroutine[Deferred[Any], None, None]]
+    ) -> Deferred[None]:
+        running = self._running.get(name)
+        if running is None or running.done:
+            running = self._running[name] = spawn(operation())
+        return self._bounded(running, name)
+
+    def _bounded(self, running: Deferred[None], name: str) -> Deferred[None]:
+        limit_ms = self._settings.max_block_ms
+        return within(self._network.loop, running, limit_ms, f"{name} (max.block.ms)")
+
+
+def checked_offsets(
+    offsets: Offsets, group: GroupMetadata
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return a user's offsets; TypeError or ValueError for what cannot be committed."""
+    if not isinstance(group, GroupMetadata):
+        raise TypeError(f"the group is given by a consumer's group_metadata(), not by {group!r}")
+    return read_offsets(offsets) or {}
+
+
+async def _settled(running: Deferred[None]) -> None:
+    """Wait until an operation has ended, one way or the other: its caller has its error."""
+    try:
+        await running
+    except (TransactionError, ClientError, KafkaError):
+        return
