@@ -100,6 +100,10 @@ unknown).
 """
 
 
+Continuation: TypeAlias = Callable[[Instant], "Result[None]"]
+"""An operation that goes on with what a result has begun, once its records are committed."""
+
+
 @dataclass(frozen=True, slots=True)
 class OutboundRequest:
     """A request that a coordinator sends to a broker (Kafka: ``TransactionMarkerChannelManager``).
@@ -142,15 +146,17 @@ class Result(Generic[R]):
 
     ``response`` is for the request itself; None if the request is parked and answered later.
     ``answers`` are for requests that were parked before. ``records`` go into one batch, all or
-    none, unless ``atomic`` is False (tombstones may be many). ``outbound`` is sent once the records
-    are committed. Records with a ``producer`` are part of its transaction: they are replayed with
-    its id, and count when its marker says so.
+    none, unless ``atomic`` is False (tombstones may be many). ``outbound`` is sent, and
+    ``when_committed`` is run on the same state machine, once the records are committed. Records
+    with a ``producer`` are part of its transaction: they are replayed with its id, and count when
+    its marker says so.
     """
 
     response: R | None = None
     records: list[CoordinatorRecord] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     outbound: list[OutboundRequest] = field(default_factory=list)
+    when_committed: list[Continuation] = field(default_factory=list)
     replay: bool = True
     atomic: bool = True
     producer: TransactionProducer | None = None

@@ -37,6 +37,7 @@ from typing import Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from millstream.coordinator.result import (
     Answer,
+    Continuation,
     CoordinatorRecord,
     Instant,
     OutboundRequest,
@@ -166,6 +167,7 @@ class ShardDriver(Generic[S]):
             on_failed=self._restart,
             on_stuck=self.look,
             send_request=self._send,
+            go_on=self._go_on,
         )
         self._timer: TimerHandle | None = None
         self._timer_ms = 0.0
@@ -281,8 +283,8 @@ class ShardDriver(Generic[S]):
         return None if refusal is None else coordinator_error(refusal)
 
     def _carry_out(self, result: Result[R]) -> None:
-        """Apply a result's records and queue them; send its answers, and the requests it asks for,
-        when they are committed.
+        """Apply a result's records and queue them; send its answers and the requests it asks for,
+        and run what it has left to be done, when they are committed.
         """
         encoded = [record.encode() for record in result.records]
         if result.atomic and not self._writes.fits(encoded):
@@ -299,7 +301,7 @@ class ShardDriver(Generic[S]):
                 )
             self._next_record_offset += 1
         self._arm_timer()
-        self._writes.send(result.answers, result.outbound)
+        self._writes.send(result.answers, result.outbound, result.when_committed)
 
     def _refuse_large(self, result: Result[R]) -> None:
         error = KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "the records fill more than a batch")
@@ -328,6 +330,15 @@ class ShardDriver(Generic[S]):
                 take(response)
 
         self._send_request(outbound.target, outbound.request, outbound.timeout_ms).on_done(settle)
+
+    def _go_on(self, continuation: Continuation) -> None:
+        """Run an operation on the state machine that has asked for it, not on one loaded since."""
+        begun = self._shard
+
+        def operation(shard: S, now: Instant) -> Result[None]:
+            return continuation(now) if shard is begun else Result()
+
+        self.write_when_possible(operation)
 
     # Life
 

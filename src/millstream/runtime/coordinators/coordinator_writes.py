@@ -18,7 +18,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from millstream.coordinator.result import Answer, OutboundRequest, TransactionProducer
+from millstream.coordinator.result import (
+    Answer,
+    Continuation,
+    OutboundRequest,
+    TransactionProducer,
+)
 from millstream.model.clock import Clock
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
@@ -70,8 +75,8 @@ class TransactionEnd:
 
 @dataclass(slots=True)
 class _Write:
-    """A batch, and the answers and requests that wait for it. One with a ``producer`` belongs to
-    its transaction; with ``end`` it is the marker that ends it.
+    """A batch, and the answers, requests and continuations that wait for it. One with a
+    ``producer`` belongs to its transaction; with ``end`` it is the marker that ends it.
     """
 
     builder: BatchBuilder
@@ -79,6 +84,7 @@ class _Write:
     end: TransactionEnd | None = None
     answers: list[Answer] = field(default_factory=list)
     outbound: list[OutboundRequest] = field(default_factory=list)
+    continuations: list[Continuation] = field(default_factory=list)
 
 
 class CoordinatorWrites:
@@ -86,7 +92,8 @@ class CoordinatorWrites:
 
     ``on_failed`` is called once with why an append failed; then the queue must be abandoned.
     ``on_stuck`` is called whenever ``is_stuck`` has changed. ``send_request`` sends what an
-    operation has asked for once its records are committed.
+    operation has asked for once its records are committed, and ``go_on`` runs what it has left to
+    be done then.
     """
 
     def __init__(
@@ -99,6 +106,7 @@ class CoordinatorWrites:
         on_failed: Callable[[KafkaError], None],
         on_stuck: Callable[[], None],
         send_request: Callable[[OutboundRequest], None],
+        go_on: Callable[[Continuation], None],
     ) -> None:
         self.is_stuck = False
         """A batch was not committed in time, or not taken; nothing should be begun until it is."""
@@ -109,6 +117,7 @@ class CoordinatorWrites:
         self._on_failed = on_failed
         self._on_stuck = on_stuck
         self._send_request = send_request
+        self._go_on = go_on
         self._in_flight: _Write | None = None
         self._in_flight_since_ms = 0.0
         self._queue: deque[_Write] = deque()
@@ -202,16 +211,29 @@ class CoordinatorWrites:
             self._flush_scheduled = True
             self._clock.call_soon(self._flush)
 
-    def send(self, answers: Sequence[Answer], outbound: Sequence[OutboundRequest] = ()) -> None:
-        """Send answers and requests once everything added so far is committed: now, if it is."""
+    def send(
+        self,
+        answers: Sequence[Answer],
+        outbound: Sequence[OutboundRequest] = (),
+        continuations: Sequence[Continuation] = (),
+    ) -> None:
+        """Send answers and requests, and run continuations, once everything added so far is
+        committed: now, if it is.
+        """
         newest = self._queue[-1] if self._queue else self._in_flight
         if newest is not None:
             newest.answers += answers
             newest.outbound += outbound
+            newest.continuations += continuations
         else:
-            self._release(answers, outbound)
+            self._release(answers, outbound, continuations)
 
-    def _release(self, answers: Sequence[Answer], outbound: Sequence[OutboundRequest]) -> None:
+    def _release(
+        self,
+        answers: Sequence[Answer],
+        outbound: Sequence[OutboundRequest],
+        continuations: Sequence[Continuation],
+    ) -> None:
         refusal = self._partition.refusal_to_answer()
         for answer in answers:
             if refusal is None:
@@ -220,6 +242,8 @@ class CoordinatorWrites:
                 answer.refuse(coordinator_error(refusal))
         for request in outbound:
             self._send_request(request)
+        for continuation in continuations:
+            self._go_on(continuation)
 
     def hold_until_committed(self, end: Offset) -> None:
         """Let answers wait until what the log holds below ``end`` is committed."""
@@ -309,7 +333,7 @@ class CoordinatorWrites:
         self._flush()
         if was_stuck:
             self._on_stuck()
-        self._release(write.answers, write.outbound)
+        self._release(write.answers, write.outbound, write.continuations)
 
     def _watch(self, delay_ms: float) -> None:
         """See to it that the batch on its way is not waited for beyond the time-out.

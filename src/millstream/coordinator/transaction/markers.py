@@ -1,0 +1,374 @@
+"""The markers of transactions whose outcome is decided: to which broker, in which request, again.
+
+::
+
+    begun ──▶ queued for a broker ──▶ in a request ──written──▶ done
+                 ▲                       │
+                 └───after a pause───────┴──not leader, away, outcome unknown
+
+Each broker has one WriteTxnMarkers request on its way at a time; what is decided meanwhile shares
+the next one. The leader is looked up whenever a marker is put in a request. A partition that does
+not exist (its topic was deleted) gets no marker; one that this broker has only not heard of yet
+does, so that is believed after ``UNKNOWN_MS``.
+
+The request carries the coordinator epoch, which is the leader epoch of the coordinator's partition:
+a leader that has seen a newer one answers TRANSACTION_COORDINATOR_FENCED, and this coordinator
+sends nothing more for the transaction. Writing a marker twice is harmless, so an unknown outcome is
+repeated.
+
+Kafka: ``TransactionMarkerChannelManager``, ``TransactionMarkerRequestCompletionHandler``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from millstream.coordinator.deadlines import Deadlines
+from millstream.coordinator.result import Instant, OutboundRequest, Result
+from millstream.coordinator.transaction.metadata import TransactionMetadata
+from millstream.coordinator.transaction.records import transaction_record
+from millstream.coordinator.transaction.settings import ClusterView
+from millstream.coordinator.transaction.states import PREPARED, TransactionState
+from millstream.coordinator.transaction.transactions import Transactions
+from millstream.model.broker import BrokerId
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.leadership import NO_LEADER
+from millstream.model.topic import TopicPartition
+from millstream.protocol.message import Response
+from millstream.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+log = logging.getLogger(__name__)
+
+FIRST_RETRY_MS: Final = 20.0
+LAST_RETRY_MS: Final = 1_000.0
+"""The pause before markers that were not written are sent again, which doubles up to the last."""
+UNKNOWN_MS: Final = 5_000.0
+"""How long a partition that is not in the metadata may be one that was only just created."""
+MAX_PARTITIONS: Final = 20_000
+"""Partitions in one request, unless one transaction has more."""
+
+_DONE: Final = frozenset(
+    {
+        ErrorCode.NONE.code,
+        # Nothing of this transaction can be in the partition, or not any more.
+        ErrorCode.INVALID_PRODUCER_EPOCH.code,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT.code,
+        ErrorCode.UNSUPPORTED_VERSION.code,
+    }
+)
+_EXPECTED: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.code,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER.code,
+        ErrorCode.NOT_ENOUGH_REPLICAS.code,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND.code,
+        ErrorCode.REQUEST_TIMED_OUT.code,
+        ErrorCode.KAFKA_STORAGE_ERROR.code,
+    }
+)
+"""Errors that pass; all others but the two above are logged, and sent again too."""
+
+
+@dataclass(slots=True)
+class _Completion:
+    """A prepared transaction: the partitions whose marker is not written yet, and its retries."""
+
+    transaction: TransactionMetadata
+    pending: set[TopicPartition]
+    waiting: set[TopicPartition] = field(default_factory=set)
+    """Those that are sent again after a pause."""
+    retry_ms: float = FIRST_RETRY_MS
+    unknown_since_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """What a request carries of one transaction."""
+
+    transactional_id: str
+    completion: _Completion
+    partitions: set[TopicPartition]
+
+
+class MarkerWriter:
+    """Writes the markers of one shard's prepared transactions."""
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        view: ClusterView,
+        *,
+        coordinator_epoch: int,
+        request_timeout_ms: int,
+    ) -> None:
+        self._transactions = transactions
+        self._view = view
+        self._coordinator_epoch = coordinator_epoch
+        self._request_timeout_ms = request_timeout_ms
+        self._completions: dict[str, _Completion] = {}
+        self._queues: dict[BrokerId, dict[str, set[TopicPartition]]] = {}
+        self._busy: set[BrokerId] = set()
+        """Brokers with a request on its way."""
+        self._retries: Deadlines[str] = Deadlines()
+
+    @property
+    def next_deadline_ms(self) -> float | None:
+        """When :meth:`retry` has something to do."""
+        return self._retries.next_ms
+
+    def postpone(self, by_ms: float) -> None:
+        """Move the retries later."""
+        self._retries.postpone(by_ms)
+
+    def pending(self, transactional_id: str) -> Iterable[TopicPartition] | None:
+        """Return the partitions whose marker is not written yet; None where none is being written
+        at all.
+        """
+        completion = self._completions.get(transactional_id)
+        return None if completion is None else completion.pending
+
+    def begin(self, transactional_ids: Iterable[str], now: Instant) -> Result[None]:
+        """Begin to write the markers of transactions that are prepared, and committed so."""
+        result: Result[None] = Result(atomic=False)
+        for transactional_id in transactional_ids:
+            transaction = self._transactions.get(transactional_id)
+            assert transaction is not None, "nobody removes a prepared transaction"
+            assert transaction.state in PREPARED, "its markers are what completes a transaction"
+            pending = set(partitions_of(transaction))
+            self._completions[transactional_id] = _Completion(transaction, pending)
+            self._enqueue(transactional_id, pending, now)
+            self._finish_if_done(transactional_id, now, result)
+        self._send(now, result)
+        return result
+
+    def retry(self, now: Instant) -> Result[None]:
+        """Send again what has waited for it."""
+        result: Result[None] = Result(atomic=False)
+        while (transactional_id := self._retries.pop_due(now.monotonic_ms)) is not None:
+            completion = self._completions[transactional_id]
+            waiting, completion.waiting = completion.waiting, set()
+            self._enqueue(transactional_id, waiting, now)
+            self._finish_if_done(transactional_id, now, result)
+        self._send(now, result)
+        return result
+
+    def topic_deleted(self, topic: str, now: Instant) -> Result[None]:
+        """Write no markers to the partitions of a topic that was deleted."""
+        result: Result[None] = Result(atomic=False)
+        for transactional_id, completion in list(self._completions.items()):
+            gone = {each for each in completion.pending if each.topic == topic}
+            if gone:
+                self._drop(transactional_id, completion, gone)
+                self._finish_if_done(transactional_id, now, result)
+        return result
+
+    # Inner workings
+
+    def _enqueue(
+        self, transactional_id: str, partitions: Iterable[TopicPartition], now: Instant
+    ) -> None:
+        """Put partitions in the queues of their leaders; those without one wait."""
+        completion = self._completions[transactional_id]
+        unknown = set()
+        for each in partitions:
+            leader = self._view.leader_of(each.topic, each.partition)
+            if leader is None:
+                unknown.add(each)
+            elif leader == NO_LEADER:
+                completion.waiting.add(each)
+            else:
+                queue = self._queues.setdefault(leader, {})
+                queue.setdefault(transactional_id, set()).add(each)
+        if unknown:
+            self._wait_for_metadata(transactional_id, completion, unknown, now)
+        if completion.waiting:
+            self._retry_later(transactional_id, completion, now)
+
+    def _wait_for_metadata(
+        self,
+        transactional_id: str,
+        completion: _Completion,
+        unknown: set[TopicPartition],
+        now: Instant,
+    ) -> None:
+        if completion.unknown_since_ms is None:
+            completion.unknown_since_ms = now.monotonic_ms
+        if now.monotonic_ms - completion.unknown_since_ms < UNKNOWN_MS:
+            completion.waiting |= unknown
+        else:
+            log.info(
+                "no marker of transaction %s for %s: they do not exist",
+                transactional_id,
+                ", ".join(map(str, sorted(unknown)[:10])),
+            )
+            self._drop(transactional_id, completion, unknown)
+
+    def _retry_later(self, transactional_id: str, completion: _Completion, now: Instant) -> None:
+        if transactional_id not in self._retries:
+            self._retries.set(transactional_id, now.monotonic_ms + completion.retry_ms)
+            completion.retry_ms = min(2 * completion.retry_ms, LAST_RETRY_MS)
+
+    def _drop(
+        self, transactional_id: str, completion: _Completion, gone: set[TopicPartition]
+    ) -> None:
+        completion.pending -= gone
+        completion.waiting -= gone
+        for queue in self._queues.values():
+            if transactional_id in queue:
+                queue[transactional_id] -= gone
+
+    def _finish_if_done(self, transactional_id: str, now: Instant, result: Result[None]) -> None:
+        completion = self._completions[transactional_id]
+        if completion.pending:
+            return
+        self._forget(transactional_id)
+        result.records.append(
+            transaction_record(
+                transactional_id,
+                completion.transaction.completed(now.wall_ms),
+                self._view.transaction_version,
+            )
+        )
+
+    def _forget(self, transactional_id: str) -> None:
+        del self._completions[transactional_id]
+        self._retries.cancel(transactional_id)
+
+    def _send(self, now: Instant, result: Result[None]) -> None:
+        """Make a request for each broker that has none on its way and something in its queue."""
+        while True:
+            # Taking one queue may fill another.
+            broker = next((each for each in self._queues if each not in self._busy), None)
+            if broker is None:
+                return
+            sent = self._take(broker, now, result)
+            if sent:
+                self._busy.add(broker)
+                request = WriteTxnMarkersRequest(markers=[self._marker(each) for each in sent])
+                answered = partial(self._answered, broker, sent)
+                result.outbound.append(
+                    OutboundRequest(broker, request, self._request_timeout_ms, answered)
+                )
+
+    def _take(self, broker: BrokerId, now: Instant, result: Result[None]) -> list[_Sent]:
+        """Take the next request's markers out of a broker's queue; those whose leader has changed
+        meanwhile go to another queue.
+        """
+        taken: list[_Sent] = []
+        queue = self._queues.pop(broker)
+        count = 0
+        while queue and count < MAX_PARTITIONS:
+            transactional_id = next(iter(queue))
+            partitions = queue.pop(transactional_id)
+            completion = self._completions.get(transactional_id)
+            if completion is None:
+                continue
+            moved = {
+                each
+                for each in partitions
+                if self._view.leader_of(each.topic, each.partition) != broker
+            }
+            if moved:
+                partitions -= moved
+                self._enqueue(transactional_id, moved, now)
+                self._finish_if_done(transactional_id, now, result)
+            if partitions:
+                taken.append(_Sent(transactional_id, completion, partitions))
+                count += len(partitions)
+        if queue:
+            self._queues[broker] = queue
+        return taken
+
+    def _marker(self, sent: _Sent) -> WritableTxnMarker:
+        transaction = sent.completion.transaction
+        by_topic: dict[str, list[int]] = {}
+        for each in sorted(sent.partitions):
+            by_topic.setdefault(each.topic, []).append(each.partition)
+        return WritableTxnMarker(
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            transaction_result=transaction.state is TransactionState.PREPARE_COMMIT,
+            topics=[
+                WritableTxnMarkerTopic(name=topic, partition_indexes=indexes)
+                for topic, indexes in by_topic.items()
+            ],
+            coordinator_epoch=self._coordinator_epoch,
+            transaction_version=transaction.client_version,
+        )
+
+    def _answered(
+        self,
+        broker: BrokerId,
+        sent: list[_Sent],
+        answer: Response | KafkaError,
+        now: Instant,
+    ) -> Result[None]:
+        """Take note of what a broker has written, and send it what has been queued meanwhile."""
+        self._busy.discard(broker)
+        result: Result[None] = Result(atomic=False)
+        codes = _codes(answer) if isinstance(answer, WriteTxnMarkersResponse) else {}
+        for each in sent:
+            transactional_id, completion = each.transactional_id, each.completion
+            if self._completions.get(transactional_id) is not completion:
+                continue  # its topic was deleted, or a broker knows a newer coordinator
+            producer_id = completion.transaction.producer_id
+            outcomes = {part: codes.get((producer_id, part)) for part in each.partitions}
+            if ErrorCode.TRANSACTION_COORDINATOR_FENCED.code in outcomes.values():
+                log.warning(
+                    "the markers of transaction %s are written by a newer coordinator than epoch "
+                    "%d",
+                    transactional_id,
+                    self._coordinator_epoch,
+                )
+                self._forget(transactional_id)
+                continue
+            self._take_outcomes(transactional_id, completion, outcomes)
+            if completion.waiting:
+                self._retry_later(transactional_id, completion, now)
+            self._finish_if_done(transactional_id, now, result)
+        self._send(now, result)
+        return result
+
+    @staticmethod
+    def _take_outcomes(
+        transactional_id: str,
+        completion: _Completion,
+        outcomes: dict[TopicPartition, int | None],
+    ) -> None:
+        for partition, code in outcomes.items():
+            if code in _DONE:
+                completion.pending.discard(partition)
+            elif partition in completion.pending:
+                completion.waiting.add(partition)
+                if code is not None and code not in _EXPECTED:
+                    log.error(
+                        "the marker of transaction %s was refused by %s with error %d",
+                        transactional_id,
+                        partition,
+                        code,
+                    )
+
+
+def partitions_of(transaction: TransactionMetadata) -> Iterator[TopicPartition]:
+    """Yield the partitions of a transaction."""
+    for topic, indexes in transaction.partitions.items():
+        for index in indexes:
+            yield TopicPartition(topic, index)
+
+
+def _codes(response: WriteTxnMarkersResponse) -> dict[tuple[int, TopicPartition], int]:
+    return {
+        (marker.producer_id, TopicPartition(topic.name, each.partition_index)): each.error_code
+        for marker in response.markers
+        for topic in marker.topics
+        for each in topic.partitions
+    }

@@ -1,0 +1,288 @@
+"""The transaction coordinator that this broker runs: requests, brought to their shards.
+
+A transactional id lives in the partition of ``__transaction_state`` that it hashes to. Running
+transactions are looked through for those that took too long every
+``transaction.abort.timed.out.transaction.cleanup.interval.ms``, ids for those that have expired
+every ``transaction.remove.expired.transaction.cleanup.interval.ms``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from millstream.config.broker import BrokerConfig
+from millstream.coordinator.group.partitioner import group_partition
+from millstream.coordinator.result import Instant, Result
+from millstream.coordinator.transaction.coordinator import TransactionCoordinator
+from millstream.coordinator.transaction.init_producer_id import NeedsProducerId, ProducerIdAndEpoch
+from millstream.coordinator.transaction.listing import TransactionFilter
+from millstream.coordinator.transaction.metadata import Partitions
+from millstream.coordinator.transaction.settings import TransactionSettings
+from millstream.model.broker import BrokerId
+from millstream.model.clock import Clock, TimerHandle
+from millstream.model.deferred import Deferred, spawn
+from millstream.model.errors import ErrorCode
+from millstream.model.features import TRANSACTION_VERSION
+from millstream.model.leadership import NO_LEADER
+from millstream.model.topic import TRANSACTION_STATE_TOPIC
+from millstream.protocol.messages import describe_transactions, list_transactions
+from millstream.records.builder import BatchOptions
+from millstream.runtime.coordinators.coordinator_runtime import CoordinatorRuntime
+from millstream.runtime.coordinators.coordinator_shard import RequestSender
+from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
+from millstream.runtime.offload import Offload
+from millstream.runtime.replicas.partition import Partition
+from millstream.runtime.replicas.partitions import Partitions as HostedPartitions
+
+R = TypeVar("R")
+
+
+class MetadataView:
+    """What the coordinator reads of this broker's metadata (``settings.ClusterView``)."""
+
+    def __init__(self, metadata: MetadataCache) -> None:
+        self._metadata = metadata
+
+    @property
+    def transaction_version(self) -> int:
+        """The level of the feature ``transaction.version``."""
+        return self._metadata.features.level(TRANSACTION_VERSION)
+
+    def leader_of(self, topic: str, partition: int) -> BrokerId | None:
+        """Return who leads a partition; see ``settings.ClusterView``."""
+        image = self._metadata.topic(topic)
+        if image is None or partition >= len(image.partitions):
+            return None
+        leader = image.partitions[partition].leader
+        return leader if leader in self._metadata.brokers else NO_LEADER
+
+
+class TransactionCoordinatorRuntime:
+    """Brings requests about transactional ids to their shards.
+
+    Every method answers with a Deferred that fails with a KafkaError: what the coordinator raises,
+    or that it is not here, is loading, or could not write. ``new_producer_id`` returns an id that
+    nobody had before; ``send_request`` sends markers to the leaders of partitions.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock,
+        offload: Offload,
+        partitions: HostedPartitions,
+        metadata: MetadataCache,
+        new_producer_id: Callable[[], Deferred[int]],
+        send_request: RequestSender,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._metadata = metadata
+        self._view = MetadataView(metadata)
+        self._new_producer_id = new_producer_id
+        self._settings = TransactionSettings(
+            max_timeout_ms=config.transaction_max_timeout_ms,
+            id_expiration_ms=config.transactional_id_expiration_ms,
+            marker_timeout_ms=config.request_timeout_ms,
+        )
+        self._runtime: CoordinatorRuntime[TransactionCoordinator] = CoordinatorRuntime(
+            TRANSACTION_STATE_TOPIC,
+            self._new_shard,
+            partitions=partitions,
+            clock=clock,
+            offload=offload,
+            options=BatchOptions(),
+            commit_timeout_ms=config.request_timeout_ms,
+            send_request=send_request,
+        )
+        self._timers: dict[str, TimerHandle] = {}
+
+    # Life
+
+    def start(self) -> None:
+        """Begin to load what is there, and to look for what has timed out and what has expired."""
+        self._runtime.start()
+        self._repeat(
+            self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            "timeouts",
+            lambda shard, now: shard.abort_timed_out(now),
+        )
+        self._repeat(
+            self._config.transaction_remove_expired_transaction_cleanup_interval_ms,
+            "expiry",
+            lambda shard, now: shard.expire_ids(now),
+        )
+
+    def stop(self) -> None:
+        """Answer everybody who waits, and end."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._runtime.stop()
+
+    def topic_changed(self, image: TopicImage, *, created: bool) -> None:
+        """See :meth:`CoordinatorRuntime.topic_changed`."""
+        self._runtime.topic_changed(image, created=created)
+
+    def topic_deleted(self, image: TopicImage) -> None:
+        """See :meth:`CoordinatorRuntime.topic_deleted`; its partitions get no markers."""
+        self._runtime.topic_deleted(image)
+
+    def partition_for(self, transactional_id: str) -> int:
+        """Return the partition of ``__transaction_state`` that keeps an id."""
+        image = self._metadata.topic(TRANSACTION_STATE_TOPIC)
+        count = (
+            self._config.transaction_state_log_num_partitions
+            if image is None
+            else len(image.partitions)
+        )
+        return group_partition(transactional_id, count)
+
+    # Requests of producers
+
+    def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, named: ProducerIdAndEpoch | None
+    ) -> Deferred[ProducerIdAndEpoch]:
+        """Give a producer its id and epoch; ``named`` is what it says it has."""
+
+        def attempt(
+            new_producer_id: int | None,
+        ) -> Deferred[ProducerIdAndEpoch | NeedsProducerId]:
+            reply: Deferred[ProducerIdAndEpoch | NeedsProducerId] = Deferred()
+            return self._write(
+                transactional_id,
+                lambda shard, now: shard.init_producer_id(
+                    transactional_id, timeout_ms, named, new_producer_id, reply, now
+                ),
+                reply,
+            )
+
+        return spawn(self._with_producer_id(attempt))
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Partitions,
+        *,
+        client_version: int,
+    ) -> Deferred[ErrorCode]:
+        """Add partitions to a transaction; NONE once that is stored."""
+        return self._write(
+            transactional_id,
+            lambda shard, now: shard.add_partitions(
+                transactional_id, producer, partitions, client_version=client_version, now=now
+            ),
+        )
+
+    def verify_partitions(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Partitions
+    ) -> Deferred[dict[str, dict[int, ErrorCode]]]:
+        """Say which partitions are in the producer's running transaction."""
+        return self._read(
+            transactional_id,
+            lambda shard, _: shard.verify_partitions(transactional_id, producer, partitions),
+        )
+
+    def end_transaction(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        *,
+        commit: bool,
+        bumps_epoch: bool,
+    ) -> Deferred[ProducerIdAndEpoch]:
+        """Decide a transaction; answered once that is stored, with who the producer is now."""
+
+        def attempt(
+            new_producer_id: int | None,
+        ) -> Deferred[ProducerIdAndEpoch | NeedsProducerId]:
+            return self._write(
+                transactional_id,
+                lambda shard, now: shard.end_transaction_of(
+                    transactional_id,
+                    producer,
+                    commit=commit,
+                    bumps_epoch=bumps_epoch,
+                    new_producer_id=new_producer_id,
+                    now=now,
+                ),
+            )
+
+        return spawn(self._with_producer_id(attempt))
+
+    # Administration
+
+    def list_transactions(
+        self, wanted: TransactionFilter
+    ) -> list[Deferred[list[list_transactions.TransactionState]]]:
+        """Return the transactional ids of every shard here that a filter fits."""
+        return self._runtime.read_all(lambda shard, now: shard.list_transactions(wanted, now))
+
+    def describe_transaction(
+        self, transactional_id: str
+    ) -> Deferred[describe_transactions.TransactionState]:
+        """Return the state of an id."""
+        return self._read(
+            transactional_id, lambda shard, _: shard.describe_transaction(transactional_id)
+        )
+
+    # Inner workings
+
+    async def _with_producer_id(
+        self, attempt: Callable[[int | None], Deferred[ProducerIdAndEpoch | NeedsProducerId]]
+    ) -> ProducerIdAndEpoch:
+        """Run an operation, and run it again with a new producer id if it asks for one."""
+        outcome = await attempt(None)
+        if isinstance(outcome, NeedsProducerId):
+            outcome = await attempt(await self._new_producer_id())
+        assert isinstance(outcome, ProducerIdAndEpoch), "one new producer id is enough"
+        return outcome
+
+    def _write(
+        self,
+        transactional_id: str,
+        operation: Callable[[TransactionCoordinator, Instant], Result[R]],
+        reply: Deferred[R] | None = None,
+    ) -> Deferred[R]:
+        return self._runtime.write(self.partition_for(transactional_id), operation, reply)
+
+    def _read(
+        self,
+        transactional_id: str,
+        operation: Callable[[TransactionCoordinator, Instant], Result[R]],
+    ) -> Deferred[R]:
+        return self._runtime.read(self.partition_for(transactional_id), operation)
+
+    def _new_shard(self, partition: Partition) -> TransactionCoordinator:
+        return TransactionCoordinator(
+            replace(self._settings, max_record_bytes=partition.config.max_message_bytes),
+            self._view,
+            coordinator_epoch=partition.leader_epoch,
+        )
+
+    def _repeat(
+        self,
+        interval_ms: int,
+        name: str,
+        operation: Callable[[TransactionCoordinator, Instant], Result[None]],
+    ) -> None:
+        """Run an operation on every shard each time the interval has passed."""
+
+        def run() -> None:
+            self._repeat(interval_ms, name, operation)
+            pending = self._runtime.open_drivers()
+
+            def next_shard() -> None:
+                # One shard in each pass of the loop: requests are served in between.
+                driver = next(pending, None)
+                if driver is not None:
+                    driver.write(operation)
+                    self._clock.call_soon(next_shard)
+
+            next_shard()
+
+        self._timers[name] = self._clock.call_later(interval_ms, run)
