@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from tests.unit.runtime.coordinator_site import BROKER, Site
+from tests.unit.runtime.coordinator_site import BROKER, Site, send_nothing
 
 from millstream.config.broker import BrokerConfig
 from millstream.config.dynamic import DynamicConfig
@@ -25,6 +25,7 @@ from millstream.runtime.coordinators.coordinator_registry import (
 )
 from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
 from millstream.runtime.metadata.metadata_cache import TopicImage
+from millstream.runtime.replicas.transaction_verification import RequestSender
 from millstream.runtime.services import Services
 
 A = TypeVar("A", bound=Response)
@@ -52,8 +53,16 @@ class Controller:
 class Calls:
     """One broker's handlers."""
 
-    def __init__(self, directory: Path, *, creates: bool = True) -> None:
-        self.site = Site(directory, partition_count=3, creates=creates)
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        creates: bool = True,
+        ask_coordinator: RequestSender = send_nothing,
+    ) -> None:
+        self.site = Site(
+            directory, partition_count=3, creates=creates, ask_coordinator=ask_coordinator
+        )
         self.site.metadata.brokers[BROKER] = NODE
         self.controller = Controller(self.site)
         unused = cast("Any", None)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from millstream.config.broker import BrokerConfig
+from millstream.config.dynamic import DynamicConfig
 from millstream.config.topic import TopicConfig
 from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
@@ -20,6 +21,10 @@ from millstream.protocol.message import Request, Response
 from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.replicas.partitions import Partitions
+from millstream.runtime.replicas.transaction_verification import (
+    RequestSender,
+    TransactionVerifier,
+)
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.log_manager import LogManager
 
@@ -135,7 +140,10 @@ class HeldOffload:
 
 
 class Site:
-    """``__consumer_offsets`` with ``partition_count`` partitions, and who coordinates them."""
+    """``__consumer_offsets`` with ``partition_count`` partitions, and who coordinates them.
+
+    ``ask_coordinator`` takes the requests that verify transactions.
+    """
 
     def __init__(
         self,
@@ -145,12 +153,17 @@ class Site:
         settings: dict[str, str] | None = None,
         topic_settings: dict[str, str] | None = None,
         creates: bool = True,
+        ask_coordinator: RequestSender = send_nothing,
     ) -> None:
         self.clock = HandClock()
         self.offload = HeldOffload()
         self.metadata = MetadataCache("cluster")
         self.log_manager = LogManager([str(directory)], LogEnvironment(), broker_id=BROKER)
         self.failed_directories: list[str] = []
+        config = BrokerConfig({"log.dirs": str(directory), **(settings or {})})
+        verifier = TransactionVerifier(
+            DynamicConfig(config), self.metadata, self.clock, ask_coordinator
+        )
         self.partitions = Partitions(
             BROKER,
             clock=self.clock,
@@ -158,8 +171,8 @@ class Site:
             log_manager=self.log_manager,
             metadata=self.metadata,
             on_directory_failed=self.failed_directories.append,
+            new_verifier=lambda: verifier,
         )
-        config = BrokerConfig({"log.dirs": str(directory), **(settings or {})})
         self.topic_config = TopicConfig({"cleanup.policy": "compact", **(topic_settings or {})})
         self.groups = GroupCoordinatorRuntime(
             config,

@@ -32,6 +32,7 @@ from millstream.protocol.messages.join_group import JoinGroupResponse
 from millstream.protocol.messages.list_groups import ListedGroup
 from millstream.protocol.messages.offset_commit import OffsetCommitRequest
 from millstream.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from millstream.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 if TYPE_CHECKING:
     from millstream.coordinator.group.offsets import CommittedOffset
@@ -288,6 +289,17 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         joined = self.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
         return member.member_id if joined else None
+
+    def validate_transactional_commit(self, request: TxnOffsetCommitRequest) -> None:
+        """See :meth:`Group.validate_transactional_commit`."""
+        generation_id, member_id = request.generation_id, request.member_id
+        if generation_id < 0 and (
+            self.is_empty or (not member_id and request.group_instance_id is None)
+        ):
+            return
+        self.validate_member(member_id, request.group_instance_id)
+        if generation_id != self.generation_id:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
 
     def validate_fetch(self, request: OffsetFetchRequestGroup) -> None:
         """Every client may fetch the offsets of a classic group."""

@@ -12,7 +12,7 @@ complete (``result.Result.settled``). Kafka: ``GroupCoordinatorShard``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from millstream.coordinator.deadlines import Deadlines
 from millstream.coordinator.group.classic_group import ClassicGroup, group_from_record
@@ -33,6 +33,7 @@ from millstream.coordinator.result import CoordinatorRecord, Instant, Result, To
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode
 from millstream.model.producer import NO_PRODUCER_ID
+from millstream.model.topic import TopicId
 from millstream.protocol.messages.coordinator_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -52,6 +53,10 @@ from millstream.protocol.messages.offset_fetch import (
     OffsetFetchResponseGroup,
 )
 from millstream.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from millstream.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
 
 
 class GroupCoordinator:
@@ -103,6 +108,12 @@ class GroupCoordinator:
     ) -> Result[OffsetCommitResponse]:
         """See :meth:`OffsetRequests.commit`."""
         return self._offset_requests.commit(request, version, now)
+
+    def commit_transactional_offsets(
+        self, request: TxnOffsetCommitRequest, topic_ids: Mapping[str, TopicId], now: Instant
+    ) -> Result[TxnOffsetCommitResponse]:
+        """See :meth:`OffsetRequests.commit_transactional`."""
+        return self._offset_requests.commit_transactional(request, topic_ids, now)
 
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, *, require_stable: bool

@@ -14,6 +14,7 @@ from millstream.coordinator.result import CoordinatorRecord
 from millstream.protocol.messages.list_groups import ListedGroup
 from millstream.protocol.messages.offset_commit import OffsetCommitRequest
 from millstream.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from millstream.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 if TYPE_CHECKING:
     from millstream.coordinator.group.offsets import CommittedOffset
@@ -49,6 +50,12 @@ class Group(Protocol):
 
         Raises KafkaError if the client may not commit: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
         ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
+        """
+
+    def validate_transactional_commit(self, request: TxnOffsetCommitRequest) -> None:
+        """Raise a KafkaError if the client may not commit in a transaction: as
+        :meth:`validate_commit`, but that a request without a member, an instance and a generation
+        is not checked, a rebalance does not matter, and STALE_MEMBER_EPOCH is ILLEGAL_GENERATION.
         """
 
     def validate_fetch(self, request: OffsetFetchRequestGroup) -> None:

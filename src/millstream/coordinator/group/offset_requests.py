@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete, and the expiration of offsets.
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete, and the expiration of offsets.
 
 Each plans the records that change the offsets; nothing changes before they are replayed. Kafka:
 ``OffsetMetadataManager``.
@@ -25,7 +25,6 @@ from millstream.protocol.messages.coordinator_records import OffsetCommitKey, Of
 from millstream.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -43,6 +42,13 @@ from millstream.protocol.messages.offset_fetch import (
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
+)
+from millstream.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
 )
 
 NO_OFFSET = -1
@@ -90,9 +96,8 @@ class OffsetRequests:
                 if self._is_too_large(partition.committed_metadata):
                     error = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
-                    records.append(
-                        _commit_record(request.group_id, topic, partition, now, expires_ms)
-                    )
+                    key = OffsetKey(request.group_id, topic.name, partition.partition_index)
+                    records.append(_commit_record(key, topic.topic_id, partition, now, expires_ms))
                 partitions.append(
                     OffsetCommitResponsePartition(
                         partition_index=partition.partition_index, error_code=error.code
@@ -128,6 +133,45 @@ class OffsetRequests:
         if not metadata.isascii():
             size = len(metadata.encode("utf-16-be", "surrogatepass")) // 2
         return size > self._settings.offset_metadata_max_bytes
+
+    # TxnOffsetCommit
+
+    def commit_transactional(
+        self, request: TxnOffsetCommitRequest, topic_ids: Mapping[str, TopicId], now: Instant
+    ) -> Result[TxnOffsetCommitResponse]:
+        """Store offsets of partitions that exist as part of a transaction: they are pending until
+        its marker. ``topic_ids`` has the id of each topic.
+        """
+        self._validate_transactional(request)
+        records: list[CoordinatorRecord] = []
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for partition in topic.partitions:
+                error = ErrorCode.NONE
+                if self._is_too_large(partition.committed_metadata):
+                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    key = OffsetKey(request.group_id, topic.name, partition.partition_index)
+                    records.append(
+                        _commit_record(key, topic_ids[topic.name], partition, now, NO_EXPIRY)
+                    )
+                partitions.append(
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=error.code
+                    )
+                )
+            topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
+        return Result(TxnOffsetCommitResponse(topics=topics), records)
+
+    def _validate_transactional(self, request: TxnOffsetCommitRequest) -> None:
+        group = self._groups.get(request.group_id)
+        if group is not None:
+            group.validate_transactional_commit(request)
+        elif request.generation_id >= 0:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        else:
+            self._groups.check_room()
 
     # OffsetFetch
 
@@ -211,16 +255,23 @@ class OffsetRequests:
         return [offset_tombstone(*key) for key in keys]
 
     def forget_topic(self, name: str, topic_id: TopicId) -> list[CoordinatorRecord]:
-        """Return a tombstone for each offset in a topic that was deleted.
+        """Return a tombstone for each offset in a topic that was deleted, those of open
+        transactions too.
 
         An offset with another topic id belongs to a later topic of the same name.
         """
-        return [
-            offset_tombstone(group_id, name, partition)
+        keys = {
+            OffsetKey(group_id, name, partition): None
             for group_id in self._offsets.group_ids()
             for partition, committed in self._offsets.of_group(group_id).get(name, {}).items()
             if committed.topic_id in (ZERO_TOPIC_ID, topic_id)
-        ]
+        }
+        keys.update(
+            (key, None)
+            for key, pending in self._offsets.pending()
+            if key.topic == name and pending.topic_id in (ZERO_TOPIC_ID, topic_id)
+        )
+        return [offset_tombstone(*key) for key in keys]
 
     def expire(self, group: Group, now: Instant) -> tuple[list[CoordinatorRecord], bool]:
         """Return tombstones for a group's expired offsets, and True if those are all of its
@@ -256,21 +307,21 @@ class OffsetRequests:
 
 
 def _commit_record(
-    group_id: str,
-    topic: OffsetCommitRequestTopic,
-    partition: OffsetCommitRequestPartition,
+    key: OffsetKey,
+    topic_id: TopicId,
+    partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
     now: Instant,
     expires_ms: int,
 ) -> CoordinatorRecord:
     return offset_commit_record(
-        OffsetCommitKey(group=group_id, topic=topic.name, partition=partition.partition_index),
+        OffsetCommitKey(group=key.group_id, topic=key.topic, partition=key.partition),
         OffsetCommitValue(
             offset=partition.committed_offset,
             leader_epoch=partition.committed_leader_epoch,
             metadata=partition.committed_metadata or "",
             commit_timestamp=now.wall_ms,
             expire_timestamp=expires_ms,
-            topic_id=topic.topic_id,
+            topic_id=topic_id,
         ),
     )
 

@@ -75,6 +75,11 @@ class OffsetStore:
         """Return the group's partitions that open transactions commit."""
         return list(self._open.get(group_id, ()))
 
+    def pending(self) -> Iterator[tuple[OffsetKey, CommittedOffset]]:
+        """Yield what open transactions commit."""
+        for offsets in self._by_transaction.values():
+            yield from offsets.items()
+
     def replay(
         self,
         record_key: OffsetCommitKey,

@@ -15,8 +15,9 @@ from typing import Final, Generic, TypeVar
 
 from millstream.coordinator.result import Instant, Result, TopicChange, TransactionProducer
 from millstream.model.clock import Clock, TimerHandle
-from millstream.model.deferred import Deferred
+from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.producer import NO_SEQUENCE
 from millstream.records.builder import BatchOptions
 from millstream.runtime.coordinators.coordinator_shard import (
     RequestSender,
@@ -24,12 +25,16 @@ from millstream.runtime.coordinators.coordinator_shard import (
     ShardDriver,
     State,
 )
-from millstream.runtime.coordinators.coordinator_writes import TransactionEnd, coordinator_error
+from millstream.runtime.coordinators.coordinator_writes import (
+    TransactionEnd,
+    Verification,
+    coordinator_error,
+)
 from millstream.runtime.metadata.metadata_cache import TopicImage
 from millstream.runtime.offload import Offload
 from millstream.runtime.replicas.partition import Partition
 from millstream.runtime.replicas.partitions import Partitions
-from millstream.storage.log import VerificationState
+from millstream.runtime.replicas.transaction_verification import TransactionalProducer
 
 R = TypeVar("R")
 
@@ -99,16 +104,35 @@ class CoordinatorRuntime(Generic[S]):
     def write_transactional(
         self,
         index: int,
-        producer: TransactionProducer,
-        verified: VerificationState | None,
+        producer: TransactionalProducer,
         operation: Callable[[S, Instant], Result[R]],
     ) -> Deferred[R]:
-        """Run an operation in a transaction; see :meth:`ShardDriver.write_transactional`."""
+        """Run an operation in a transaction, once the partition is verified to belong to it.
+
+        Fails as :meth:`ShardDriver.write_transactional` does, and as
+        :meth:`TransactionVerifier.verify` says.
+        """
+        return spawn(self._verify_and_write(index, producer, operation))
+
+    async def _verify_and_write(
+        self,
+        index: int,
+        producer: TransactionalProducer,
+        operation: Callable[[S, Instant], Result[R]],
+    ) -> R:
         try:
+            verification = self._partitions.get(self.topic, index).transactions.verification
+            state = None
+            if verification.is_needed(producer):
+                state = await verification.begin(producer, NO_SEQUENCE)
             driver = self._driver(index, self._partitions.get(self.topic, index))
         except KafkaError as error:
-            return _refused(error)
-        return driver.write_transactional(producer, verified, operation)
+            raise _not_here(error) from error
+        return await driver.write_transactional(
+            TransactionProducer(producer.producer_id, producer.producer_epoch),
+            Verification(state, verification.verifier.is_required),
+            operation,
+        )
 
     def end_transaction(self, index: int, end: TransactionEnd) -> Deferred[None]:
         """End a producer's transaction; see :meth:`ShardDriver.end_transaction`."""

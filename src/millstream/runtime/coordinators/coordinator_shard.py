@@ -57,11 +57,11 @@ from millstream.runtime.coordinators.coordinator_loader import load
 from millstream.runtime.coordinators.coordinator_writes import (
     CoordinatorWrites,
     TransactionEnd,
+    Verification,
     coordinator_error,
 )
 from millstream.runtime.offload import Offload
 from millstream.runtime.replicas.partition import Partition
-from millstream.storage.log import VerificationState
 
 log = logging.getLogger(__name__)
 
@@ -199,7 +199,7 @@ class ShardDriver(Generic[S]):
     def write_transactional(
         self,
         producer: TransactionProducer,
-        verified: VerificationState | None,
+        verified: Verification,
         operation: Callable[[S, Instant], Result[R]],
     ) -> Deferred[R]:
         """Run an operation whose records are part of a producer's transaction, which has been

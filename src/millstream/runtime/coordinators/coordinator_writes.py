@@ -64,6 +64,16 @@ def coordinator_error(error: KafkaError) -> KafkaError:
 
 
 @dataclass(frozen=True, slots=True)
+class Verification:
+    """What was learnt of a transaction before a write into it: ``state`` as
+    ``TransactionVerification.begin`` has answered; nothing is checked where it is not required.
+    """
+
+    state: VerificationState | None
+    is_required: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TransactionEnd:
     """The marker that ends a producer's transaction, as WriteTxnMarkers names it."""
 
@@ -178,9 +188,7 @@ class CoordinatorWrites:
                 transaction_version=end.transaction_version if newest is None else 0,
             )
 
-    def check_transactional(
-        self, producer: TransactionProducer, verified: VerificationState | None
-    ) -> None:
+    def check_transactional(self, producer: TransactionProducer, verified: Verification) -> None:
         """Raise the KafkaError with which the log would refuse a transactional batch behind all
         that is queued: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE.
         """
@@ -190,12 +198,14 @@ class CoordinatorWrites:
                 raise _fenced(producer)
             if newest.end is None and producer == newest.producer:
                 return  # it goes on with what is queued
+        if not verified.is_required:
+            return
         if newest is None or newest.end is None:
             self._partition.log.producer_state.check_verified(
                 producer.producer_id,
                 producer.producer_epoch,
                 NO_SEQUENCE,
-                verified,
+                verified.state,
                 bumps_epoch=False,
             )
         else:

@@ -6,7 +6,7 @@ A group lives in the partition of ``__consumer_offsets`` that its id hashes to. 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -18,7 +18,7 @@ from millstream.coordinator.group.settings import GroupSettings
 from millstream.coordinator.result import Instant, Result
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred
-from millstream.model.topic import GROUP_METADATA_TOPIC
+from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId
 from millstream.protocol.messages.delete_groups import DeletableGroupResult
 from millstream.protocol.messages.describe_groups import DescribedGroup
 from millstream.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -32,6 +32,10 @@ from millstream.protocol.messages.offset_fetch import (
     OffsetFetchResponseGroup,
 )
 from millstream.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from millstream.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
 from millstream.records.builder import BatchOptions
 from millstream.records.compression import Codec
 from millstream.runtime.coordinators.coordinator_runtime import CoordinatorRuntime
@@ -41,6 +45,10 @@ from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.offload import Offload
 from millstream.runtime.replicas.partition import Partition
 from millstream.runtime.replicas.partitions import Partitions
+from millstream.runtime.replicas.transaction_verification import (
+    TransactionalProducer,
+    TransactionSupport,
+)
 
 R = TypeVar("R")
 
@@ -154,6 +162,24 @@ class GroupCoordinatorRuntime:
         """Store offsets of partitions that exist."""
         return self._write(
             request.group_id, lambda shard, now: shard.commit_offsets(request, version, now)
+        )
+
+    def commit_transactional_offsets(
+        self, request: TxnOffsetCommitRequest, version: int, topic_ids: Mapping[str, TopicId]
+    ) -> Deferred[TxnOffsetCommitResponse]:
+        """Store offsets of partitions that exist in a transaction, once the transaction coordinator
+        has said that the group's partition belongs to it, or has added it (version 5 and later).
+        """
+        producer = TransactionalProducer(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            TransactionSupport.of_txn_offset_commit(version),
+        )
+        return self._runtime.write_transactional(
+            self.partition_for(request.group_id),
+            producer,
+            lambda shard, now: shard.commit_transactional_offsets(request, topic_ids, now),
         )
 
     def fetch_offsets(
