@@ -18,6 +18,7 @@ from millstream.cli.arguments import (
     key_values,
     open_admin,
 )
+from millstream.cli.cluster_features import app as features
 from millstream.cli.cluster_reassign import reassign
 from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
 from millstream.cli.output import counted, human_bytes, print_json, print_rows
@@ -30,9 +31,11 @@ from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
 
 app = typer.Typer(
-    help="Clusters: start, describe, elect-leaders, reassign, doctor.", no_args_is_help=True
+    help="Clusters: start, describe, elect-leaders, reassign, doctor, features.",
+    no_args_is_help=True,
 )
 app.command()(reassign)
+app.add_typer(features, name="features")
 
 _CONTROLLER_TIMEOUT: Final = "5s"
 """How long the doctor waits for one to become the controller."""

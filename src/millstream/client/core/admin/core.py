@@ -7,10 +7,10 @@ from millstream.client.core.admin.cluster import Cluster
 from millstream.client.core.admin.configs import Configs
 from millstream.client.core.admin.groups import Groups
 from millstream.client.core.admin.offsets import Offsets
-from millstream.client.core.admin.producers import Producers
 from millstream.client.core.admin.replicas import Replicas
 from millstream.client.core.admin.topics import Topics
+from millstream.client.core.admin.transactions import Transactions
 
 
-class AdminCore(Topics, Configs, Cluster, Groups, Offsets, Replicas, Producers, Access):
+class AdminCore(Topics, Configs, Cluster, Groups, Offsets, Replicas, Transactions, Access):
     """The admin client on a client's loop: what the blocking and the asyncio API share."""

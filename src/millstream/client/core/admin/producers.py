@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from millstream.client.core.admin.outcome import Outcome, Outcomes, done, refusal
 from millstream.client.core.admin.routing import Routing
 from millstream.client.core.network import CoordinatorType
-from millstream.client.errors import TRANSIENT
+from millstream.client.errors import TRANSIENT, UnsupportedVersionError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.protocol.messages.describe_producers import (
@@ -101,16 +101,40 @@ class Producers(Routing):
         return await self.each(topic_partitions, ask)
 
     async def list_transactions(
-        self, *, states: Sequence[str] = (), producer_ids: Sequence[int] = ()
+        self,
+        *,
+        states: Sequence[str] = (),
+        producer_ids: Sequence[int] = (),
+        min_duration_ms: int = -1,
+        pattern: str | None = None,
     ) -> list[ListedTransaction]:
-        """Return the transactions of all coordinators, by id."""
+        """Return the transactions of all coordinators, by id.
+
+        Filters leave some out: those in other ``states``, of other producers, open for less than
+        ``min_duration_ms`` (KIP-994), or whose id does not match ``pattern``, an expression of RE2
+        (KIP-1152). ValueError for a state that brokers do not know; UnsupportedVersionError for a
+        filter that they do not.
+        """
         found: dict[str, ListedTransaction] = {}
+        unknown: set[str] = set()
         request = ListTransactionsRequest(
-            state_filters=list(states), producer_id_filters=list(producer_ids)
+            state_filters=list(states),
+            producer_id_filters=list(producer_ids),
+            duration_filter=min_duration_ms,
+            transactional_id_pattern=pattern,
         )
+        needed = 2 if pattern is not None else 1 if min_duration_ms >= 0 else 0
 
         async def ask(broker_id: int, _: list[int]) -> dict[int, Outcome[None]]:
+            if needed:
+                version = await self.network.version_for(broker_id, ListTransactionsRequest)
+                if version < needed:
+                    raise UnsupportedVersionError(
+                        f"broker {broker_id} lists transactions in version {version}: "
+                        f"this filter needs {needed}"
+                    )
             response = await self.ask_broker(broker_id, request, ListTransactionsResponse)
+            unknown.update(response.unknown_state_filters)
             for each in response.transaction_states:
                 found[each.transactional_id] = ListedTransaction(
                     each.transactional_id, each.producer_id, each.transaction_state
@@ -119,6 +143,8 @@ class Producers(Routing):
 
         brokers = list((await self.metadata()).brokers)
         (await self.each_broker(brokers, ask)).get_all()
+        if unknown:
+            raise ValueError(f"there is no state {', '.join(sorted(unknown))} of a transaction")
         return [found[name] for name in sorted(found)]
 
     async def describe_transactions(
@@ -127,7 +153,12 @@ class Producers(Routing):
         """Return the state of transactions."""
 
         async def ask(pending: list[str]) -> dict[str, Outcome[TransactionDescription]]:
-            return {name: await self._transaction(name) for name in pending}
+            return await self.apart({name: [name] for name in pending}, ask_coordinator)
+
+        async def ask_coordinator(
+            name: str, _: list[str]
+        ) -> dict[str, Outcome[TransactionDescription]]:
+            return {name: await self._transaction(name)}
 
         return await self.each(transactional_ids, ask)
 
