@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from millstream.client.core.values import OffsetAndMetadata as OffsetAndMetadata
     from millstream.client.core.values import OffsetAndTimestamp as OffsetAndTimestamp
     from millstream.client.core.values import RecordMetadata as RecordMetadata
+    from millstream.client.core.values import SubscriptionPattern as SubscriptionPattern
     from millstream.client.core.values import TopicPartition as TopicPartition
     from millstream.client.producer import Producer as Producer
     from millstream.client.producer import RecordFuture as RecordFuture

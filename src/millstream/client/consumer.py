@@ -28,6 +28,7 @@ from millstream.client.core.consumer.record import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
     Offsets,
+    SubscriptionPattern,
     read_offset,
     read_offsets,
 )
@@ -50,6 +51,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
 
+_PATTERNS = (re.Pattern, SubscriptionPattern)
 _IDLE_POLL_S = 1.0
 _TABLE_BYTES = 16 * 1024 * 1024
 
@@ -96,17 +98,18 @@ class Consumer(Closing, Generic[K, V]):
 
     def subscribe(
         self,
-        topics: Iterable[str] | str | re.Pattern[str],
+        topics: Iterable[str] | str | re.Pattern[str] | SubscriptionPattern,
         *,
         listener: RebalanceListener | None = None,
     ) -> None:
         """Read these topics as a member of the group; replaces an earlier subscription.
 
-        A compiled pattern subscribes to all topics whose whole name matches, now or later. An empty
+        A compiled pattern subscribes to all topics whose whole name matches, now or later; a
+        SubscriptionPattern does the same on the brokers (``group.protocol`` consumer). An empty
         list unsubscribes. ``listener`` is called for revoked, assigned and lost partitions.
         """
         self._end_iteration()
-        wanted = topics if isinstance(topics, re.Pattern) else _names(topics)
+        wanted = topics if isinstance(topics, _PATTERNS) else _names(topics)
         if wanted:
             self._call(lambda: self._core.subscribe(wanted, listener))
         else:

@@ -26,6 +26,7 @@ from millstream.client.core.consumer.record import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
     Offsets,
+    SubscriptionPattern,
     read_offset,
     read_offsets,
 )
@@ -47,6 +48,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
 
+_PATTERNS = (re.Pattern, SubscriptionPattern)
 _IDLE_POLL_S = 1.0
 _TABLE_BYTES = 16 * 1024 * 1024
 
@@ -82,17 +84,17 @@ class Consumer(AsyncClosing, Generic[K, V]):
 
     async def subscribe(
         self,
-        topics: Iterable[str] | str | re.Pattern[str],
+        topics: Iterable[str] | str | re.Pattern[str] | SubscriptionPattern,
         *,
         listener: RebalanceListener | None = None,
     ) -> None:
         """Read these topics as a member of the group; a compiled pattern subscribes to all that
-        match.
+        match, a SubscriptionPattern lets the brokers match (``group.protocol`` consumer).
 
         Replaces an earlier subscription. An empty list unsubscribes.
         """
         self._end_iteration()
-        wanted = topics if isinstance(topics, re.Pattern) else _names(topics)
+        wanted = topics if isinstance(topics, _PATTERNS) else _names(topics)
         if wanted:
             self._core.subscribe(wanted, listener)
         else:

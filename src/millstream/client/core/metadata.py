@@ -37,6 +37,8 @@ _WAITED_FOR: Final = frozenset(
 )
 """Temporary errors of a topic that is being created."""
 
+_FIRST_BY_ID: Final = 12
+
 NO_LEADER: Final = -1
 
 _LONGEST_NAME: Final = 8_000
@@ -144,6 +146,24 @@ class MetadataView:
                 raise self._missing(name, wait) from None
             if self._closed:
                 raise ClosedError("the client was closed")
+
+    async def names_of(self, topic_ids: Iterable[TopicId]) -> dict[TopicId, str]:
+        """Ask a broker for the names of topics; one that does not exist is left out.
+
+        Nothing is found at brokers that cannot be asked by id (Metadata before version 12).
+        """
+        node_id = self._network.least_loaded()
+        version = await self._network.version_for(node_id, MetadataRequest)
+        if version < _FIRST_BY_ID:
+            return {}
+        rows = [MetadataRequestTopic(topic_id=each, name=None) for each in topic_ids]
+        request = MetadataRequest(topics=rows, allow_auto_topic_creation=False)
+        response = await self._network.call(node_id, request, MetadataResponse)
+        return {
+            topic.topic_id: topic.name
+            for topic in response.topics
+            if topic.name and not topic.error_code
+        }
 
     def want(self, names: Iterable[str]) -> None:
         """Keep these topics up to date; new ones are requested at once.

@@ -163,6 +163,8 @@ class ClientSettings:
     metadata_recovery_strategy: str = setting(choice("rebootstrap", "none"), "rebootstrap")
     metadata_recovery_rebootstrap_trigger_ms: float = setting(milliseconds(), 300_000)
     security_protocol: str = setting(_plaintext, "PLAINTEXT")
+    given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """The names of the settings that were given; the others have their defaults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +224,7 @@ def read_settings(
     ConfigError for an unknown name (it says which is nearest), a value that does not fit, a name
     given twice, and a missing one without a default.
     """
-    known = {each.name: each for each in fields(kind)}
+    known = {each.name: each for each in fields(kind) if "reader" in each.metadata}
     values: dict[str, object] = {}
     for spelt, value in [*(given or {}).items(), *keywords.items()]:
         name = spelt.replace(".", "_")
@@ -238,7 +240,7 @@ def read_settings(
     for name in missing:
         if name not in values:
             raise ConfigError(f"{dotted(name)} is missing")
-    return kind(**cast("dict[str, Any]", values))
+    return kind(**cast("dict[str, Any]", {**values, "given": frozenset(values)}))
 
 
 def dotted(name: str) -> str:

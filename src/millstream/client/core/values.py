@@ -7,6 +7,7 @@ from millstream.client.core.consumer.record import (
     GroupMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
+    SubscriptionPattern,
 )
 from millstream.client.core.producer.batch import RecordMetadata
 from millstream.model.topic import TopicPartition
@@ -17,5 +18,6 @@ __all__ = [
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "RecordMetadata",
+    "SubscriptionPattern",
     "TopicPartition",
 ]

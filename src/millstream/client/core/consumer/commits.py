@@ -90,10 +90,11 @@ class Commits:
                     )
 
     async def committed(
-        self, topic_partitions: Iterable[TopicPartition]
+        self, topic_partitions: Iterable[TopicPartition], group: GroupMetadata | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the committed offsets, None where nothing was committed.
 
+        ``group`` is the identity of a member whose coordinator checks its epoch (KIP-848).
         BrokerError UNSTABLE_OFFSET_COMMIT while a transaction that commits offsets is open.
         """
         wanted = list(topic_partitions)
@@ -103,7 +104,7 @@ class Commits:
         version = await self._network.version_for(
             node_id, OffsetFetchRequest, _LAST_VERSION_WITH_NAMES
         )
-        request = self._fetch_request(wanted, version)
+        request = self._fetch_request(wanted, version, group)
         answer = await self._network.send_to_coordinator(
             self._group_id, CoordinatorType.GROUP, request, max_version=version
         )
@@ -122,7 +123,7 @@ class Commits:
         return found
 
     def _fetch_request(
-        self, topic_partitions: list[TopicPartition], version: int
+        self, topic_partitions: list[TopicPartition], version: int, member: GroupMetadata | None
     ) -> OffsetFetchRequest:
         topics: dict[str, list[int]] = {}
         for topic_partition in topic_partitions:
@@ -130,6 +131,8 @@ class Commits:
         if version >= _FIRST_WITH_GROUPS:
             group = OffsetFetchRequestGroup(
                 group_id=self._group_id,
+                member_id=None if member is None else member.member_id,
+                member_epoch=-1 if member is None else member.generation_id,
                 topics=[
                     OffsetFetchRequestTopics(name=name, partition_indexes=numbers)
                     for name, numbers in topics.items()

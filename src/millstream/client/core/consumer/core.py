@@ -13,12 +13,12 @@ import re
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Final
 
+from millstream.client.core.consumer.classic_membership import ClassicMembership
 from millstream.client.core.consumer.commits import Commits
+from millstream.client.core.consumer.consumer_membership import ConsumerMembership
 from millstream.client.core.consumer.fetcher import Fetcher
-from millstream.client.core.consumer.group_assignment import GroupAssignment
 from millstream.client.core.consumer.group_commits import CommitCallback, GroupCommits
-from millstream.client.core.consumer.group_member import GroupMember
-from millstream.client.core.consumer.group_requests import GroupRequests
+from millstream.client.core.consumer.membership import Membership, MemberSite
 from millstream.client.core.consumer.metrics import (
     CONSUMER_GROUP,
     COORDINATOR_GROUP,
@@ -32,15 +32,15 @@ from millstream.client.core.consumer.record import (
     GroupMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
+    SubscriptionPattern,
 )
 from millstream.client.core.consumer.reset import EARLIEST, LATEST, NONE
 from millstream.client.core.consumer.settings import ConsumerSettings, check_settings
 from millstream.client.core.consumer.subscription import (
     PartitionState,
     Subscription,
-    SubscriptionKind,
 )
-from millstream.client.core.consumer.user_calls import Listener, RebalanceListener, UserCall
+from millstream.client.core.consumer.user_calls import RebalanceListener, UserCall
 from millstream.client.core.consumer.user_side import UserSide
 from millstream.client.core.loop import ClientLoop
 from millstream.client.core.metadata import MetadataView, check_names
@@ -74,31 +74,29 @@ class ConsumerCore:
         )
         self.lookup = OffsetLookup(self.network, self.metadata, settings)
         self.user = UserSide(loop, lambda: len(self.fetcher.buffer) > 0)
-        self._commits: Commits | None = None
-        self._member: GroupMember | None = None
-        self._assignment: GroupAssignment | None = None
+        self._membership: Membership | None = None
         self._group_commits: GroupCommits | None = None
         if settings.group_id is not None:
             self._make_member(settings.group_id)
         self.positions = Positions(
-            loop, self.metadata, settings, self.subscription, self.lookup, self._commits
+            loop, self.metadata, settings, self.subscription, self.lookup, self._group_commits
         )
         self._closed = False
         self._connect_parts()
 
     def _make_member(self, group_id: str) -> None:
-        settings = self.settings
-        self._commits = Commits(self.network, group_id, self.coordinator_metrics)
-        self._assignment = GroupAssignment(self.network, self.metadata, settings, self.subscription)
-        self._member = GroupMember(
-            self.loop,
-            settings,
-            GroupRequests(self.network, settings),
-            self._assignment,
+        kind = ConsumerMembership if self.settings.speaks_consumer_protocol else ClassicMembership
+        membership: Membership = kind(
+            self.network,
+            self.metadata,
+            self.settings,
+            self.subscription,
             self.coordinator_metrics,
         )
+        commits = Commits(self.network, group_id, self.coordinator_metrics)
+        self._membership = membership
         self._group_commits = GroupCommits(
-            self.loop, settings, self.subscription, self._commits, self._member
+            self.loop, self.settings, self.subscription, commits, membership
         )
 
     def _connect_parts(self) -> None:
@@ -109,30 +107,41 @@ class ConsumerCore:
         self.fetcher.on_reset = self.positions.update
         self.positions.on_ready = self.fetcher.poke
         self.positions.on_failure = self.user.fail
-        member, assignment, commits = self._member, self._assignment, self._group_commits
-        if member is not None and assignment is not None and commits is not None:
-            member.on_attention = self.user.attend
-            member.on_failure = self.user.fail
-            member.is_polling = lambda: self.user.is_waiting
-            assignment.on_assigned = self._on_assigned
-            assignment.commit = commits.commit_by_itself
-            assignment.at_poll = self._next_poll
-            assignment.run = self.user.run
-            assignment.is_current = lambda number: member.group.generation_id == number
-            commits.on_attention = self.user.attend
-            commits.run = self.user.run
+        if self._membership is not None and self._group_commits is not None:
+            self._membership.connect(
+                MemberSite(
+                    attend=self.user.attend,
+                    fail=self.user.fail,
+                    is_polling=lambda: self.user.is_waiting,
+                    run=self.user.run,
+                    commit=self._group_commits.commit_by_itself,
+                    assigned=self._on_assigned,
+                )
+            )
+            self._group_commits.on_attention = self.user.attend
+            self._group_commits.run = self.user.run
 
     # --- what is read ----------------------------------------------------------------------------
 
     def subscribe(
-        self, topics: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None
+        self,
+        topics: Iterable[str] | re.Pattern[str] | SubscriptionPattern,
+        listener: RebalanceListener | None,
     ) -> None:
-        """Subscribe to these topics, or to those that match, as a member of the group."""
-        assignment = self._grouped("subscribe")
+        """Subscribe to these topics, or to those that match, as a member of the group.
+
+        ConfigError for a SubscriptionPattern under the classic protocol.
+        """
+        membership, _ = self._grouped("subscribe")
         if isinstance(topics, re.Pattern):
             self.subscription.subscribe_pattern(topics)
             self.metadata.want_all()
-            assignment.match_pattern()
+        elif isinstance(topics, SubscriptionPattern):
+            if not self.settings.speaks_consumer_protocol:
+                raise ConfigError("a SubscriptionPattern needs group.protocol=consumer")
+            self.metadata.want_all(wanted=False)
+            self.subscription.subscribe_expression(topics.pattern)
+            self.metadata.want_only(self._topics())
         else:
             chosen = check_names(topics)
             self.metadata.want_all(wanted=False)
@@ -141,8 +150,7 @@ class ConsumerCore:
                 self.unsubscribe_now()
                 return
             self.metadata.want_only(self._topics())
-        assignment.listener = None if listener is None else Listener(listener)
-        self._look_for_rejoin()
+        membership.subscribed(listener)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions, without the group's assignment; an empty list unsubscribes."""
@@ -157,20 +165,18 @@ class ConsumerCore:
 
     def unsubscribe_now(self) -> None:
         """Unsubscribe; leave the group without waiting."""
-        member, assignment = self._member, self._assignment
-        if member is not None and assignment is not None:
+        if self._membership is not None:
             if self.subscription.uses_group:
-                spawn(member.leave("the consumer unsubscribed from all topics"))
-            assignment.reset()
+                spawn(self._membership.leave("the consumer unsubscribed from all topics"))
+            self._membership.unsubscribed()
         self.subscription.unsubscribe()
         self.metadata.want_all(wanted=False)
         self.metadata.want_only(())
 
     async def unsubscribe(self) -> None:
         """Call the listener, leave the group, unsubscribe."""
-        if self.subscription.uses_group and self._assignment is not None:
-            lost = self._member is not None and self._member.stable_group is None
-            await self._assignment.prepare_to_leave(lost=lost)
+        if self.subscription.uses_group and self._membership is not None:
+            await self._membership.release()
         self.unsubscribe_now()
 
     def state(self, topic_partition: TopicPartition) -> PartitionState:
@@ -217,8 +223,8 @@ class ConsumerCore:
 
     def note_poll(self) -> None:
         """Record a poll of the user that does not call the core; may be called on any thread."""
-        if self._member is not None:
-            self._member.last_poll_ms = self.loop.now_ms()
+        if self._membership is not None:
+            self._membership.last_poll_ms = self.loop.now_ms()
 
     def poll(self, timeout_ms: float) -> Deferred[UserCall | None]:
         """Do the work of a poll, and wait until there is something for the user.
@@ -228,19 +234,13 @@ class ConsumerCore:
         """
         self._check_open()
         self.user.attention = False
-        if self._member is not None and self.subscription.uses_group:
-            self._look_for_rejoin()
-            self._member.poll()
+        if self._membership is not None and self.subscription.uses_group:
+            self._membership.poll()
         if self._group_commits is not None:
             self._group_commits.poll()
         self.positions.update()
         self.fetcher.poke()
         return self.user.wait(timeout_ms)
-
-    async def _next_poll(self) -> None:
-        assert self._member is not None
-        self.user.attend()
-        await self._member.polled.wait()
 
     # --- offsets ---------------------------------------------------------------------------------
 
@@ -282,9 +282,7 @@ class ConsumerCore:
         self, topic_partitions: Iterable[TopicPartition], timeout_ms: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return what the group has committed, None where nothing."""
-        self._grouped("committed")
-        commits = self._commits
-        assert commits is not None
+        _, commits = self._grouped("committed")
         wanted = list(topic_partitions)
         failures: list[Exception] = []
         asking = retrying(
@@ -302,10 +300,9 @@ class ConsumerCore:
     ) -> None:
         """Commit, by default all positions; retries until the time-out."""
         self._check_open()
-        self._grouped("commit")
-        assert self._group_commits is not None
+        _, commits = self._grouped("commit")
         chosen = self.subscription.consumed() if offsets is None else dict(offsets)
-        await self._group_commits.commit(chosen, timeout_ms)
+        await commits.commit(chosen, timeout_ms)
 
     def commit_async(
         self,
@@ -314,43 +311,28 @@ class ConsumerCore:
     ) -> None:
         """Commit once; ``callback(offsets, error or None)`` is run in a later call of the user."""
         self._check_open()
-        self._grouped("commit_async")
-        assert self._group_commits is not None
+        _, commits = self._grouped("commit_async")
         chosen = self.subscription.consumed() if offsets is None else dict(offsets)
-        self._group_commits.commit_async(chosen, callback)
+        commits.commit_async(chosen, callback)
 
     # --- the group -------------------------------------------------------------------------------
 
     @property
     def group(self) -> GroupMetadata:
         """The group metadata of this consumer."""
-        self._grouped("group_metadata")
-        assert self._member is not None
-        return self._member.group
+        membership, _ = self._grouped("group_metadata")
+        return membership.group
 
     def enforce_rebalance(self, reason: str) -> None:
-        """Rebalance the group at the next poll."""
-        self._grouped("enforce_rebalance")
-        assert self._member is not None
-        self._member.request_rejoin(reason)
+        """Rebalance the group at the next poll; without effect under the consumer protocol."""
+        membership, _ = self._grouped("enforce_rebalance")
+        membership.enforce_rebalance(reason)
 
-    def _grouped(self, what: str) -> GroupAssignment:
+    def _grouped(self, what: str) -> tuple[Membership, GroupCommits]:
         self._check_open()
-        if self._assignment is None:
+        if self._membership is None or self._group_commits is None:
             raise ConfigError(f"{what} needs a group.id")
-        return self._assignment
-
-    def _look_for_rejoin(self) -> None:
-        member, assignment = self._member, self._assignment
-        if member is None or assignment is None or not self.subscription.uses_group:
-            return
-        if self.subscription.kind is SubscriptionKind.PATTERN:
-            assignment.match_pattern()
-        reason = assignment.outdated
-        if reason is not None and not member.is_rebalancing:
-            member.request_rejoin(reason)
-        elif member.rejoin_needed and not member.is_rebalancing:
-            self.user.attention = True
+        return self._membership, self._group_commits
 
     def _on_assigned(self) -> None:
         self.metadata.want(self._topics())
@@ -360,13 +342,14 @@ class ConsumerCore:
     def _topics(self) -> set[str]:
         topics = {topic_partition.topic for topic_partition in self.subscription.partitions}
         topics |= self.subscription.topics
-        if self._assignment is not None:
-            topics |= self._assignment.wanted_topics
+        if self._membership is not None:
+            topics |= self._membership.wanted_topics
         return topics
 
     def _on_metadata(self) -> None:
         self.positions.learn_leaders()
-        self._look_for_rejoin()
+        if self._membership is not None and self.subscription.uses_group:
+            self._membership.review()
         self.fetcher.poke()
 
     def _on_recreated(self, name: str) -> None:
@@ -394,11 +377,11 @@ class ConsumerCore:
         values: dict[tuple[str, str], float] = {}
         for name, value in self.fetch_metrics.values(self.subscription).items():
             values[FETCH_GROUP, name] = value
-        if self._member is not None:
+        if self._membership is not None:
             assigned = len(self.subscription.partitions)
             for name, value in self.coordinator_metrics.values(assigned).items():
                 values[COORDINATOR_GROUP, name] = value
-            since = self.loop.now_ms() - self._member.last_poll_ms
+            since = self.loop.now_ms() - self._membership.last_poll_ms
             values[CONSUMER_GROUP, "last-poll-seconds-ago"] = since / 1000
         return values
 
@@ -425,12 +408,12 @@ class ConsumerCore:
                 # partitions are unassigned until its session expires.
                 commit_ms = max(left_ms() - _LEAVING_MS, left_ms() / 2)
                 await attempt(self._group_commits.finish(commit_ms), commit_ms, "the last commit")
-            member, assignment = self._member, self._assignment
-            if self.subscription.uses_group and member is not None and assignment is not None:
+            membership = self._membership
+            if self.subscription.uses_group and membership is not None:
                 # The listener's time is not limited: the caller of close runs it.
-                await assignment.prepare_to_leave(lost=member.stable_group is None)
+                await membership.release()
                 if self.settings.internal_leave_group_on_close:
-                    leaving = member.leave("the consumer is being closed")
+                    leaving = membership.leave("the consumer is being closed")
                     await attempt(leaving, left_ms(), "leaving the group")
         finally:
             self.end()
@@ -438,8 +421,8 @@ class ConsumerCore:
     async def abandon(self) -> None:
         """Leave the group and disconnect, without callbacks: the consumer was garbage-collected."""
         try:
-            if self._member is not None and self.subscription.uses_group:
-                leaving = self._member.leave("the consumer was dropped")
+            if self._membership is not None and self.subscription.uses_group:
+                leaving = self._membership.leave("the consumer was dropped")
                 with contextlib.suppress(ClientError):
                     await within(self.loop, spawn(leaving), _LEAVING_MS, "leaving the group")
         finally:
@@ -448,8 +431,8 @@ class ConsumerCore:
     def end(self) -> None:
         """Disconnect at once, without leaving the group. Further calls do nothing."""
         self._closed = True
-        if self._member is not None:
-            self._member.close()
+        if self._membership is not None:
+            self._membership.close()
         self.positions.close()
         self.fetcher.close()
         self.metadata.close()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
 from typing import Final
 
 from millstream.client.core.consumer.assignors.assignor import (
@@ -26,20 +25,20 @@ from millstream.client.core.consumer.group_protocol import (
     encode_subscription,
 )
 from millstream.client.core.consumer.group_requests import Joined
+from millstream.client.core.consumer.owned_partitions import OwnedPartitions
 from millstream.client.core.consumer.settings import (
     ConsumerSettings,
     make_assignors,
     rebalance_protocol,
 )
 from millstream.client.core.consumer.subscription import Subscription, SubscriptionKind
-from millstream.client.core.consumer.user_calls import Listener
+from millstream.client.core.consumer.topic_pattern import match_pattern
 from millstream.client.core.metadata import MetadataView
 from millstream.client.core.network import Network
 from millstream.client.core.waiting import within
 from millstream.client.errors import ClientError
-from millstream.model.deferred import Deferred
 from millstream.model.errors import KafkaError
-from millstream.model.topic import INTERNAL_TOPICS, TopicPartition
+from millstream.model.topic import TopicPartition
 
 _COOPERATIVE: Final = RebalanceProtocol.COOPERATIVE
 
@@ -50,8 +49,7 @@ class GroupAssignment:
     """The partitions' side of a membership.
 
     ``commit`` commits the positions of some partitions if commits are automatic, ``at_poll`` waits
-    for the user's next poll, ``run`` runs a function on the user's side, ``is_current`` tells
-    whether a generation is still the member's.
+    for the user's next poll, ``is_current`` tells whether a generation is still the member's.
     """
 
     def __init__(
@@ -60,13 +58,12 @@ class GroupAssignment:
         metadata: MetadataView,
         settings: ConsumerSettings,
         subscription: Subscription,
+        owned: OwnedPartitions,
     ) -> None:
-        self.listener: Listener | None = None
         self.is_leader = False
         self.on_assigned: Callable[[], None] = lambda: None
         self.commit: Callable[[Iterable[TopicPartition]], Awaitable[None]] = _do_nothing
         self.at_poll: Callable[[], Awaitable[None]] = _nothing
-        self.run: Callable[[Callable[[], object]], Deferred[None]] = _run_at_once
         self.is_current: Callable[[int], bool] = lambda generation: True
         self._network = network
         self._metadata = metadata
@@ -78,13 +75,11 @@ class GroupAssignment:
         self._joined_topics: frozenset[str] | None = None
         self._group_topics: frozenset[str] = frozenset()
         self._divided: TopicRacks | None = None
-        self._told: frozenset[TopicPartition] = frozenset()
-        """Partitions that were reported to the listener."""
+        self._owned = owned
 
     def stop_reading(self) -> None:
         """Return no more records until partitions are assigned again."""
-        for state in self._subscription.partitions.values():
-            state.revoking = True
+        self._owned.stop_reading()
 
     # --- before joining --------------------------------------------------------------------------
 
@@ -93,47 +88,20 @@ class GroupAssignment:
         self.is_leader = False
         owned = list(self._subscription.partitions)
         if lost:
-            await self._give_up(owned, lost=True)
+            await self._owned.give_up(owned, lost=True)
         elif self._protocol is _COOPERATIVE:
             gone = [
                 topic_partition
                 for topic_partition in owned
                 if not self._subscription.matches(topic_partition.topic)
             ]
-            for topic_partition in gone:
-                self._subscription.partitions[topic_partition].revoking = True
+            self._owned.stop_reading(gone)
             await self.commit(owned)
-            await self._give_up(gone)
+            await self._owned.give_up(gone)
         else:
-            for state in self._subscription.partitions.values():
-                state.revoking = True
+            self._owned.stop_reading()
             await self.commit(owned)
-            await self._give_up(owned)
-
-    async def prepare_to_leave(self, *, lost: bool) -> None:
-        """Call the listener with all partitions: the member leaves the group."""
-        await self._give_up(list(self._subscription.partitions), lost=lost)
-
-    async def _give_up(
-        self, topic_partitions: Iterable[TopicPartition], *, lost: bool = False
-    ) -> None:
-        gone = frozenset(topic_partitions)
-        states = self._subscription.partitions
-        for topic_partition in gone & states.keys():
-            states[topic_partition].revoking = True
-        if not gone:
-            return
-        told = gone & self._told
-        if self.listener is not None and told:
-            self._told -= told
-            await self.run(self.listener.lost(told) if lost else self.listener.revoked(told))
-        self._subscription.set_partitions(
-            [
-                topic_partition
-                for topic_partition in self._subscription.partitions
-                if topic_partition not in gone
-            ]
-        )
+            await self._owned.give_up(owned)
 
     async def describe(self) -> list[tuple[str, bytes]]:
         """Match a pattern against the present topics, then return this member's subscription and
@@ -142,7 +110,7 @@ class GroupAssignment:
         subscription = self._subscription
         if subscription.kind is SubscriptionKind.PATTERN:
             await self._metadata.request_update()
-            self.match_pattern()
+            match_pattern(self._metadata, self._settings, subscription)
         self._joined_topics = subscription.topics
         owned = () if self._protocol is not _COOPERATIVE else tuple(subscription.partitions)
         return [
@@ -161,16 +129,6 @@ class GroupAssignment:
             )
             for assignor in self._assignors
         ]
-
-    def match_pattern(self) -> None:
-        """Update the topics that match the pattern."""
-        hidden = INTERNAL_TOPICS if self._settings.exclude_internal_topics else frozenset()
-        existing = [
-            name
-            for name in self._metadata.topics
-            if self._metadata.known(name) is not None and name not in hidden
-        ]
-        self._subscription.match(existing)
 
     # --- the leader ------------------------------------------------------------------------------
 
@@ -275,35 +233,15 @@ class GroupAssignment:
         owned = frozenset(subscription.partitions)
         revoked = owned - frozenset(assigned)
         if revoked:
-            await self._hand_over(revoked)
+            await self._owned.hand_over(revoked, at_poll=self.at_poll, commit=self.commit)
         self._generation = generation
         self._assignor(assignor).on_assignment(assigned, generation)
         added = frozenset(assigned) - subscription.partitions.keys()
         subscription.set_partitions(assigned)
         self._metadata.want(self.wanted_topics)
         self.on_assigned()
-        if self.listener is not None:
-            await self.run(partial(self._tell_assigned, self.listener, added, generation))
+        await self._owned.tell_assigned(added, lambda: self.is_current(generation))
         return bool(revoked) and self._protocol is _COOPERATIVE
-
-    def _tell_assigned(
-        self, listener: Listener, added: frozenset[TopicPartition], generation: int
-    ) -> object:
-        """Call the listener on the user's side, unless the member has lost everything before
-        that.
-        """
-        if not self.is_current(generation):
-            return None
-        self._told |= added
-        return listener.assigned(added)()
-
-    async def _hand_over(self, revoked: frozenset[TopicPartition]) -> None:
-        """Stop reading, wait for the user's next poll, commit, and revoke."""
-        for topic_partition in revoked:
-            self._subscription.partitions[topic_partition].revoking = True
-        await self.at_poll()
-        await self.commit(revoked)
-        await self._give_up(revoked)
 
     def reset(self) -> None:
         """Reset after the end of the subscription."""
@@ -326,8 +264,3 @@ async def _do_nothing(topic_partitions: Iterable[TopicPartition]) -> None:
 
 async def _nothing() -> None:
     return None
-
-
-def _run_at_once(function: Callable[[], object]) -> Deferred[None]:
-    function()
-    return Deferred.of(None)

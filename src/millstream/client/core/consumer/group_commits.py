@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from millstream.client.core.consumer.commits import Commits
 from millstream.client.core.consumer.errors import (
@@ -18,7 +18,7 @@ from millstream.client.core.consumer.errors import (
     RebalanceInProgressError,
     RetriableCommitError,
 )
-from millstream.client.core.consumer.group_member import GroupMember
+from millstream.client.core.consumer.membership import Membership
 from millstream.client.core.consumer.record import GroupMetadata, OffsetAndMetadata
 from millstream.client.core.consumer.settings import ConsumerSettings
 from millstream.client.core.consumer.subscription import Subscription
@@ -36,6 +36,18 @@ CommitCallback: TypeAlias = Callable[
 ]
 """Called with the offsets, and with the error or None."""
 
+_OF_MEMBERS: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.STALE_MEMBER_EPOCH,
+    }
+)
+"""How a coordinator refuses offsets that are not those of a member."""
+
+_MOST_RENEWALS: Final = 10
+"""How often one commit is sent again with a newer identity."""
+
 _log = logging.getLogger("millstream.client.consumer")
 
 
@@ -48,7 +60,7 @@ class GroupCommits:
         settings: ConsumerSettings,
         subscription: Subscription,
         commits: Commits,
-        member: GroupMember,
+        membership: Membership,
     ) -> None:
         self.on_attention: Callable[[], None] = lambda: None
         self.run: Callable[[Callable[[], object]], Deferred[None]] = lambda function: Deferred.of(
@@ -58,7 +70,7 @@ class GroupCommits:
         self._settings = settings
         self._subscription = subscription
         self._commits = commits
-        self._member = member
+        self._membership = membership
         self._previous: Deferred[None] = Deferred.of(None)
         self._due_at_ms = loop.now_ms() + settings.auto_commit_interval_ms
         self._auto_running = False
@@ -118,7 +130,7 @@ class GroupCommits:
         if not self._settings.auto_commits or self._loop.now_ms() < self._due_at_ms:
             return
         if self._auto_running or (
-            self._subscription.uses_group and self._member.stable_group is None
+            self._subscription.uses_group and not self._membership.can_commit
         ):
             return
         offsets = self._subscription.consumed()
@@ -195,32 +207,41 @@ class GroupCommits:
     async def _once(self, offsets: Offsets) -> None:
         if not offsets:
             return
-        group = self._committer()
+        if not self._subscription.uses_group:
+            await self._commit_alone(offsets)
+            return
+        for _ in range(_MOST_RENEWALS):
+            group = self._membership.commits_as()
+            try:
+                await self._commits.commit(offsets, group)
+            except BrokerError as error:
+                await self._membership.after_refused_commit(group, error)
+            else:
+                return
+        raise CommitFailedError("the coordinator refuses every epoch of this member")
+
+    async def _commit_alone(self, offsets: Offsets) -> None:
+        """Commit partitions that the user has assigned, as nobody's member."""
         try:
-            await self._commits.commit(offsets, group)
+            await self._commits.commit(offsets, GroupMetadata(self._membership.group.group_id))
         except BrokerError as error:
-            code = error.error
-            if code is ErrorCode.REBALANCE_IN_PROGRESS:
-                self._member.request_rejoin("a commit was refused: the group is rebalancing")
+            if error.error is ErrorCode.REBALANCE_IN_PROGRESS:
                 raise RebalanceInProgressError from error
-            if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
-                self._refused(group, code)
-                raise CommitFailedError from error
-            if code is ErrorCode.FENCED_INSTANCE_ID:
-                self._member.fail(error)
+            if error.error in _OF_MEMBERS:
+                raise CommitFailedError("the group has members of its own") from error
             raise
 
-    def _committer(self) -> GroupMetadata:
-        if not self._subscription.uses_group:
-            return GroupMetadata(self._member.group.group_id)
-        group = self._member.stable_group
-        if group is not None:
-            return group
-        if self._member.is_rebalancing:
-            raise RebalanceInProgressError
-        raise CommitFailedError("this consumer is not a member of the group now")
-
-    def _refused(self, group: GroupMetadata, code: ErrorCode) -> None:
-        if self._subscription.uses_group and self._member.group == group:
-            forget = code is ErrorCode.UNKNOWN_MEMBER_ID
-            self._member.reset(f"a commit was refused with {code.name}", forget_member=forget)
+    async def committed(
+        self, topic_partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return the committed offsets, None where nothing was committed; one attempt."""
+        wanted = list(topic_partitions)
+        for _ in range(_MOST_RENEWALS):
+            group = self._membership.fetches_offsets_as if self._subscription.uses_group else None
+            try:
+                return await self._commits.committed(wanted, group)
+            except BrokerError as error:
+                if group is None:
+                    raise
+                await self._membership.after_refused_fetch(group, error)
+        return await self._commits.committed(wanted)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from millstream.client.core.consumer.commits import Commits
 from millstream.client.core.consumer.errors import LogTruncationError, NoOffsetError
+from millstream.client.core.consumer.group_commits import GroupCommits
 from millstream.client.core.consumer.offset_lookup import OffsetLookup
 from millstream.client.core.consumer.record import OffsetAndMetadata, OffsetAndTimestamp
 from millstream.client.core.consumer.reset import LATEST, NONE
@@ -38,7 +38,7 @@ class Positions:
         settings: ConsumerSettings,
         subscription: Subscription,
         lookup: OffsetLookup,
-        commits: Commits | None,
+        commits: GroupCommits | None,
     ) -> None:
         self.on_ready: Callable[[], None] = lambda: None
         self.on_failure: Callable[[Exception], None] = lambda error: None

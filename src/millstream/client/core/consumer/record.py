@@ -1,9 +1,10 @@
-"""The records of a consumer, and the offsets that users pass to it."""
+"""The records of a consumer, and the offsets and patterns that users pass to it."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -47,6 +48,21 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
     def topic_partition(self) -> TopicPartition:
         """The record's topic partition."""
         return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionPattern:
+    """An expression of RE2 that the group's coordinator matches whole topic names with.
+
+    For ``group.protocol`` consumer (Kafka: ``SubscriptionPattern``). Topics that come later are
+    assigned without this client listing all topics.
+    """
+
+    pattern: str
+
+    def __post_init__(self) -> None:
+        if not self.pattern:
+            raise ValueError("an expression that topics are matched with is not empty")
 
 
 class OffsetAndMetadata(NamedTuple):

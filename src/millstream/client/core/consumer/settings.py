@@ -19,6 +19,7 @@ from millstream.client.core.settings import (
     ClientSettings,
     boolean,
     choice,
+    dotted,
     function,
     integer,
     milliseconds,
@@ -87,6 +88,8 @@ class ConsumerSettings(ClientSettings):
 
     group_id: str | None = setting(optional_text, None)
     group_instance_id: str | None = setting(optional_text, None)
+    group_protocol: str = setting(choice("classic", "consumer"), "classic")
+    group_remote_assignor: str | None = setting(optional_text, None)
     partition_assignment_strategy: tuple[str | Assignor, ...] = setting(
         _assignors, _DEFAULT_ASSIGNORS
     )
@@ -117,9 +120,22 @@ class ConsumerSettings(ClientSettings):
         return self.isolation_level == "read_committed"
 
     @property
+    def speaks_consumer_protocol(self) -> bool:
+        """True if members are told their partitions by the coordinator (KIP-848)."""
+        return self.group_protocol == "consumer"
+
+    @property
     def auto_commits(self) -> bool:
         """True if positions are committed automatically."""
         return self.enable_auto_commit and self.group_id is not None
+
+
+_FOR_CLASSIC_ONLY: Final = (
+    "partition_assignment_strategy",
+    "session_timeout_ms",
+    "heartbeat_interval_ms",
+)
+"""Of the other protocol the coordinator has these settings (Kafka: ``ConsumerConfig``)."""
 
 
 def check_settings(settings: ConsumerSettings) -> None:
@@ -128,6 +144,15 @@ def check_settings(settings: ConsumerSettings) -> None:
         raise ConfigError("group.id is empty: leave it out to read without a group")
     if settings.group_instance_id is not None and settings.group_id is None:
         raise ConfigError("group.instance.id without group.id")
+    if settings.speaks_consumer_protocol:
+        for name in _FOR_CLASSIC_ONLY:
+            if name in settings.given:
+                raise ConfigError(
+                    f"{dotted(name)} cannot be set when group.protocol is consumer: "
+                    "the group's coordinator decides it"
+                )
+    elif settings.group_remote_assignor is not None:
+        raise ConfigError("group.remote.assignor cannot be set when group.protocol is classic")
     if settings.heartbeat_interval_ms >= settings.session_timeout_ms:
         raise ConfigError(
             f"heartbeat.interval.ms ({settings.heartbeat_interval_ms}) must be smaller than "

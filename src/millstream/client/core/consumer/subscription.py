@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from enum import Enum, auto
+from typing import Final
 
 from millstream.client.core.consumer.record import OffsetAndMetadata
 from millstream.client.core.consumer.reset import ResetStrategy
@@ -164,7 +165,16 @@ class SubscriptionKind(Enum):
     NONE = auto()
     TOPICS = auto()
     PATTERN = auto()
+    REMOTE_PATTERN = auto()
+    """The coordinator matches topics."""
     ASSIGNED = auto()
+
+
+_GROUPED: Final = (
+    SubscriptionKind.TOPICS,
+    SubscriptionKind.PATTERN,
+    SubscriptionKind.REMOTE_PATTERN,
+)
 
 
 class Subscription:
@@ -173,14 +183,17 @@ class Subscription:
     def __init__(self) -> None:
         self.kind = SubscriptionKind.NONE
         self.topics: frozenset[str] = frozenset()
-        """Topics subscribed to; with a pattern those that match it by now."""
+        """Topics subscribed to; with a pattern those that match it by now, with an expression
+        those that are assigned.
+        """
         self.pattern: re.Pattern[str] | None = None
+        self.expression: str | None = None
         self.partitions: dict[TopicPartition, PartitionState] = {}
 
     @property
     def uses_group(self) -> bool:
         """True when the group's coordinator assigns the partitions."""
-        return self.kind in (SubscriptionKind.TOPICS, SubscriptionKind.PATTERN)
+        return self.kind in _GROUPED
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Subscribe to these topics; the assignment stays until the group rebalances."""
@@ -191,6 +204,12 @@ class Subscription:
         """Subscribe to the topics whose whole name matches."""
         self._become(SubscriptionKind.PATTERN)
         self.pattern = pattern
+        self.topics = frozenset()
+
+    def subscribe_expression(self, expression: str) -> None:
+        """Subscribe to the topics that the coordinator matches with an expression of RE2."""
+        self._become(SubscriptionKind.REMOTE_PATTERN)
+        self.expression = expression
         self.topics = frozenset()
 
     def match(self, existing: Iterable[str]) -> bool:
@@ -218,6 +237,7 @@ class Subscription:
         self.kind = SubscriptionKind.NONE
         self.topics = frozenset()
         self.pattern = None
+        self.expression = None
         self.set_partitions(())
 
     def set_partitions(self, partitions: Iterable[TopicPartition]) -> None:
@@ -249,12 +269,13 @@ class Subscription:
         ]
 
     def _become(self, kind: SubscriptionKind) -> None:
-        grouped = (SubscriptionKind.TOPICS, SubscriptionKind.PATTERN)
         compatible = self.kind in (SubscriptionKind.NONE, kind) or (
-            self.kind in grouped and kind in grouped
+            self.kind in _GROUPED and kind in _GROUPED
         )
         if not compatible:
             raise ValueError("subscribe and assign exclude each other: call unsubscribe in between")
         self.kind = kind
         if kind is not SubscriptionKind.PATTERN:
             self.pattern = None
+        if kind is not SubscriptionKind.REMOTE_PATTERN:
+            self.expression = None

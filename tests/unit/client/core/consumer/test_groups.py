@@ -17,6 +17,7 @@ from millstream.client.core.consumer.assignors.assignor import (
     TopicRacks,
 )
 from millstream.client.core.consumer.assignors.range import RangeAssignor
+from millstream.client.core.consumer.classic_membership import ClassicMembership
 from millstream.client.core.consumer.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -313,8 +314,8 @@ def test_several_assignors_meet_in_one_that_all_have(cluster: ReaderCluster) -> 
     second.subscribe(["t"])
     settle(first, second)
     assert first.owned | second.owned == frozenset(T)
-    assert first.core._member is not None
-    assert first.core._member.assignor == "range"
+    assert isinstance(first.core._membership, ClassicMembership)
+    assert first.core._membership.member.assignor == "range"
 
 
 def test_unsubscribing_leaves_and_another_subscription_joins_anew(cluster: ReaderCluster) -> None:
