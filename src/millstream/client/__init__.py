@@ -17,16 +17,19 @@ from millstream.client.lazy import names_of
 if TYPE_CHECKING:
     from millstream.client.admin import Admin as Admin
     from millstream.client.consumer import Consumer as Consumer
+    from millstream.client.core.values import AcknowledgeType as AcknowledgeType
     from millstream.client.core.values import ConsumerRecord as ConsumerRecord
     from millstream.client.core.values import GroupMetadata as GroupMetadata
     from millstream.client.core.values import OffsetAndMetadata as OffsetAndMetadata
     from millstream.client.core.values import OffsetAndTimestamp as OffsetAndTimestamp
     from millstream.client.core.values import RecordMetadata as RecordMetadata
+    from millstream.client.core.values import ShareRecord as ShareRecord
     from millstream.client.core.values import SubscriptionPattern as SubscriptionPattern
     from millstream.client.core.values import TopicPartition as TopicPartition
     from millstream.client.producer import Producer as Producer
     from millstream.client.producer import RecordFuture as RecordFuture
     from millstream.client.producer import RowsFuture as RowsFuture
+    from millstream.client.share_consumer import ShareConsumer as ShareConsumer
 
 __getattr__ = names_of(
     __name__,
@@ -36,5 +39,6 @@ __getattr__ = names_of(
         "Producer": "producer",
         "RecordFuture": "producer",
         "RowsFuture": "producer",
+        "ShareConsumer": "share_consumer",
     },
 )

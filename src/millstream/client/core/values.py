@@ -10,14 +10,18 @@ from millstream.client.core.consumer.record import (
     SubscriptionPattern,
 )
 from millstream.client.core.producer.batch import RecordMetadata
+from millstream.client.core.share.acknowledgements import AcknowledgeType
+from millstream.client.core.share.record import ShareRecord
 from millstream.model.topic import TopicPartition
 
 __all__ = [
+    "AcknowledgeType",
     "ConsumerRecord",
     "GroupMetadata",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "RecordMetadata",
+    "ShareRecord",
     "SubscriptionPattern",
     "TopicPartition",
 ]

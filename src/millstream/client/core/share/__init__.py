@@ -1,0 +1,1 @@
+"""The share consumer (KIP-932): membership, share sessions, acquired records, acknowledgements."""
