@@ -123,6 +123,7 @@ class Admin(Closing):
     list_transactions = _asks(AdminCore.list_transactions)
     describe_transactions = _asks(AdminCore.describe_transactions)
     fence_producers = _asks(AdminCore.fence_producers)
+    end_transactions = _asks(AdminCore.end_transactions)
     abort_transaction = _asks(AdminCore.abort_transaction)
     find_open_transaction = _asks(AdminCore.find_open_transaction)
     find_hanging_transactions = _asks(AdminCore.find_hanging_transactions)

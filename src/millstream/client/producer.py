@@ -40,6 +40,7 @@ from millstream.client.core.producer.transaction_control import (
     TransactionControl,
     checked_offsets,
 )
+from millstream.client.core.producer.transactions import PreparedTransaction
 from millstream.client.errors import (
     AbortableTransactionError,
     BufferFullError,
@@ -299,6 +300,22 @@ class Producer(Closing):
         AbortableTransactionError if a record was not delivered: nothing is committed then.
         """
         self._wait(self._transactions().commit, None, "commit_transaction")
+
+    def prepare_transaction(self) -> PreparedTransaction | None:
+        """Deliver all records, and leave the end of the transaction to another process.
+
+        ``Admin.end_transactions`` commits or aborts what is returned, within
+        ``transaction.timeout.ms`` of the transaction's begin; this producer can only be closed.
+        None, and the producer goes on, if nothing was sent.
+        """
+        control = self._transactions()
+        prepared: list[PreparedTransaction | None] = []
+
+        async def run() -> None:
+            prepared.append(await control.prepare())
+
+        self._wait(lambda: spawn(run()), None, "prepare_transaction")
+        return prepared[0]
 
     def abort_transaction(self) -> None:
         """Abort: records that were not sent fail with TransactionAbortedError, and readers of

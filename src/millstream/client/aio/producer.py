@@ -33,6 +33,7 @@ from millstream.client.core.producer.transaction_control import (
     TransactionControl,
     checked_offsets,
 )
+from millstream.client.core.producer.transactions import PreparedTransaction
 from millstream.client.errors import AbortableTransactionError, BufferFullError, ClosedError
 from millstream.client.headers import GivenHeaders, header_pairs
 from millstream.client.metadata import Partition
@@ -231,6 +232,11 @@ class Producer(AsyncClosing):
         """See :meth:`millstream.client.Producer.commit_transaction`."""
         loop, transactions = self._transactional()
         await loop.future(transactions.commit())
+
+    async def prepare_transaction(self) -> PreparedTransaction | None:
+        """See :meth:`millstream.client.Producer.prepare_transaction`."""
+        loop, transactions = self._transactional()
+        return await loop.future(transactions.prepare())
 
     async def abort_transaction(self) -> None:
         """See :meth:`millstream.client.Producer.abort_transaction`."""

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from millstream.client.core.admin.outcome import Outcome, Outcomes, refusal
 from millstream.client.core.admin.producers import ActiveProducer, Producers, TransactionDescription
 from millstream.client.core.network import CoordinatorType
+from millstream.client.core.producer.transaction_requests import LAST_END_TXN_OF_V1
+from millstream.client.core.producer.transactions import PreparedTransaction
 from millstream.client.core.waiting import backoff_ms, sleep
 from millstream.client.errors import TRANSIENT, BrokerError
 from millstream.model.errors import ErrorCode
 from millstream.model.offsets import NO_OFFSET
 from millstream.model.topic import TopicPartition
+from millstream.protocol.message import Request, Response
+from millstream.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from millstream.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -28,6 +32,8 @@ from millstream.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+
+R = TypeVar("R", bound=Response)
 
 DEFAULT_MAX_TRANSACTION_TIMEOUT_MS: Final = 900_000
 """The brokers' ``transaction.max.timeout.ms``: no transaction is open for longer than that."""
@@ -69,13 +75,75 @@ class Transactions(Producers):
         request = InitProducerIdRequest(
             transactional_id=name, transaction_timeout_ms=_FENCING_TIMEOUT_MS
         )
+        answers: list[InitProducerIdResponse] = []
+        error = await self._until_not_busy(
+            name,
+            request,
+            InitProducerIdResponse,
+            lambda response: response.error_code,
+            found=answers,
+        )
+        if error is not None:
+            return {name: Outcome(None, error)}
+        (response,) = answers
+        found = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
+        return {name: Outcome(found)}
+
+    async def end_transactions(
+        self, transactions: Iterable[PreparedTransaction], *, committed: bool
+    ) -> Outcomes[PreparedTransaction, None]:
+        """Commit or abort transactions that their producers have prepared.
+
+        Repeating it does no harm. BrokerError PRODUCER_FENCED or INVALID_PRODUCER_EPOCH for one
+        that was ended otherwise: by its timeout, or because a later producer has the id.
+        """
+
+        async def ask(
+            pending: list[PreparedTransaction],
+        ) -> dict[PreparedTransaction, Outcome[None]]:
+            return await self.apart({each: [each] for each in pending}, end)
+
+        async def end(
+            each: PreparedTransaction, _: list[PreparedTransaction]
+        ) -> dict[PreparedTransaction, Outcome[None]]:
+            request = EndTxnRequest(
+                transactional_id=each.transactional_id,
+                producer_id=each.producer_id,
+                producer_epoch=each.epoch,
+                committed=committed,
+            )
+            error = await self._until_not_busy(
+                each.transactional_id,
+                request,
+                EndTxnResponse,
+                lambda response: response.error_code,
+                max_version=None if each.is_v2 else LAST_END_TXN_OF_V1,
+            )
+            return {each: Outcome(None, error)}
+
+        return await self.each(transactions, ask)
+
+    async def _until_not_busy(
+        self,
+        name: str,
+        request: Request,
+        answer: type[R],
+        code: Callable[[R], int],
+        *,
+        max_version: int | None = None,
+        found: list[R] | None = None,
+    ) -> BrokerError | None:
+        """Ask a coordinator until it is not busy with the end of a transaction; its refusal.
+
+        The answer is put into ``found``.
+        """
         deadline = self.loop.now_ms() + self.settings.default_api_timeout_ms
         attempts = 0
         while True:
             response = await self.ask_coordinator(
-                name, request, InitProducerIdResponse, kind=CoordinatorType.TRANSACTION
+                name, request, answer, kind=CoordinatorType.TRANSACTION, max_version=max_version
             )
-            error = refusal(response.error_code, None, f"transactional id {name!r}")
+            error = refusal(code(response), None, f"transactional id {name!r}")
             pause_ms = backoff_ms(
                 self.loop,
                 attempts,
@@ -85,15 +153,13 @@ class Transactions(Producers):
             is_busy = error is not None and error.error is ErrorCode.CONCURRENT_TRANSACTIONS
             if not is_busy or self.loop.now_ms() + pause_ms >= deadline:
                 break
-            # What the fenced producer had open is being aborted.
             attempts += 1
             await sleep(self.loop, pause_ms)
-        if error is not None:
-            if error.error in TRANSIENT:
-                self.network.forget_coordinator(name, CoordinatorType.TRANSACTION)
-            return {name: Outcome(None, error)}
-        found = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
-        return {name: Outcome(found)}
+        if error is not None and error.error in TRANSIENT:
+            self.network.forget_coordinator(name, CoordinatorType.TRANSACTION)
+        if found is not None:
+            found.append(response)
+        return error
 
     async def abort_transaction(
         self,

@@ -25,6 +25,7 @@ from millstream.client.core.producer.sender import Sender
 from millstream.client.core.producer.transaction_errors import of_request
 from millstream.client.core.producer.transaction_requests import TransactionRequests
 from millstream.client.core.producer.transactions import (
+    PreparedTransaction,
     TransactionManager,
     TransactionState,
     renewed,
@@ -96,6 +97,13 @@ class TransactionControl:
         """Commit: all records and offsets of the transaction become visible."""
         return self._waited("commit_transaction", self._commit)
 
+    def prepare(self) -> Deferred[PreparedTransaction | None]:
+        """Deliver everything, and leave the commit to another process."""
+        limit_ms = self._settings.max_block_ms
+        return within(
+            self._network.loop, spawn(self._prepare()), limit_ms, "prepare (max.block.ms)"
+        )
+
     def abort(self) -> Deferred[None]:
         """Abort: nothing of the transaction becomes visible."""
         return self._waited("abort_transaction", self._abort)
@@ -146,6 +154,16 @@ class TransactionControl:
         if manager.error is not None:
             raise renewed(manager.error)
         await self._end(committed=True)
+
+    async def _prepare(self) -> PreparedTransaction | None:
+        manager = self.manager
+        manager.begin_commit()
+        self._changed()
+        await _settled(self._offsets)
+        await self._sender.flush()
+        prepared = manager.prepared()
+        self._changed()
+        return prepared
 
     async def _abort(self) -> None:
         self.manager.begin_abort()

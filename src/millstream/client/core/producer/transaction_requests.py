@@ -53,7 +53,8 @@ from millstream.protocol.messages.txn_offset_commit import (
 R = TypeVar("R", bound=Response)
 
 _LAST_ADD_PARTITIONS_OF_CLIENTS: Final = 3
-_LAST_END_TXN_OF_V1: Final = 4
+LAST_END_TXN_OF_V1: Final = 4
+"""From 5 on, EndTxn raises the epoch (KIP-890)."""
 _LAST_OFFSET_COMMIT_OF_V1: Final = 4
 _BUSY_BACKOFF_MS: Final = 20.0
 """Between attempts while the transaction before is being ended (Kafka:
@@ -169,7 +170,7 @@ class TransactionRequests:
             request,
             EndTxnResponse,
             lambda found: _error(found.error_code),
-            max_version=None if manager.is_v2 else _LAST_END_TXN_OF_V1,
+            max_version=None if manager.is_v2 else LAST_END_TXN_OF_V1,
         )
         assert answer is not None
         return answer

@@ -5,6 +5,7 @@
     UNINITIALIZED --init--> INITIALIZING --producer id--> READY
     READY         --begin--> IN_TRANSACTION
     IN_TRANSACTION --commit--> COMMITTING --EndTxn answered--> READY
+    COMMITTING --prepare: flushed, left to another process--> PREPARED
     IN_TRANSACTION, ABORTABLE_ERROR --abort--> ABORTING --EndTxn answered--> READY
     IN_TRANSACTION, COMMITTING --abortable error, a batch not delivered--> ABORTABLE_ERROR
     any --fatal error--> FATAL_ERROR
@@ -27,6 +28,7 @@ both and the sender together (Kafka: ``TransactionManager``).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NoReturn
 
@@ -50,6 +52,7 @@ class TransactionState(Enum):
     IN_TRANSACTION = auto()
     COMMITTING = auto()
     ABORTING = auto()
+    PREPARED = auto()
     ABORTABLE_ERROR = auto()
     FATAL_ERROR = auto()
 
@@ -60,8 +63,20 @@ _WORDS = {
     TransactionState.READY: "no transaction is open: call begin_transaction()",
     TransactionState.IN_TRANSACTION: "a transaction is open",
     TransactionState.COMMITTING: "a commit has not ended: call commit_transaction() again",
+    TransactionState.PREPARED: "the transaction was prepared: Admin.end_transactions() ends it",
     TransactionState.ABORTING: "an abort has not ended: call abort_transaction() again",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedTransaction:
+    """A transaction whose records are all delivered; any process may commit or abort it."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    is_v2: bool
+    """True if it is of version 2, see the module."""
 
 
 class TransactionManager:
@@ -135,6 +150,24 @@ class TransactionManager:
         self._check_error()
         self._expect(TransactionState.IN_TRANSACTION)
         self.state = TransactionState.COMMITTING
+
+    def prepared(self) -> PreparedTransaction | None:
+        """Leave the flushed transaction to another process; None if there is nothing to end.
+
+        Raises what ``begin_commit`` and the flush have found.
+        """
+        self._check_error()
+        self._expect(TransactionState.COMMITTING)
+        if not self.is_started:
+            self._clear()
+            return None
+        self.state = TransactionState.PREPARED
+        return PreparedTransaction(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            epoch=self.epoch,
+            is_v2=self.is_v2,
+        )
 
     def begin_abort(self) -> None:
         """Accept no more records; those that were not sent are dropped."""

@@ -9,12 +9,13 @@ from tests.client_twin.cluster import TwinBroker
 from tests.client_twin.loop import Connection, TwinLoop
 from tests.client_twin.transactions import TransactionalCluster
 
+from millstream.client.core.admin.core import AdminCore
 from millstream.client.core.consumer.record import GroupMetadata, OffsetAndMetadata
 from millstream.client.core.producer.batch import Delivery
 from millstream.client.core.producer.core import ProducerCore, complete_settings
 from millstream.client.core.producer.transaction_control import TransactionControl
 from millstream.client.core.producer.transactions import TransactionState
-from millstream.client.core.settings import ProducerSettings, read_settings
+from millstream.client.core.settings import AdminSettings, ProducerSettings, read_settings
 from millstream.client.errors import (
     AbortableTransactionError,
     BrokerError,
@@ -678,3 +679,38 @@ def test_batches_are_retried_in_a_transaction_over_bad_connections(level: int, s
                 expected[partition].append(value)
     for partition, values in expected.items():
         assert cluster.committed(TOPIC, partition) == values
+
+
+# --- transactions that another process ends -------------------------------------------------------
+
+
+@both_generations
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_prepared_transaction_is_ended_by_another_process(level: int, committed: bool) -> None:
+    x = program(level, linger_ms=60_000)
+    x.control.begin()
+    x.send(b"a")
+    prepared = x.loop.run(x.control.prepare())
+    assert prepared is not None
+    with pytest.raises(TransactionStateError, match="prepared"):
+        x.send(b"b")
+    x.loop.run(x.core.close(10_000))
+    assert x.cluster.transactions["x"].is_open, "the end is left to another process"
+    settings = read_settings(AdminSettings, {"bootstrap.servers": x.cluster.bootstrap})
+    admin = AdminCore(x.loop, settings)
+    for _ in range(2):
+        x.loop.run(admin.end_transactions([prepared], committed=committed)).get_all()
+    assert x.cluster.committed(TOPIC) == ([b"a"] if committed else [])
+    Program(x.cluster).init()
+    late = x.loop.run(admin.end_transactions([prepared], committed=committed))
+    assert late.errors[prepared].error is ErrorCode.PRODUCER_FENCED
+
+
+def test_nothing_is_prepared_when_nothing_was_sent() -> None:
+    x = program(2)
+    x.control.begin()
+    assert x.loop.run(x.control.prepare()) is None
+    x.control.begin()
+    x.send(b"a")
+    x.commit()
+    assert x.cluster.committed(TOPIC) == [b"a"]
