@@ -10,11 +10,12 @@ from typing import Final
 
 from millstream.controller.election import Electorate
 from millstream.model.broker import NO_BROKER_EPOCH, BrokerId, BrokerNode
+from millstream.model.features import SUPPORTED, FinalizedFeatures, LevelRange
 from millstream.model.leadership import PartitionState
 from millstream.model.topic import TopicId, collision_key
 
 NOT_STORED: Final = -1
-"""The partition epoch of a partition whose state the store does not have yet."""
+"""The version of a node that the store does not have yet: the partition epoch of a partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class LiveBroker:
 
     node: BrokerNode
     continuity: int = NO_BROKER_EPOCH
+    features: Mapping[str, LevelRange] = field(default_factory=lambda: SUPPORTED)
+    """The levels that it supports; empty for one from before there were features."""
 
 
 @dataclass(slots=True)
@@ -62,6 +65,10 @@ class ControllerContext:
     topics: dict[str, TopicState] = field(default_factory=dict)
     broker_configs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Dynamic settings by broker id as text; ``""`` holds those of all brokers."""
+    features: FinalizedFeatures = field(default_factory=FinalizedFeatures)
+    """The levels in force in the whole cluster."""
+    features_version: int = NOT_STORED
+    """The version of the node `/feature`; NOT_STORED before the first change."""
     deleted: list[str] = field(default_factory=list)
     """Paths of the deletion records of topics whose directories may reappear, oldest first."""
     deletions: dict[TopicId, Deletion] = field(default_factory=dict)

@@ -8,7 +8,9 @@ from dataclasses import replace
 
 from millstream.controller import paths, payloads
 from millstream.controller.context import NOT_STORED, ControllerContext, LiveBroker, TopicState
+from millstream.controller.feature_changes import feature_epoch
 from millstream.model.broker import BrokerId
+from millstream.model.features import FinalizedFeatures
 from millstream.model.leadership import UNKNOWN_STATE
 from millstream.model.metadata_store import Node
 from millstream.model.topic import (
@@ -32,6 +34,11 @@ def load_context(nodes: Mapping[str, Node], *, piecemeal: bool = False) -> Contr
             paths.CONTROLLER_EPOCH, epoch.data
         )
         context.epoch_version = epoch.version
+    features = nodes.get(paths.FEATURES)
+    if features is not None:
+        levels = payloads.read_features(paths.FEATURES, features.data)
+        context.features = FinalizedFeatures(levels, feature_epoch(features.version))
+        context.features_version = features.version
     prefix = paths.BROKER_CONFIGS + "/"
     for path in _below(nodes, prefix):
         name = path.removeprefix(prefix)
@@ -106,7 +113,7 @@ def read_live_broker(broker_id: BrokerId, node: Node) -> LiveBroker:
     continuity = registration.continuity
     if continuity is None:
         continuity = node.creation_id
-    return LiveBroker(found, continuity)
+    return LiveBroker(found, continuity, registration.features)
 
 
 def deleted_topics(nodes: Mapping[str, Node]) -> dict[TopicId, str]:

@@ -11,6 +11,7 @@
     /config/topics/<topic>                  settings of a topic; absent when it has none
     /config/brokers/<id or default>         dynamic settings of one broker, or of all
     /admin/delete_topics/<topic id>         a deleted topic whose directories may still be there
+    /feature                                the finalized level of each feature
     /latest_producer_id_block               the block of producer ids given out last
 """
 
@@ -27,6 +28,7 @@ TOPIC_CONFIGS: Final = "/config/topics"
 BROKER_CONFIGS: Final = "/config/brokers"
 ALL_BROKERS: Final = "<default>"
 DELETED_TOPICS: Final = "/admin/delete_topics"
+FEATURES: Final = "/feature"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 
 PERSISTENT: Final = (

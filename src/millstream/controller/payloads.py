@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, cast
 
 from millstream.model.broker import NO_BROKER_EPOCH, BrokerId, BrokerNode, Endpoint
 from millstream.model.errors import MillstreamError
+from millstream.model.features import SUPPORTED, LevelRange
 from millstream.model.leadership import IsrMember, LeaderRecoveryState, PartitionState
 from millstream.model.topic import TopicId, topic_id_from_text, topic_id_to_text
 
@@ -79,11 +80,13 @@ class Registration(NamedTuple):
 
     ``directory_id`` identifies its log directories, so that a broker recognises its own older
     registration. ``continuity`` is the broker epoch since which it has lost no data; None if that
-    begins with this registration.
+    begins with this registration. ``features`` are the levels that it supports; empty for a broker
+    from before there were any.
     """
 
     directory_id: str = ""
     continuity: int | None = TRUSTED_SINCE_EVER
+    features: Mapping[str, LevelRange] = SUPPORTED
 
 
 def broker(node: BrokerNode, now_ms: int, registration: Registration | None = None) -> bytes:
@@ -100,7 +103,12 @@ def broker(node: BrokerNode, now_ms: int, registration: Registration | None = No
         "rack": node.rack,
         "jmx_port": -1,
         "timestamp": str(now_ms),
-        "features": {},
+        "features": {
+            name: {"min_version": levels.lowest, "max_version": levels.highest}
+            for name, levels in (
+                SUPPORTED if registration is None else registration.features
+            ).items()
+        },
     }
     if registration is not None:
         value["directory_id"] = registration.directory_id
@@ -124,16 +132,54 @@ def read_broker(
             raise ValueError("no endpoint")  # noqa: TRY301
         continuity = cast("int | None", value.get("continuity", TRUSTED_SINCE_EVER))
         directory_id = str(value.get("directory_id", ""))
+        features = {
+            name: LevelRange(int(levels["min_version"]), int(levels["max_version"]))
+            for name, levels in cast(
+                "dict[str, dict[str, int]]", value.get("features") or {}
+            ).items()
+        }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise PayloadError(f"{path}: no broker: {error!r}") from error
     node = BrokerNode(broker_id, endpoints, rack, epoch)
-    return node, Registration(directory_id, continuity)
+    return node, Registration(directory_id, continuity, features)
 
 
 def _read_endpoint(text: str) -> Endpoint:
     listener, _, place = text.partition("://")
     host, _, port = place.rpartition(":")
     return Endpoint(listener, host.strip("[]"), int(port))
+
+
+_FEATURES_ENABLED: Final = 1
+_FIRST_VERSION_OF_ONE_LEVEL: Final = 2
+
+
+def features(levels: Mapping[str, int]) -> bytes:
+    """Return the payload of `/feature` (Kafka: ``FeatureZNode``)."""
+    return _dump(
+        {
+            "version": _FIRST_VERSION_OF_ONE_LEVEL,
+            "status": _FEATURES_ENABLED,
+            "features": dict(levels),
+        }
+    )
+
+
+def read_features(path: str, data: bytes) -> dict[str, int]:
+    """Return the finalized level of each feature; none where they are disabled."""
+    value = _load(path, data)
+    try:
+        version = int(cast("int", value["version"]))
+        if value["status"] != _FEATURES_ENABLED:
+            return {}
+        found = cast("dict[str, object]", value["features"])
+        if version >= _FIRST_VERSION_OF_ONE_LEVEL:
+            return {name: int(cast("int", level)) for name, level in found.items()}
+        # Version 1 has a range of levels for each.
+        ranges = cast("dict[str, dict[str, int]]", found)
+        return {name: int(levels["max_version_level"]) for name, levels in ranges.items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise PayloadError(f"{path}: no features: {error!r}") from error
 
 
 class Assignment(NamedTuple):

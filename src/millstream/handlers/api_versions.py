@@ -20,16 +20,20 @@ import re
 from millstream.handlers.request import RequestContext
 from millstream.handlers.routes import ROUTES
 from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.features import SUPPORTED
 from millstream.protocol.api import ApiKey
 from millstream.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
 )
 from millstream.runtime.services import Services
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _FIRST_VERSION_WITH_SOFTWARE = 3
+_FIRST_VERSION_WITH_LEVEL_0 = 4
 
 
 def handle(
@@ -42,7 +46,18 @@ def handle(
             return failed(context, request, KafkaError(ErrorCode.INVALID_REQUEST))
         context.connection.client_software_name = name
         context.connection.client_software_version = version
-    return ApiVersionsResponse(error_code=0, api_keys=_advertised())
+    finalized = services.metadata.features
+    return ApiVersionsResponse(
+        error_code=0,
+        api_keys=_advertised(),
+        supported_features=_supported(context.version),
+        finalized_features_epoch=finalized.epoch,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in sorted(finalized.levels.items())
+            if level
+        ],
+    )
 
 
 def failed(
@@ -58,6 +73,17 @@ def unsupported_version() -> ApiVersionsResponse:
         error_code=ErrorCode.UNSUPPORTED_VERSION.code,
         api_keys=[row for row in _advertised() if row.api_key == ApiKey.API_VERSIONS],
     )
+
+
+def _supported(version: int) -> list[SupportedFeatureKey]:
+    """Return the features of this broker. Older clients cannot read one whose lowest level is 0
+    (KAFKA-17011).
+    """
+    return [
+        SupportedFeatureKey(name=name, min_version=levels.lowest, max_version=levels.highest)
+        for name, levels in sorted(SUPPORTED.items())
+        if levels.lowest or version >= _FIRST_VERSION_WITH_LEVEL_0
+    ]
 
 
 def _advertised() -> list[ApiVersion]:

@@ -97,6 +97,13 @@ class PushedSettings(Struct):
     settings: list[PushedSetting] = array(PushedSetting)
 
 
+class PushedFeature(Struct):
+    """One of ``PushMetadataRequest.features``."""
+
+    name: str = string()
+    level: int = int16()
+
+
 class PushMetadataRequest(Request, key=10000, versions="0", flexible="0+"):
     """Request of PushMetadata."""
 
@@ -111,6 +118,8 @@ class PushMetadataRequest(Request, key=10000, versions="0", flexible="0+"):
         PushedSettings, nullable="0+", default=None
     )
     sequence: int = int64(tag=0, default=0)
+    features: list[PushedFeature] | None = array(PushedFeature, nullable="0+", tag=1, default=None)
+    features_epoch: int = int64(tag=2, default=0)
 
 
 class PushMetadataResponse(Response, key=10000, versions="0", flexible="0+"):

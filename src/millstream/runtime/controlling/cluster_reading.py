@@ -28,7 +28,7 @@ _PARENTS = (
 async def read_cluster(store: MetadataStore) -> dict[str, Node]:
     """Return every node that a controller's context is made from, by path."""
     nodes: dict[str, Node] = {}
-    single = await read_nodes(store, (paths.CLUSTER_ID, paths.CONTROLLER_EPOCH))
+    single = await read_nodes(store, (paths.CLUSTER_ID, paths.CONTROLLER_EPOCH, paths.FEATURES))
     nodes.update(single)
     listings = [(parent, store.children(parent)) for parent in _PARENTS]
     wanted = []

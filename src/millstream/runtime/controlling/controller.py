@@ -12,13 +12,14 @@ from __future__ import annotations
 from millstream.controller.context import ControllerContext
 from millstream.runtime.controlling.broker_reports import AskFetchers, BrokerReports
 from millstream.runtime.controlling.controller_events import ControllerEvents
+from millstream.runtime.controlling.feature_control import FeatureControl
 from millstream.runtime.controlling.last_resort_elections import AskLogs
 from millstream.runtime.controlling.replica_control import ReplicaControl
 from millstream.runtime.controlling.topic_control import TopicControl
 
 
 class Controller:
-    """The decisions about topics and settings, about replicas, and on reports of brokers.
+    """The decisions about topics and settings, replicas, features, and on reports of brokers.
 
     On a broker that is not the controller every method that decides fails with NOT_CONTROLLER.
     """
@@ -32,6 +33,7 @@ class Controller:
         self._state = events.state
         self.replicas = ReplicaControl(events, ask_logs)
         self.topics = TopicControl(events, self.replicas)
+        self.features = FeatureControl(events)
         self.reports = BrokerReports(events, self.replicas, ask_fetchers)
 
     @property

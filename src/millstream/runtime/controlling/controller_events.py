@@ -166,6 +166,11 @@ class ControllerEvents:
         self.metadata.set_brokers(each.node for each in self.state.context.brokers.values())
         self._propagation.brokers_changed()
 
+    def publish_features(self) -> None:
+        """Tell every broker which levels of features are finalized."""
+        self.metadata.set_features(self.state.context.features)
+        self._propagation.features_changed()
+
     def publish_broker_configs(self) -> None:
         """Tell every broker the dynamic settings of brokers."""
         self.metadata.set_broker_configs(self.state.context.broker_configs)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from millstream.controller import paths, topic_changes
 from millstream.controller.context import NOT_STORED, ControllerContext, TopicState
 from millstream.controller.election import new_partition
+from millstream.controller.feature_changes import compatible
 from millstream.controller.loading import load_brokers, load_context
 from millstream.controller.topic_deletion import load_deletions
 from millstream.model.broker import BrokerId, BrokerNode
@@ -51,7 +52,7 @@ class ControllerFailover:
         context.controller_epoch = epoch
         context.epoch_version = epoch_version
         context.deletions = load_deletions(nodes)
-        registered = load_brokers(nodes)
+        registered = compatible(load_brokers(nodes), context.features)
         gone = [each.node for each in registered if self._is_gone(each.node)]
         for broker in registered:
             if broker.node not in gone:
@@ -61,6 +62,7 @@ class ControllerFailover:
         metadata.controller_epoch = max(metadata.controller_epoch, epoch)
         metadata.cache.controller_id = metadata.broker_id
         metadata.set_broker_configs(context.broker_configs)
+        metadata.set_features(context.features)
         metadata.set_brokers(each.node for each in context.brokers.values())
         below = paths.TOPIC_CONFIGS + "/"
         return Loaded(gone, [each for each in nodes if each.startswith(below)])

@@ -27,6 +27,9 @@ class MetadataPropagation(Protocol):
     def brokers_changed(self) -> None:
         """Tell which brokers are alive."""
 
+    def features_changed(self) -> None:
+        """Tell which levels of features are finalized."""
+
     def broker_configs_changed(self) -> None:
         """Tell the dynamic settings of brokers."""
 
@@ -47,6 +50,9 @@ class NoPropagation:
         """Tell nobody."""
 
     def brokers_changed(self) -> None:
+        """Tell nobody."""
+
+    def features_changed(self) -> None:
         """Tell nobody."""
 
     def broker_configs_changed(self) -> None:

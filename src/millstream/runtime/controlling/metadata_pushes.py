@@ -31,6 +31,7 @@ from millstream.protocol.messages.push_metadata import (
 from millstream.runtime.controlling.controller_state import ControllerState
 from millstream.runtime.metadata.metadata_messages import (
     broker_message,
+    features_message,
     settings_message,
     topic_message,
 )
@@ -63,9 +64,11 @@ class Unsent:
     deleted: dict[TopicId, str] = field(default_factory=dict)
     brokers: bool = False
     configs: bool = False
+    features: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.everything or self.topics or self.deleted or self.brokers or self.configs)
+        flags = self.everything or self.brokers or self.configs or self.features
+        return bool(flags or self.topics or self.deleted)
 
     def add_topic(self, name: str, indices: Iterable[int] | None) -> None:
         """Note that partitions of a topic changed."""
@@ -81,6 +84,7 @@ class Unsent:
         self.everything |= other.everything
         self.brokers |= other.brokers
         self.configs |= other.configs
+        self.features |= other.features
         for name, indices in other.topics.items():
             self.add_topic(name, indices)
         self.created = other.created | self.created
@@ -197,6 +201,12 @@ class MetadataPushes:
                 known.unsent.brokers = True
         self._flush_soon()
 
+    def features_changed(self) -> None:
+        """Tell which levels of features are finalized: every push does."""
+        for each in self._addressees.values():
+            each.unsent.features = True
+        self._flush_soon()
+
     def broker_configs_changed(self) -> None:
         """Tell of dynamic settings of brokers."""
         for each in self._addressees.values():
@@ -295,6 +305,8 @@ class MetadataPushes:
             ],
             broker_settings=settings_message(context.broker_configs) if unsent.configs else None,
             sequence=self._sequence,
+            features=features_message(context.features),
+            features_epoch=context.features.epoch,
         )
         return request, unsent
 

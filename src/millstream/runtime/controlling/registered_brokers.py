@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 
 from millstream.controller import paths
+from millstream.controller.feature_changes import compatible
 from millstream.controller.loading import load_brokers
 from millstream.model.broker import BrokerNode
 from millstream.model.deferred import Deferred, spawn
@@ -53,7 +54,12 @@ class RegisteredBrokers:
             log.info("the registrations of brokers cannot be read: %s", error)
             self._events.on_fenced()
             return
-        await self._replicas.take_brokers(load_brokers(nodes))
+        registered = load_brokers(nodes)
+        joining = compatible(registered, self._state.context.features)
+        if len(joining) < len(registered):
+            refused = [each.node.broker_id for each in registered if each not in joining]
+            log.warning("brokers that do not support what is finalized: %s", refused)
+        await self._replicas.take_brokers(joining)
 
     def evict(self, node: BrokerNode) -> None:
         """Delete a broker's registration, if this broker is the controller: its address refuses

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from millstream.controller import paths, registration
 from millstream.controller.adoption import Adoption, FoundLog, plan_adoption
 from millstream.controller.context import LiveBroker
+from millstream.controller.feature_changes import check_supported
 from millstream.controller.loading import deleted_topics, load_context, stored_cluster_id
 from millstream.controller.reachability import ReachabilityReports
 from millstream.model.broker import BrokerId, BrokerNode
@@ -64,7 +65,8 @@ class StandaloneController:
     def load(self) -> Deferred[None]:
         """Read the store: topics and settings are in the cache when the Deferred is filled.
 
-        Fails with PayloadError when the store holds nonsense, StorageError when it cannot be read.
+        Fails with PayloadError when the store holds nonsense, StorageError when it cannot be read,
+        UNSUPPORTED_VERSION where a feature is finalized that this broker does not support.
         """
         return self._events.submit_before_election(self._load)
 
@@ -72,6 +74,8 @@ class StandaloneController:
         self._nodes = await self._store.tree("/")
         context = self._state.context = load_context(self._nodes)
         self._metadata.cache.cluster_id = stored_cluster_id(self._nodes) or ""
+        check_supported(context.features)
+        self._metadata.set_features(context.features)
         self._metadata.set_broker_configs(context.broker_configs)
         for topic in context.topics.values():
             self._metadata.show(topic)

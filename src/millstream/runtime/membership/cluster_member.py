@@ -27,6 +27,7 @@ from typing import Final
 
 from millstream.controller.adoption import Adoption, FoundLog, plan_arrival
 from millstream.controller.election import LogEnd
+from millstream.controller.feature_changes import check_supported
 from millstream.controller.loading import load_brokers, load_context
 from millstream.controller.payloads import Registration
 from millstream.controller.topic_deletion import load_deletions
@@ -188,7 +189,8 @@ class ClusterMember:
         """Read what the cluster has decided into the cache, before logs are opened.
 
         ``cluster_id`` is the one in the log directories; KafkaError INCONSISTENT_CLUSTER_ID says
-        that this is another cluster's.
+        that this is another cluster's, UNSUPPORTED_VERSION that it has finalized a feature that
+        this broker does not support.
         """
         return spawn(self._prepare(cluster_id))
 
@@ -206,6 +208,8 @@ class ClusterMember:
         self._state.context = context
         metadata = self.metadata
         metadata.cache.cluster_id = stored
+        check_supported(context.features)
+        metadata.set_features(context.features)
         metadata.set_broker_configs(context.broker_configs)
         metadata.set_brokers(each.node for each in load_brokers(nodes))
         for topic in context.topics.values():

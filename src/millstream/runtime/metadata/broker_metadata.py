@@ -23,6 +23,7 @@ from millstream.config.topic import TopicConfig, stored_topic_config
 from millstream.controller.context import NOT_STORED, TopicState
 from millstream.model.broker import BrokerId, BrokerNode
 from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.features import FinalizedFeatures
 from millstream.model.leadership import PartitionState
 from millstream.model.topic import TopicId
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
@@ -73,6 +74,8 @@ class MetadataUpdate:
     """When given: all dynamic settings of brokers, by id as text; ``""`` holds those of all."""
     sequence: int = 0
     """Counts the pushes of one controller; 0 where it does not."""
+    features: FinalizedFeatures | None = None
+    """The finalized features; None from a controller that does not know of them."""
 
 
 @dataclass(slots=True)
@@ -183,6 +186,11 @@ class BrokerMetadata:
             overrides = self._known.overrides.get(image.name, {})
             self.show_config(TopicState(image.name, image.topic_id, image.partitions, overrides))
 
+    def set_features(self, features: FinalizedFeatures) -> None:
+        """Take over which levels of features are finalized."""
+        if features != self.cache.features:
+            self.cache.features = features
+
     def set_brokers(self, brokers: Iterable[BrokerNode]) -> None:
         """Take over which brokers are alive."""
         live = {broker.broker_id: broker for broker in brokers}
@@ -226,6 +234,8 @@ class BrokerMetadata:
         self.controller_epoch = update.controller_epoch
         self.cache.controller_id = update.controller_id
         self.set_brokers(update.brokers)
+        if update.features is not None:
+            self.set_features(update.features)
         configs = update.broker_configs
         if configs is not None and configs != self._known.broker_configs:
             self.set_broker_configs(configs)

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 
 from millstream.controller.context import TopicState
 from millstream.model.broker import BrokerId, BrokerNode, Endpoint
+from millstream.model.features import FinalizedFeatures
 from millstream.model.leadership import IsrMember, LeaderRecoveryState, PartitionState
 from millstream.protocol.messages.push_metadata import (
     PushedBroker,
     PushedEndpoint,
+    PushedFeature,
     PushedMember,
     PushedPartition,
     PushedSetting,
@@ -120,6 +122,11 @@ def settings_message(configs: Mapping[str, Mapping[str, str]]) -> list[PushedSet
     return [PushedSettings(name=name, settings=_settings(each)) for name, each in configs.items()]
 
 
+def features_message(features: FinalizedFeatures) -> list[PushedFeature]:
+    """Return the finalized levels as messages."""
+    return [PushedFeature(name=name, level=level) for name, level in features.levels.items()]
+
+
 def _settings(texts: Mapping[str, str]) -> list[PushedSetting]:
     return [PushedSetting(name=name, value=value) for name, value in texts.items()]
 
@@ -139,6 +146,11 @@ def metadata_update(request: PushMetadataRequest) -> MetadataUpdate:
         if configs is None
         else {each.name: {s.name: s.value for s in each.settings} for each in configs},
         sequence=request.sequence,
+        features=None
+        if request.features is None
+        else FinalizedFeatures(
+            {each.name: each.level for each in request.features}, request.features_epoch
+        ),
     )
 
 

@@ -9,11 +9,13 @@ from tests.unit.runtime.cluster_site import Member, Site, three
 from millstream.controller import paths, payloads
 from millstream.controller.config_changes import ConfigChange, ResourceType
 from millstream.controller.election import LogEnd
+from millstream.controller.feature_changes import FeatureUpdate, UpgradeType
 from millstream.controller.isr_changes import WantedIsr
 from millstream.controller.topic_changes import NewTopic
 from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.features import TRANSACTION_VERSION, LevelRange
 from millstream.model.leadership import NO_LEADER, IsrMember, LeaderRecoveryState
 from millstream.model.metadata_store import Create, Delete, Node, SetData
 from millstream.model.topic import TopicPartition
@@ -204,6 +206,38 @@ def test_settings_of_all_brokers_reach_all() -> None:
         image = member.local.cache.topic("t")
         assert image is not None
         assert image.config.max_message_bytes == 9
+
+
+def test_finalized_features_reach_all_and_outlive_a_controller() -> None:
+    site = three()
+    update = FeatureUpdate(TRANSACTION_VERSION, 1, UpgradeType.SAFE_DOWNGRADE)
+    site.wait(site.controller.decisions.features.update([update]))
+    site.settle()
+    for member in site.members.values():
+        assert member.local.cache.features.level(TRANSACTION_VERSION) == 1
+        assert member.local.cache.features.epoch == 1
+    site.members[1].kill()
+    site.settle()
+    back = FeatureUpdate(TRANSACTION_VERSION, 2, UpgradeType.UPGRADE)
+    site.wait(site.controller.decisions.features.update([back]))
+    site.settle()
+    for number in (2, 3):
+        assert site.members[number].local.cache.features.epoch == 2
+        assert site.members[number].local.cache.features.level(TRANSACTION_VERSION) == 2
+
+
+def test_a_broker_that_does_not_support_what_is_finalized_does_not_join() -> None:
+    site = three()
+    member = Member(site, 4)
+    member.said = member.said._replace(features={TRANSACTION_VERSION: LevelRange(0, 1)})
+    site.members[4] = member
+    member.start()
+    site.settle()
+    assert sorted(site.members[1].local.cache.brokers) == [1, 2, 3]
+    # Nor does it once a controller that has just been elected reads who is there.
+    site.members[1].kill()
+    site.settle()
+    assert sorted(site.controller.local.cache.brokers) == [2, 3]
 
 
 def test_a_bounced_broker_has_left_and_come_again() -> None:
