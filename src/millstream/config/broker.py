@@ -22,6 +22,7 @@ from millstream.config.sections.identity import IdentitySettings
 from millstream.config.sections.logs import LogsSettings
 from millstream.config.sections.network import NetworkSettings
 from millstream.config.sections.replication import ReplicationSettings
+from millstream.config.sections.share import ShareSettings
 from millstream.config.sections.transactions import TransactionsSettings
 from millstream.config.topic import TopicConfig, inherited_topic_config
 from millstream.config.value import Value
@@ -34,6 +35,7 @@ SECTIONS: Final[tuple[type[Config], ...]] = (
     LogsSettings,
     ReplicationSettings,
     GroupsSettings,
+    ShareSettings,
     TransactionsSettings,
 )
 DEFAULT_NODE_ID: Final = 1
@@ -49,6 +51,7 @@ class BrokerConfig(
     LogsSettings,
     ReplicationSettings,
     GroupsSettings,
+    ShareSettings,
     TransactionsSettings,
     final=True,
 ):

@@ -1,6 +1,7 @@
 """The internal topics of the coordinators, according to the broker's settings.
 
-Kafka: ``AutoTopicCreationManager.creatableTopic`` and ``groupMetadataTopicConfigs``.
+Kafka: ``AutoTopicCreationManager.creatableTopic``, ``groupMetadataTopicConfigs`` and
+``shareGroupStateTopicConfigs``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from millstream.controller.topic_changes import NewTopic
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
+SHARE_GROUP_STATE = "__share_group_state"
 
 
 def wanted_topic(name: str, config: BrokerConfig, *, at_most: int | None = None) -> NewTopic:
@@ -43,6 +45,20 @@ def wanted_topic(name: str, config: BrokerConfig, *, at_most: int | None = None)
                 "min.insync.replicas": str(config.transaction_state_log_min_isr),
                 "segment.bytes": str(config.transaction_state_log_segment_bytes),
                 "unclean.leader.election.enable": "false",
+            },
+        )
+    elif name == SHARE_GROUP_STATE:
+        wanted = NewTopic(
+            name,
+            config.share_coordinator_state_topic_num_partitions,
+            config.share_coordinator_state_topic_replication_factor,
+            configs={
+                # Its coordinator deletes what snapshots have replaced.
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "min.insync.replicas": str(config.share_coordinator_state_topic_min_isr),
+                "retention.ms": "-1",
+                "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
             },
         )
     else:

@@ -11,6 +11,8 @@ version  what it brings
 6        key type 2, share groups (KIP-932)
 =======  ====================================================================================
 
+A key of type 2 is "group:topic id:partition"; any other text is INVALID_REQUEST.
+
 The first question about a key of a type creates the internal topic of its coordinator and waits for
 it. For a type that nobody coordinates here the answer is INVALID_REQUEST. A broker that leads the
 key's partition and has lost the leader's lease does not name itself: COORDINATOR_NOT_AVAILABLE.
@@ -47,7 +49,11 @@ async def handle(
     found = []
     nodes = services.metadata.seen_from(context.connection.listener)
     for key in _keys(context, request):
-        index = entry.partition_of(key, len(image.partitions))
+        try:
+            index = entry.partition_of(key, len(image.partitions))
+        except KafkaError as error:
+            found.append(_unknown(key, error))
+            continue
         leader = image.partitions[index].leader
         node = nodes.get(leader)
         partition = services.partitions.find(entry.topic, index)

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from millstream.runtime.controlling.controller import Controller
     from millstream.runtime.coordinators.coordinator_registry import CoordinatorRegistry
     from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
+    from millstream.runtime.coordinators.share_coordinator_runtime import ShareCoordinatorRuntime
     from millstream.runtime.logs.replica_mover import ReplicaMover
     from millstream.runtime.membership.cluster_member import ClusterMember
     from millstream.runtime.offload import Offload
     from millstream.runtime.producer_ids import ProducerIds
     from millstream.runtime.replicas.fetch_sessions import FetchSessions
     from millstream.runtime.replicas.partitions import Partitions
+    from millstream.runtime.share.persister import SharePersister
     from millstream.storage.log_manager import LogManager
 
 
@@ -55,6 +57,10 @@ class Services:
     coordinators: CoordinatorRegistry
     group_runtime: Callable[[], GroupCoordinatorRuntime]
     """Makes the group coordinator on first use: a broker that runs no groups starts without it."""
+    share_runtime: Callable[[], ShareCoordinatorRuntime]
+    """Makes the share coordinator on first use."""
+    new_share_persister: Callable[[], SharePersister]
+    """Makes the persister of share partitions on first use."""
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
     replica_mover: ReplicaMover
@@ -66,3 +72,13 @@ class Services:
     def groups(self) -> GroupCoordinatorRuntime:
         """The group coordinator of this broker."""
         return self.group_runtime()
+
+    @property
+    def share_coordinator(self) -> ShareCoordinatorRuntime:
+        """The share coordinator of this broker."""
+        return self.share_runtime()
+
+    @property
+    def share_persister(self) -> SharePersister:
+        """Where share partitions led here, and share groups, keep their state."""
+        return self.new_share_persister()

@@ -17,13 +17,20 @@ from millstream.config.dynamic import DynamicConfig
 from millstream.config.topic import TopicConfig, stored_topic_config
 from millstream.controller.adoption import Adoption, FoundLog, cautious_settings
 from millstream.coordinator.group.partitioner import group_partition
+from millstream.coordinator.share.partitioner import share_coordinator_partition
 from millstream.model.broker import BrokerNode
 from millstream.model.clock import Clock
 from millstream.model.deferred import spawn
 from millstream.model.errors import StorageError
 from millstream.model.metadata_store import MetadataStore
 from millstream.model.offsets import NO_LEADER_EPOCH
-from millstream.model.topic import GROUP_METADATA_TOPIC, ZERO_TOPIC_ID, TopicId, TopicPartition
+from millstream.model.topic import (
+    GROUP_METADATA_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    ZERO_TOPIC_ID,
+    TopicId,
+    TopicPartition,
+)
 from millstream.runtime.controlling.controller import Controller
 from millstream.runtime.controlling.controller_state import ControllerState
 from millstream.runtime.coordinators.coordinator_registry import (
@@ -49,8 +56,10 @@ from millstream.storage.log_manager import LogManager
 
 if TYPE_CHECKING:
     from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
+    from millstream.runtime.coordinators.share_coordinator_runtime import ShareCoordinatorRuntime
     from millstream.runtime.membership.cluster_member import ClusterMember
     from millstream.runtime.replicas.transaction_verification import TransactionVerifier
+    from millstream.runtime.share.persister import SharePersister
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +107,16 @@ class BrokerCore:
         self._group_coordinator: CoordinatorEntry[GroupCoordinatorRuntime] = CoordinatorEntry(
             CoordinatorType.GROUP, GROUP_METADATA_TOPIC, group_partition, self._new_groups
         )
-        self.coordinators = CoordinatorRegistry([self._group_coordinator], self.partitions)
+        self._share_coordinator: CoordinatorEntry[ShareCoordinatorRuntime] = CoordinatorEntry(
+            CoordinatorType.SHARE,
+            SHARE_GROUP_STATE_TOPIC,
+            share_coordinator_partition,
+            self._new_share_coordinator,
+        )
+        self.coordinators = CoordinatorRegistry(
+            [self._group_coordinator, self._share_coordinator], self.partitions
+        )
+        self._share_persister: SharePersister | None = None
         self._cleaner = LogCleaner(
             clock,
             offload,
@@ -230,6 +248,8 @@ class BrokerCore:
         await self._cleaner.stop()
         self._mover.stop()
         self.coordinators.stop()
+        if self._share_persister is not None:
+            self._share_persister.stop()
         self.partitions.stop()
 
     def cordon(self, config: BrokerConfig) -> None:
@@ -259,6 +279,8 @@ class BrokerCore:
             cluster=member,
             coordinators=self.coordinators,
             group_runtime=self._group_coordinator.get,
+            share_runtime=self._share_coordinator.get,
+            new_share_persister=lambda: self._get_share_persister(ensure_topic),
             fetch_sessions=FetchSessions(
                 slots=self._config.max_incremental_fetch_session_cache_slots,
                 evict_after_ms=_SESSION_EVICTION_MS,
@@ -305,6 +327,32 @@ class BrokerCore:
                 self.dynamic, self.metadata, self.clock, self._requests.send
             )
         return self._verifier
+
+    def _new_share_coordinator(self) -> ShareCoordinatorRuntime:
+        from millstream.runtime.coordinators.share_coordinator_runtime import (
+            ShareCoordinatorRuntime,
+        )
+
+        return ShareCoordinatorRuntime(
+            self._config,
+            clock=self.clock,
+            offload=self.offload,
+            partitions=self.partitions,
+            metadata=self.metadata,
+            send_request=self._requests.send,
+        )
+
+    def _get_share_persister(self, ensure_topic: EnsureTopic) -> SharePersister:
+        from millstream.runtime.share.persister import SharePersister
+
+        if self._share_persister is None:
+            self._share_persister = SharePersister(
+                clock=self.clock,
+                metadata=self.metadata,
+                ensure_topic=ensure_topic,
+                send_request=self._requests.send,
+            )
+        return self._share_persister
 
     def _topic_id_of(self, name: str) -> TopicId | None:
         image = self.metadata.topic(name)

@@ -48,13 +48,12 @@ def parse_coordinator_key(text: str) -> SharePartitionKey:
 
     It is read from the right: a group's id may contain colons.
     """
-    parts = text.rsplit(":", 2)
     try:
-        group_id, topic_id, partition = parts
+        group_id, topic_id, partition = text.rsplit(":", 2)
         key = SharePartitionKey(group_id, topic_id_from_text(topic_id), int(partition))
     except ValueError as error:
         raise ValueError(f"not the key of a share partition: {text!r}") from error
-    if not group_id.strip():
+    if not group_id.strip() or not partition.lstrip("+-").isdecimal():
         raise ValueError(f"not the key of a share partition: {text!r}")
     return key
 

@@ -131,6 +131,8 @@ class AdminBroker:
             send_request=self.requests.send,
             random_bytes=lambda size: next(counter).to_bytes(size, "little"),
             group_runtime=unused,
+            share_runtime=unused,
+            new_share_persister=unused,
             fetch_sessions=FetchSessions(
                 slots=10, evict_after_ms=120_000, random_id=lambda: next(counter)
             ),

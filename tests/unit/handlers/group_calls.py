@@ -82,6 +82,8 @@ class Calls:
             cluster=None,
             coordinators=CoordinatorRegistry([groups], self.site.partitions),
             group_runtime=groups.get,
+            share_runtime=unused,
+            new_share_persister=unused,
             fetch_sessions=unused,
             producer_ids=unused,
             replica_mover=unused,
