@@ -19,6 +19,7 @@ from millstream.cli.arguments import (
     open_admin,
     timestamp_ms,
 )
+from millstream.cli.consume_share import consume_share
 from millstream.cli.failures import CommandFailedError
 from millstream.cli.output import counted
 from millstream.cli.record_text import FORMAT_HELP, Piece, as_json, compile_format
@@ -61,15 +62,41 @@ def consume(
     read_uncommitted: Annotated[
         bool, typer.Option("--uncommitted", help="Records of open and aborted transactions too.")
     ] = False,
+    share: Annotated[
+        bool, typer.Option("--share", help="As a member of a share group; needs --group.")
+    ] = False,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-G", metavar="GROUP", help="The share group for --share."),
+    ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Print the records of a topic and wait for more, until Ctrl-C, --exit or --count."""
+    """Print the records of a topic and wait for more, until Ctrl-C, --exit or --count.
+
+    With --share each record goes to one member of the group, and is accepted once it is written
+    out.
+    """
     try:
         render = as_json if record_as_json else compile_format(layout)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--format") from None
     if since is not None and offset is not None:
         raise UsageError("--since does not go with --offset")
+    if share != (group is not None):
+        raise UsageError("--share and --group go together")
+    if share and group is not None:
+        given = {
+            "--offset": offset is not None,
+            "--since": since is not None,
+            "--partition": bool(partition),
+            "--exit": exit_at_end,
+            "--uncommitted": read_uncommitted,
+        }
+        for name, is_given in given.items():
+            if is_given:
+                raise UsageError(f"{name} does not go with --share: the group decides it")
+        consume_share(bootstrap, topic, group, render=render, count=count)
+        return
     topic_partitions = _topic_partitions(bootstrap, topic, partition)
     with open_consumer(bootstrap, read_committed=not read_uncommitted) as consumer:
         ends = consumer.end_offsets(topic_partitions) if exit_at_end else None

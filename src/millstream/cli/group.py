@@ -1,4 +1,4 @@
-"""`millstream group`: consumer groups, their members and lag, and setting their offsets."""
+"""`millstream group`: groups, their members and lag, and setting their offsets."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ from millstream.cli.arguments import (
 )
 from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
 from millstream.cli.output import Row, counted, human_duration, print_json, print_rows
+from millstream.cli.share_group import (
+    describe_share_group,
+    find_share_group,
+    print_share_description,
+    share_starts,
+)
 from millstream.client import Admin, Consumer
 from millstream.client.core.admin.groups import GroupMember
 from millstream.client.core.admin.offsets import EARLIEST, LATEST
@@ -27,7 +33,7 @@ from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 
-app = typer.Typer(help="Consumer groups.", no_args_is_help=True)
+app = typer.Typer(help="Consumer groups and share groups.", no_args_is_help=True)
 
 Names = Annotated[list[str], typer.Argument(metavar="GROUP", help="Names of groups.")]
 
@@ -67,10 +73,16 @@ def describe(
         print_json(described)
         return
     for group in described:
-        _print_description(group)
+        if group.get("type") == "share":
+            print_share_description(group)
+        else:
+            _print_description(group)
 
 
 def _describe(admin: Admin, consumer: Consumer[bytes, bytes], name: str) -> dict[str, object]:
+    share_group = find_share_group(admin, name)
+    if share_group is not None:
+        return describe_share_group(admin, share_group)
     description = admin.describe_groups([name])[name].get()
     committed = admin.list_group_offsets([name])[name].get()
     owners = {
@@ -162,17 +174,23 @@ def reset_offsets(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Set the offsets of a group that has no members."""
+    """Set the offsets of a group that has no members; of a share group, where it starts."""
     if sum(each is not None for each in (to, shift_by, by_duration)) != 1:
         raise UsageError("give one of --to, --shift-by and --by-duration")
     if by_duration is not None:
         to = f"@{int(time.time() * 1000) - duration_ms(by_duration, '--by-duration')}"
     with open_admin(bootstrap) as admin:
-        found = admin.list_group_offsets([name])[name].get()
-        committed = {topic_partition: at.offset for topic_partition, at in found.items()}
+        shares = find_share_group(admin, name) is not None
+        if shares:
+            committed = share_starts(admin, name)
+        else:
+            found = admin.list_group_offsets([name])[name].get()
+            committed = {topic_partition: at.offset for topic_partition, at in found.items()}
         topic_partitions = _partitions_to_reset(admin, topic, committed)
         planned = _plan(admin, topic_partitions, committed, to, shift_by)
-        if execute:
+        if execute and shares:
+            admin.alter_share_group_offsets(name, planned).get_all()
+        elif execute:
             admin.alter_group_offsets(name, planned).get_all()
     rows: list[Row] = [
         {

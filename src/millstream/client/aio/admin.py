@@ -97,6 +97,10 @@ class Admin(AsyncClosing):
     list_group_offsets = _asks(AdminCore.list_group_offsets)
     alter_group_offsets = _asks(AdminCore.alter_group_offsets)
     delete_group_offsets = _asks(AdminCore.delete_group_offsets)
+    describe_share_groups = _asks(AdminCore.describe_share_groups)
+    list_share_group_offsets = _asks(AdminCore.list_share_group_offsets)
+    alter_share_group_offsets = _asks(AdminCore.alter_share_group_offsets)
+    delete_share_group_offsets = _asks(AdminCore.delete_share_group_offsets)
 
     # --- offsets ---------------------------------------------------------------------------------
 
