@@ -6,19 +6,21 @@ version  what it brings
 1        throttled after the answer
 2        flexible
 3        a producer may name the id and epoch that it has (KIP-360)
-4        PRODUCER_FENCED, which only transactions need
-5        TRANSACTION_ABORTABLE, which only transactions need (KIP-890)
+4        PRODUCER_FENCED, which is INVALID_PRODUCER_EPOCH below (KIP-588)
+5        TRANSACTION_ABORTABLE, which this answer never needs (KIP-890)
 =======  ====================================================================================
 
-An idempotent producer gets a new id with epoch 0, whatever it names as its own. There are no
-transactions yet: a transactional id is refused with UNSUPPORTED_VERSION, which clients take as
-final, where a retriable error would let them ask until their own time-out. Clients look for the
-transaction's coordinator first and are refused there.
+An idempotent producer gets a new id with epoch 0, whatever it names as its own, from any broker. A
+transactional one asks the coordinator of its transactional id: see
+``coordinator.transaction.init_producer_id``.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from millstream.handlers.request import RequestContext
+from millstream.handlers.transaction_errors import fit_fence
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.producer import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from millstream.protocol.messages.init_producer_id import (
@@ -27,26 +29,38 @@ from millstream.protocol.messages.init_producer_id import (
 )
 from millstream.runtime.services import Services
 
+_FIRST_VERSION_WITH_PRODUCER_FENCED: Final = 4
+
 
 async def handle(
     services: Services, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
-    """Hand out a producer id."""
+    """Hand out a producer id, and to a transactional producer its epoch."""
     has_id = request.producer_id != NO_PRODUCER_ID
     if request.transactional_id == "" or has_id != (request.producer_epoch != NO_PRODUCER_EPOCH):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    if request.transactional_id is not None:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "this broker has no transactions")
-    producer_id = await services.producer_ids.next()
-    return InitProducerIdResponse(
-        error_code=ErrorCode.NONE.code, producer_id=producer_id, producer_epoch=0
+    if request.transactional_id is None:
+        return _given(await services.producer_ids.next(), 0)
+    from millstream.coordinator.transaction.init_producer_id import ProducerIdAndEpoch
+
+    named = ProducerIdAndEpoch(request.producer_id, request.producer_epoch) if has_id else None
+    given = await services.transactions.init_producer_id(
+        request.transactional_id, request.transaction_timeout_ms, named
     )
+    return _given(given.producer_id, given.epoch)
 
 
 def failed(
     context: RequestContext, request: InitProducerIdRequest, error: KafkaError
 ) -> InitProducerIdResponse:
     """Refuse the request."""
+    code = fit_fence(error.error, context.version, known_from=_FIRST_VERSION_WITH_PRODUCER_FENCED)
     return InitProducerIdResponse(
-        error_code=error.error.code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
+        error_code=code.code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
+    )
+
+
+def _given(producer_id: int, epoch: int) -> InitProducerIdResponse:
+    return InitProducerIdResponse(
+        error_code=ErrorCode.NONE.code, producer_id=producer_id, producer_epoch=epoch
     )

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from millstream.runtime.coordinators.coordinator_registry import CoordinatorRegistry
     from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
     from millstream.runtime.coordinators.share_coordinator_runtime import ShareCoordinatorRuntime
+    from millstream.runtime.coordinators.transaction_coordinator_runtime import (
+        TransactionCoordinatorRuntime,
+    )
     from millstream.runtime.logs.replica_mover import ReplicaMover
     from millstream.runtime.membership.cluster_member import ClusterMember
     from millstream.runtime.offload import Offload
@@ -61,6 +64,8 @@ class Services:
     """Makes the share coordinator on first use."""
     new_share_persister: Callable[[], SharePersister]
     """Makes the persister of share partitions on first use."""
+    transaction_runtime: Callable[[], TransactionCoordinatorRuntime]
+    """Makes the transaction coordinator on first use."""
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
     replica_mover: ReplicaMover
@@ -82,3 +87,8 @@ class Services:
     def share_persister(self) -> SharePersister:
         """Where share partitions led here, and share groups, keep their state."""
         return self.new_share_persister()
+
+    @property
+    def transactions(self) -> TransactionCoordinatorRuntime:
+        """The transaction coordinator of this broker."""
+        return self.transaction_runtime()

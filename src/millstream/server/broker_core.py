@@ -20,13 +20,14 @@ from millstream.coordinator.group.partitioner import group_partition
 from millstream.coordinator.share.partitioner import share_coordinator_partition
 from millstream.model.broker import BrokerNode
 from millstream.model.clock import Clock
-from millstream.model.deferred import spawn
+from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import StorageError
 from millstream.model.metadata_store import MetadataStore
 from millstream.model.offsets import NO_LEADER_EPOCH
 from millstream.model.topic import (
     GROUP_METADATA_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
     ZERO_TOPIC_ID,
     TopicId,
     TopicPartition,
@@ -57,6 +58,9 @@ from millstream.storage.log_manager import LogManager
 if TYPE_CHECKING:
     from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
     from millstream.runtime.coordinators.share_coordinator_runtime import ShareCoordinatorRuntime
+    from millstream.runtime.coordinators.transaction_coordinator_runtime import (
+        TransactionCoordinatorRuntime,
+    )
     from millstream.runtime.membership.cluster_member import ClusterMember
     from millstream.runtime.replicas.transaction_verification import TransactionVerifier
     from millstream.runtime.share.persister import SharePersister
@@ -113,10 +117,20 @@ class BrokerCore:
             share_coordinator_partition,
             self._new_share_coordinator,
         )
-        self.coordinators = CoordinatorRegistry(
-            [self._group_coordinator, self._share_coordinator], self.partitions
-        )
         self._share_persister: SharePersister | None = None
+        self._transaction_coordinator: CoordinatorEntry[TransactionCoordinatorRuntime] = (
+            CoordinatorEntry(
+                CoordinatorType.TRANSACTION,
+                TRANSACTION_STATE_TOPIC,
+                group_partition,
+                self._new_transactions,
+            )
+        )
+        self._producer_ids: ProducerIds | None = None
+        self.coordinators = CoordinatorRegistry(
+            [self._group_coordinator, self._transaction_coordinator, self._share_coordinator],
+            self.partitions,
+        )
         self._cleaner = LogCleaner(
             clock,
             offload,
@@ -266,6 +280,7 @@ class BrokerCore:
         member: ClusterMember | None,
     ) -> Services:
         """Return the services of the request handlers."""
+        self._producer_ids = self._producer_ids_of(store)
         services = Services(
             node=node,
             clock=self.clock,
@@ -281,12 +296,13 @@ class BrokerCore:
             group_runtime=self._group_coordinator.get,
             share_runtime=self._share_coordinator.get,
             new_share_persister=lambda: self._get_share_persister(ensure_topic),
+            transaction_runtime=self._transaction_coordinator.get,
             fetch_sessions=FetchSessions(
                 slots=self._config.max_incremental_fetch_session_cache_slots,
                 evict_after_ms=_SESSION_EVICTION_MS,
                 random_id=lambda: int.from_bytes(self._random_bytes(4), "big") >> 1,
             ),
-            producer_ids=self._producer_ids(store),
+            producer_ids=self._producer_ids,
             replica_mover=self._mover,
             send_request=self._requests.send,
             random_bytes=self._random_bytes,
@@ -294,7 +310,7 @@ class BrokerCore:
         self._requests.begin(services)
         return services
 
-    def _producer_ids(self, store: MetadataStore) -> ProducerIds:
+    def _producer_ids_of(self, store: MetadataStore) -> ProducerIds:
         logs = self.log_manager.logs()
         known = (producer.producer_id for log in logs for producer in log.producers())
         failed = self.partitions.storage_failed
@@ -317,6 +333,26 @@ class BrokerCore:
             new_id=lambda: str(uuid.UUID(bytes=self._random_bytes(16), version=4)),
             send_request=self._requests.send,
         )
+
+    def _new_transactions(self) -> TransactionCoordinatorRuntime:
+        """Create the transaction coordinator on first use, as the group coordinator."""
+        from millstream.runtime.coordinators.transaction_coordinator_runtime import (
+            TransactionCoordinatorRuntime,
+        )
+
+        return TransactionCoordinatorRuntime(
+            self._config,
+            clock=self.clock,
+            offload=self.offload,
+            partitions=self.partitions,
+            metadata=self.metadata,
+            new_producer_id=self._new_producer_id,
+            send_request=self._requests.send,
+        )
+
+    def _new_producer_id(self) -> Deferred[int]:
+        assert self._producer_ids is not None, "requests are served with the services"
+        return self._producer_ids.next()
 
     def _transaction_verifier(self) -> TransactionVerifier:
         """Return what verifies transactions, made at first use."""

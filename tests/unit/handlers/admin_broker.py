@@ -133,6 +133,7 @@ class AdminBroker:
             group_runtime=unused,
             share_runtime=unused,
             new_share_persister=unused,
+            transaction_runtime=unused,
             fetch_sessions=FetchSessions(
                 slots=10, evict_after_ms=120_000, random_id=lambda: next(counter)
             ),

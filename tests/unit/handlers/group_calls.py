@@ -84,6 +84,7 @@ class Calls:
             group_runtime=groups.get,
             share_runtime=unused,
             new_share_persister=unused,
+            transaction_runtime=unused,
             fetch_sessions=unused,
             producer_ids=unused,
             replica_mover=unused,

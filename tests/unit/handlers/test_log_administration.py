@@ -251,12 +251,5 @@ def test_an_id_that_the_producer_names(
     assert init(broker, 3, None, *identity) == expected
 
 
-@pytest.mark.parametrize(
-    ("transactional_id", "code"),
-    [("", ErrorCode.INVALID_REQUEST), ("tx", ErrorCode.UNSUPPORTED_VERSION)],
-)
-def test_there_are_no_transactions(
-    broker: AdminBroker, transactional_id: str, code: ErrorCode
-) -> None:
-    assert init(broker, transactional_id=transactional_id) == (code.code, -1, -1)
-    assert not code.retriable
+def test_the_empty_transactional_id_is_refused(broker: AdminBroker) -> None:
+    assert init(broker, transactional_id="") == (ErrorCode.INVALID_REQUEST.code, -1, -1)

@@ -1,4 +1,4 @@
-"""Producer ids, and the transactions to come."""
+"""Producer ids and transactions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from millstream.config.validators import at_least
 
 
 class TransactionsSettings(Config):
-    """`producer.id.*` acts now; the settings of transactions are read and reported."""
+    """Producer ids, the transaction coordinator and its topic."""
 
     producer_id_expiration_ms: int = int32(
         "producer.id.expiration.ms",

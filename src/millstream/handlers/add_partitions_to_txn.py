@@ -1,0 +1,175 @@
+"""AddPartitionsToTxn (key 24), versions 0 to 5.
+
+=======  ====================================================================================
+version  what it brings
+=======  ====================================================================================
+1        throttled after the answer
+2        PRODUCER_FENCED, which is INVALID_PRODUCER_EPOCH below (KIP-588)
+3        flexible
+4        several transactions at once, and the question whether partitions are in one: for
+         brokers, which verify what is written to them (KIP-890)
+5        TRANSACTION_ABORTABLE is understood
+=======  ====================================================================================
+
+A partition that does not exist keeps all others of its transaction out: OPERATION_NOT_ATTEMPTED.
+A partition that is only verified and is not in the transaction is TRANSACTION_ABORTABLE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from millstream.coordinator.transaction.init_producer_id import ProducerIdAndEpoch
+from millstream.coordinator.transaction.metadata import EPOCH_BUMP, Partitions
+from millstream.handlers.request import RequestContext
+from millstream.handlers.transaction_errors import fit_fence
+from millstream.model.deferred import Deferred, spawn
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from millstream.runtime.services import Services
+
+_FIRST_VERSION_WITH_PRODUCER_FENCED: Final = 2
+_FIRST_VERSION_OF_BROKERS: Final = 4
+
+_Codes = Mapping[str, Mapping[int, ErrorCode]]
+"""The answer for each partition of each topic."""
+
+
+async def handle(
+    services: Services, context: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
+    """Add partitions to transactions, or verify that they are in them."""
+    pending = [
+        (each, spawn(_serve(services, context, each))) for each in _transactions(context, request)
+    ]
+    results = [await _result(context, each, outcome) for each, outcome in pending]
+    if context.version >= _FIRST_VERSION_OF_BROKERS:
+        return AddPartitionsToTxnResponse(results_by_transaction=results)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
+
+
+def failed(
+    context: RequestContext, request: AddPartitionsToTxnRequest, error: KafkaError
+) -> AddPartitionsToTxnResponse:
+    """Refuse the request: in a version for clients, each partition."""
+    if context.version >= _FIRST_VERSION_OF_BROKERS:
+        return AddPartitionsToTxnResponse(error_code=error.error.code)
+    partitions = _partitions(request.v3_and_below_topics)
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=_results(context, _all(partitions, error.error))
+    )
+
+
+def _transactions(
+    context: RequestContext, request: AddPartitionsToTxnRequest
+) -> list[AddPartitionsToTxnTransaction]:
+    if context.version >= _FIRST_VERSION_OF_BROKERS:
+        return request.transactions
+    return [
+        AddPartitionsToTxnTransaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
+        )
+    ]
+
+
+async def _serve(
+    services: Services, context: RequestContext, request: AddPartitionsToTxnTransaction
+) -> _Codes:
+    partitions = _partitions(request.topics)
+    unknown = _unknown(services, partitions)
+    if unknown:
+        return _refused(partitions, unknown)
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    if request.verify_only:
+        return await services.transactions.verify_partitions(
+            request.transactional_id, producer, partitions
+        )
+    # Brokers add partitions for the producers of transaction version 2 alone.
+    is_broker = context.version >= _FIRST_VERSION_OF_BROKERS
+    added = await services.transactions.add_partitions(
+        request.transactional_id,
+        producer,
+        partitions,
+        client_version=EPOCH_BUMP if is_broker else 0,
+    )
+    return _all(partitions, added)
+
+
+async def _result(
+    context: RequestContext,
+    request: AddPartitionsToTxnTransaction,
+    outcome: Deferred[_Codes],
+) -> AddPartitionsToTxnResult:
+    try:
+        codes = await outcome
+    except KafkaError as error:
+        codes = _all(_partitions(request.topics), error.error)
+    return AddPartitionsToTxnResult(
+        transactional_id=request.transactional_id, topic_results=_results(context, codes)
+    )
+
+
+def _unknown(services: Services, partitions: Partitions) -> dict[str, frozenset[int]]:
+    """Return the partitions that do not exist."""
+    unknown = {}
+    for topic, indexes in partitions.items():
+        image = services.metadata.topic(topic)
+        count = 0 if image is None else len(image.partitions)
+        missing = frozenset(index for index in indexes if not 0 <= index < count)
+        if missing:
+            unknown[topic] = missing
+    return unknown
+
+
+def _refused(partitions: Partitions, unknown: Partitions) -> _Codes:
+    return {
+        topic: {
+            index: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if index in unknown.get(topic, ())
+            else ErrorCode.OPERATION_NOT_ATTEMPTED
+            for index in sorted(indexes)
+        }
+        for topic, indexes in partitions.items()
+    }
+
+
+def _partitions(topics: Iterable[AddPartitionsToTxnTopic]) -> Partitions:
+    partitions: dict[str, frozenset[int]] = {}
+    for topic in topics:
+        partitions[topic.name] = partitions.get(topic.name, frozenset()) | {*topic.partitions}
+    return partitions
+
+
+def _all(partitions: Partitions, code: ErrorCode) -> _Codes:
+    return {topic: dict.fromkeys(sorted(indexes), code) for topic, indexes in partitions.items()}
+
+
+def _results(context: RequestContext, codes: _Codes) -> list[AddPartitionsToTxnTopicResult]:
+    known_from = _FIRST_VERSION_WITH_PRODUCER_FENCED
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index,
+                    partition_error_code=fit_fence(
+                        code, context.version, known_from=known_from
+                    ).code,
+                )
+                for index, code in by_index.items()
+            ],
+        )
+        for topic, by_index in codes.items()
+    ]

@@ -1,0 +1,267 @@
+"""Requests of transactional producers, over real logs; markers arrive in the partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.handlers.transaction_broker import (
+    ID,
+    TransactionBroker,
+    codes_of,
+    transaction,
+)
+
+from millstream.coordinator.group.partitioner import group_partition
+from millstream.model.errors import ErrorCode
+from millstream.model.topic import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from millstream.records.batch import iter_batches
+from millstream.records.control import ControlType, parse_marker
+
+NONE = ErrorCode.NONE.code
+FENCED = ErrorCode.PRODUCER_FENCED.code
+BAD_EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH.code
+CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS.code
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.code
+NOT_ATTEMPTED = ErrorCode.OPERATION_NOT_ATTEMPTED.code
+ABORTABLE = ErrorCode.TRANSACTION_ABORTABLE.code
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[TransactionBroker]:
+    made = TransactionBroker(tmp_path)
+    made.create("t", 4)
+    made.find()
+    yield made
+    made.close()
+
+
+def write(broker: TransactionBroker, producer: tuple[int, int], index: int) -> None:
+    """Append a batch to the transaction, as a verified Produce would."""
+    sequences = broker.partitions.get("t", index).log.producers()
+    first = 0
+    for each in sequences:
+        if (each.producer_id, each.producer_epoch) == producer:
+            first = each.last_sequence + 1
+    broker.fill(
+        "t",
+        b"value",
+        index=index,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=first,
+        is_transactional=True,
+    )
+
+
+def markers(broker: TransactionBroker, topic: str, index: int) -> list[tuple[int, int, bool, int]]:
+    """Return producer id, epoch, whether it is a commit, and coordinator epoch of each marker."""
+    log = broker.partitions.get(topic, index).log
+    read = log.read(0, max_bytes=1 << 20, upper_bound_offset=log.log_end_offset, min_one_batch=True)
+    found = []
+    if read.records is not None:
+        for batch in iter_batches(read.records.read()):
+            marker = parse_marker(batch) if batch.is_control else None
+            if marker is not None:
+                is_commit = marker.control_type is ControlType.COMMIT
+                found.append(
+                    (batch.producer_id, batch.producer_epoch, is_commit, marker.coordinator_epoch)
+                )
+    return found
+
+
+def test_the_first_question_for_a_coordinator_creates_its_topic(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path, {"transaction.state.log.num.partitions": "7"})
+    assert broker.init()[0] == ErrorCode.NOT_COORDINATOR.code
+    (found,) = broker.find().coordinators
+    assert (found.error_code, found.node_id) == (NONE, 1)
+    image = broker.metadata.topic(TRANSACTION_STATE_TOPIC)
+    assert image is not None
+    assert len(image.partitions) == 7
+    assert image.config.value("cleanup.policy") == ("compact",)
+    assert image.config.value("compression.type") == "uncompressed"
+    assert broker.init() == (NONE, 0, 0)
+    broker.close()
+
+
+def test_a_transaction_of_version_1(broker: TransactionBroker) -> None:
+    producer = broker.init()[1:]
+    assert broker.add(3, producer, {"t": [0, 2]}) == {("t", 0): NONE, ("t", 2): NONE}
+    write(broker, producer, 0)
+    assert broker.partitions.get("t", 0).log.last_stable_offset == 0
+    assert broker.described().transaction_state == "Ongoing"
+    assert broker.end(4, producer)[0] == NONE
+    assert markers(broker, "t", 0) == [(0, 0, True, 0)]
+    assert markers(broker, "t", 1) == []
+    assert markers(broker, "t", 2) == [(0, 0, True, 0)]
+    assert broker.partitions.get("t", 0).log.last_stable_offset == 2
+    assert broker.described().transaction_state == "CompleteCommit"
+    assert broker.end(4, producer)[0] == NONE, "a retry"
+
+
+def test_transactions_of_version_2(broker: TransactionBroker) -> None:
+    producer = broker.init()[1:]
+    for epoch, commit in enumerate((True, False, True)):
+        assert producer == (0, epoch)
+        answer = broker.add_all([transaction(producer, {"t": [1]})])
+        assert codes_of(answer.results_by_transaction[0].topic_results) == {("t", 1): NONE}
+        write(broker, producer, 1)
+        ended = broker.end(5, producer, commit=commit)
+        assert ended == (NONE, 0, epoch + 1)
+        assert broker.end(5, producer, commit=commit) == ended, "a retry"
+        producer = ended[1:]
+    assert markers(broker, "t", 1) == [(0, 1, True, 0), (0, 2, False, 0), (0, 3, True, 0)]
+
+
+def test_one_partition_that_does_not_exist_keeps_the_others_out(
+    broker: TransactionBroker,
+) -> None:
+    producer = broker.init()[1:]
+    codes = broker.add(3, producer, {"t": [0, 9], "missing": [1]})
+    assert codes == {("t", 0): NOT_ATTEMPTED, ("t", 9): UNKNOWN, ("missing", 1): UNKNOWN}
+    assert broker.described().topics == []
+
+
+@pytest.mark.parametrize(
+    ("versions", "code"), [(range(2), BAD_EPOCH), (range(2, 4), FENCED)], ids=["old", "new"]
+)
+def test_a_fenced_producer_hears_what_its_version_knows(
+    broker: TransactionBroker, versions: range, code: int
+) -> None:
+    zombie = broker.init()[1:]
+    broker.init()
+    for version in versions:
+        assert broker.add(version, zombie, {"t": [0]}) == {("t", 0): code}
+        assert broker.add_offsets(version, zombie) == code
+        assert broker.end(version, zombie)[0] == code
+    assert broker.init(3, named=zombie)[0] == BAD_EPOCH
+    assert broker.init(4, named=zombie)[0] == FENCED
+
+
+def test_brokers_verify_and_add_for_several_transactions_at_once(
+    broker: TransactionBroker,
+) -> None:
+    producer = broker.init()[1:]
+    broker.add(3, producer, {"t": [0]})
+    answer = broker.add_all(
+        [
+            transaction(producer, {"t": [0, 1]}, verify_only=True),
+            transaction((5, 0), {"t": [0]}, "other"),
+        ]
+    )
+    assert answer.error_code == NONE
+    codes = {
+        each.transactional_id: codes_of(each.topic_results)
+        for each in answer.results_by_transaction
+    }
+    assert codes == {
+        ID: {("t", 0): NONE, ("t", 1): ABORTABLE},
+        "other": {("t", 0): ErrorCode.INVALID_PRODUCER_ID_MAPPING.code},
+    }
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_the_offsets_of_a_group_join_a_transaction(broker: TransactionBroker, version: int) -> None:
+    producer = broker.init()[1:]
+    assert broker.add_offsets(version, producer) == NONE
+    image = broker.metadata.topic(GROUP_METADATA_TOPIC)
+    assert image is not None
+    index = group_partition("g", len(image.partitions))
+    (topic,) = broker.described().topics
+    assert (topic.topic, topic.partitions) == (GROUP_METADATA_TOPIC, [index])
+    assert broker.end(3, producer)[0] == NONE
+    assert markers(broker, GROUP_METADATA_TOPIC, index) == [(0, 0, True, 0)]
+
+
+def test_a_timeout_above_the_largest_is_refused(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path, {"transaction.max.timeout.ms": "1000"})
+    broker.find()
+    code = ErrorCode.INVALID_TRANSACTION_TIMEOUT.code
+    assert broker.init(timeout_ms=1_001) == (code, -1, -1)
+    assert broker.init(timeout_ms=1_000)[0] == NONE
+    broker.close()
+
+
+def test_a_transaction_that_takes_too_long_is_aborted_at_the_next_look(tmp_path: Path) -> None:
+    broker = TransactionBroker(
+        tmp_path, {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "3000"}
+    )
+    broker.create("t", 1)
+    broker.find()
+    producer = broker.init(timeout_ms=1_000)[1:]
+    broker.add(3, producer, {"t": [0]})
+    write(broker, producer, 0)
+    broker.clock.advance(2_900)
+    assert broker.described().transaction_state == "Ongoing"
+    broker.clock.advance(200)
+    assert broker.described().transaction_state == "CompleteAbort"
+    assert markers(broker, "t", 0) == [(0, 2, False, 0)]
+    assert broker.end(3, producer)[0] == FENCED
+    broker.close()
+
+
+def test_an_id_that_nobody_uses_expires(tmp_path: Path) -> None:
+    broker = TransactionBroker(
+        tmp_path,
+        {
+            "transactional.id.expiration.ms": "5000",
+            "transaction.remove.expired.transaction.cleanup.interval.ms": "1000",
+        },
+    )
+    broker.find()
+    producer = broker.init()[1:]
+    broker.clock.advance(4_500)
+    assert broker.described().transaction_state == "Empty"
+    broker.clock.advance(1_500)
+    assert broker.described().error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND.code
+    assert broker.end(3, producer)[0] == ErrorCode.INVALID_PRODUCER_ID_MAPPING.code
+    broker.close()
+
+
+def test_a_coordinator_that_is_started_again_goes_on_where_it_was(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path)
+    broker.create("t", 1)
+    broker.find()
+    producer = broker.init()[1:]
+    broker.add(3, producer, {"t": [0]})
+    write(broker, producer, 0)
+    broker.services.transactions.stop()
+    assert broker.described().transaction_state == "Ongoing", "loaded again"
+    broker.offload.held = True
+    broker.services.transactions.stop()
+    assert broker.end(3, producer)[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.code
+    broker.offload.held = False
+    broker.offload.release()
+    assert broker.end(3, producer)[0] == NONE
+    assert broker.described().transaction_state == "CompleteCommit"
+    broker.close()
+
+
+def test_markers_of_a_decided_transaction_are_written_after_a_restart(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path)
+    broker.create("t", 1)
+    broker.find()
+    producer = broker.init()[1:]
+    broker.add(3, producer, {"t": [0]})
+    write(broker, producer, 0)
+    image = broker.metadata.remove("t")
+    assert image is not None
+    assert broker.end(3, producer)[0] == NONE
+    assert broker.described().transaction_state == "PrepareCommit"
+    assert broker.init()[0] == CONCURRENT
+    broker.services.transactions.stop()
+    broker.metadata.update(image)
+    broker.described()
+    broker.clock.settle()
+    assert broker.described().transaction_state == "CompleteCommit"
+    assert markers(broker, "t", 0) == [(0, 0, True, 0)]
+    broker.close()
+
+
+def test_descriptions_have_an_error_for_each_id(broker: TransactionBroker) -> None:
+    assert broker.described("nobody").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND.code
+    assert broker.described("").error_code == ErrorCode.INVALID_REQUEST.code
+    broker.init()
+    described = broker.described()
+    assert (described.transaction_state, described.transaction_start_time_ms) == ("Empty", -1)
