@@ -236,8 +236,6 @@ password delegation.token.secret.key = null
 long delegation.token.max.lifetime.ms = 604800000 [1,]
 long delegation.token.expiry.time.ms = 86400000 [1,]
 long delegation.token.expiry.check.interval.ms = 3600000 [1,]
-int add.partitions.to.txn.retry.backoff.max.ms = 100 [0,]
-int add.partitions.to.txn.retry.backoff.ms = 20 [1,]
 """  # noqa: E501
 
 _LINE: Final = (

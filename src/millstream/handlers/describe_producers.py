@@ -1,7 +1,9 @@
 """DescribeProducers (key 61), version 0 (KIP-664).
 
-The producers that each partition remembers: id, epoch, last sequence and timestamp, and where an
-open transaction begins (−1: there is none, and there are no transactions yet).
+The producers that each partition remembers: id, epoch, last sequence and timestamp, where an open
+transaction begins (−1: there is none), and the epoch of the coordinator that wrote the last marker
+(−1: there was none). That is what it takes to end a transaction whose coordinator knows nothing of
+it any more, by WriteTxnMarkers. Only the leader answers.
 """
 
 from __future__ import annotations

@@ -47,6 +47,7 @@ from millstream.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from millstream.records.batch import Batch
 from millstream.records.limits import NotOneBatchError, RecordsRefusedError
 from millstream.records.validation import claims_transaction
 from millstream.runtime.replicas.partition import Partition
@@ -90,6 +91,9 @@ def handle(
         error = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return failed(context, request, error)
     transactional_id, version = request.transactional_id, context.version
+    if transactional_id is not None and len(_transactional_producers(request)) > 1:
+        reason = "Transactional records contained more than one producer ID"
+        return failed(context, request, KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, reason))
     now_ms = services.clock.now_ms()
     unsettled: list[_Unsettled] = []
     responses: list[TopicProduceResponse] = []
@@ -149,6 +153,17 @@ def _claims_transaction(request: ProduceRequest) -> bool:
             if data.records is not None and claims_transaction(data.records):
                 return True
     return False
+
+
+def _transactional_producers(request: ProduceRequest) -> set[tuple[int, int]]:
+    """Return the ids and epochs of the producers whose transactions a request writes into."""
+    found = set()
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None and claims_transaction(data.records):
+                batch = Batch(memoryview(data.records))
+                found.add((batch.producer_id, batch.producer_epoch))
+    return found
 
 
 def _unanswered(unsettled: list[_Unsettled], *, has_errors: bool) -> Deferred[Answer] | None:

@@ -171,3 +171,19 @@ def test_truncation_reopens_a_transaction_whose_marker_is_cut(tmp_path: Path) ->
     assert aborted(log, 0) == []
     end(log, 1, commit=True)
     assert log.last_stable_offset == 3
+
+
+def test_ten_thousand_open_transactions(tmp_path: Path) -> None:
+    log = create_log(tmp_path, ONE_SEGMENT)
+    count = 10_000
+    for producer_id in range(count):
+        begin(log, producer_id)
+    assert (log.last_stable_offset, log.high_watermark) == (0, count)
+    for producer_id in range(count - 1, -1, -1):
+        end(log, producer_id, commit=producer_id % 2 == 0)
+    assert log.last_stable_offset == log.high_watermark == 2 * count
+    assert len(aborted(log, 0)) == count // 2
+    close(log)
+    log = reopen(tmp_path, ONE_SEGMENT)
+    assert len(aborted(log, 0)) == count // 2
+    assert log.last_stable_offset == 2 * count

@@ -77,3 +77,16 @@ class TransactionsSettings(Config):
         "Whether a transactional write is checked with the coordinator first.",
         mode=CLUSTER_WIDE,
     )
+    add_partitions_to_txn_retry_backoff_ms: int = int32(
+        "add.partitions.to.txn.retry.backoff.ms",
+        20,
+        at_least(1),
+        "Pause in milliseconds before a partition is added to a transaction again while the one "
+        "before it is still being ended.",
+    )
+    add_partitions_to_txn_retry_backoff_max_ms: int = int32(
+        "add.partitions.to.txn.retry.backoff.max.ms",
+        100,
+        at_least(0),
+        "Time in milliseconds after which the producer is told of it instead.",
+    )

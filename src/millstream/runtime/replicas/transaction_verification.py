@@ -149,6 +149,17 @@ class TransactionVerifier:
         """False where a batch that was not verified is appended all the same."""
         return self._config.current.transaction_partition_verification_enable
 
+    @property
+    def retry_backoff_ms(self) -> int:
+        """The pause before a partition is added again while the transaction before is ended."""
+        return self._config.current.add_partitions_to_txn_retry_backoff_ms
+
+    @property
+    def retry_for_ms(self) -> int:
+        """How long that is done."""
+        config = self._config.current
+        return min(config.add_partitions_to_txn_retry_backoff_max_ms, config.request_timeout_ms)
+
     def verify(
         self, producer: TransactionalProducer, topic_partition: TopicPartition
     ) -> Deferred[None]:

@@ -31,10 +31,6 @@ from millstream.runtime.replicas.transaction_verification import (
 from millstream.storage.log import AppendResult, VerificationState
 from millstream.storage.producer_state import ProducerStateManager
 
-RETRY_BACKOFF_MS: Final = 20.0
-"""Kafka's ``add.partitions.to.txn.retry.backoff.ms``."""
-RETRY_FOR_MS: Final = 100.0
-"""Kafka's ``add.partitions.to.txn.retry.backoff.max.ms``."""
 MAX_QUESTIONS: Final = 10
 """How often the coordinator is asked for one transaction, whatever comes between."""
 
@@ -104,7 +100,7 @@ class TransactionVerification:
     async def _verify(
         self, producer: TransactionalProducer, base_sequence: int
     ) -> VerificationState | None:
-        give_up_ms = self._clock.monotonic_ms() + RETRY_FOR_MS
+        give_up_ms = self._clock.monotonic_ms() + self.verifier.retry_for_ms
         for _ in range(MAX_QUESTIONS):
             state = self._producers().begin_verification(
                 producer.producer_id,
@@ -129,7 +125,7 @@ class TransactionVerification:
 
     def _pause(self) -> Deferred[None]:
         over: Deferred[None] = Deferred()
-        self._clock.call_later(RETRY_BACKOFF_MS, lambda: over.complete(None))
+        self._clock.call_later(self.verifier.retry_backoff_ms, lambda: over.complete(None))
         return over
 
 

@@ -12,6 +12,19 @@ from tests.unit.runtime.transaction_site import ID, NAME, TOPIC, VERSION_2, Tran
 
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
+from millstream.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    ProducerState,
+    TopicRequest,
+)
+from millstream.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from millstream.records.builder import BatchBuilder, BatchOptions
 
 
 @pytest.fixture
@@ -266,3 +279,55 @@ def test_a_transactional_batch_needs_a_transactional_id(site: TransactionSite) -
 def test_markers_are_refused_where_nobody_leads(site: TransactionSite) -> None:
     unknown = site.end(commit=True, indexes=(0, 9))
     assert unknown is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def described(site: TransactionSite) -> list[ProducerState]:
+    response = site.call(
+        DescribeProducersRequest(topics=[TopicRequest(name=TOPIC, partition_indexes=[0])]),
+        0,
+        DescribeProducersResponse,
+    )
+    return response.topics[0].partitions[0].active_producers
+
+
+def test_an_open_transaction_is_described_and_can_be_ended_by_what_is_told(
+    site: TransactionSite,
+) -> None:
+    site.produce(b"p", producer_id=8, transactional=False)
+    site.produce(b"hangs", epoch=3)
+    site.coordinator.answer()
+    plain, hanging = sorted(described(site), key=lambda each: -each.producer_id)
+    assert (plain.producer_id, plain.current_txn_start_offset) == (8, -1)
+    assert (hanging.producer_id, hanging.producer_epoch) == (ID, 3)
+    assert (hanging.current_txn_start_offset, hanging.coordinator_epoch) == (1, -1)
+    ended = site.end(
+        commit=False,
+        epoch=hanging.producer_epoch,
+        coordinator_epoch=max(0, hanging.coordinator_epoch),
+    )
+    assert ended is ErrorCode.NONE
+    (_, hanging) = sorted(described(site), key=lambda each: -each.producer_id)
+    assert (hanging.current_txn_start_offset, hanging.coordinator_epoch) == (-1, 0)
+    assert site.committed() == [b"p"]
+
+
+def test_a_request_holds_the_transaction_of_one_producer(site: TransactionSite) -> None:
+    batches = []
+    for producer_id in (7, 8):
+        options = BatchOptions(
+            producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True
+        )
+        builder = BatchBuilder(options)
+        builder.append(site.clock.now_ms(), None, b"v")
+        batches.append(memoryview(bytearray(builder.build())))
+    topic = TopicProduceData(
+        name=TOPIC,
+        partition_data=[
+            PartitionProduceData(index=index, records=batch) for index, batch in enumerate(batches)
+        ],
+    )
+    request = ProduceRequest(transactional_id=NAME, acks=-1, timeout_ms=1000, topic_data=[topic])
+    response = site.call(request, 11, ProduceResponse)
+    codes = {each.error_code for each in response.responses[0].partition_responses}
+    assert codes == {ErrorCode.INVALID_PRODUCER_ID_MAPPING.code}
+    assert not site.coordinator.asked
