@@ -1,4 +1,4 @@
-"""`millstream config`: settings of topics and brokers, and where their values come from."""
+"""`millstream config`: settings of topics, brokers and groups, and where their values come from."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from millstream.client.core.admin.configs import (
     Source,
 )
 
-app = typer.Typer(help="Settings of topics and brokers.", no_args_is_help=True)
+app = typer.Typer(help="Settings of topics, brokers and groups.", no_args_is_help=True)
 
 OfTopic = Annotated[str | None, typer.Option("--topic", "-t", help="The settings of a topic.")]
 OfBroker = Annotated[int | None, typer.Option("--broker", help="The settings of a broker, by id.")]
+OfGroup = Annotated[str | None, typer.Option("--group", help="The settings of a group.")]
 OfBrokers = Annotated[
     bool, typer.Option("--broker-defaults", help="What all brokers of the cluster share.")
 ]
@@ -39,6 +40,7 @@ def describe(
     topic: OfTopic = None,
     broker: OfBroker = None,
     broker_defaults: OfBrokers = False,
+    group: OfGroup = None,
     everything: Annotated[
         bool, typer.Option("--all", "-a", help="Include settings that are at their defaults.")
     ] = False,
@@ -47,7 +49,7 @@ def describe(
     timeout: Timeout = None,
 ) -> None:
     """Show settings, their values and sources."""
-    resource = _resource(topic, broker, broker_defaults)
+    resource = _resource(topic, broker, broker_defaults, group)
     with open_admin(bootstrap, timeout) as admin:
         settings = admin.describe_configs([resource])[resource].get()
     rows: list[Row] = [
@@ -72,11 +74,12 @@ def alter(
     topic: OfTopic = None,
     broker: OfBroker = None,
     broker_defaults: OfBrokers = False,
+    group: OfGroup = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
     """Set settings; those not named stay as they are."""
-    resource = _resource(topic, broker, broker_defaults)
+    resource = _resource(topic, broker, broker_defaults, group)
     values = key_values(items, "KEY=VALUE")
     changes = [Change(name, value) for name, value in values.items()]
     with open_admin(bootstrap, timeout) as admin:
@@ -93,11 +96,12 @@ def delete(
     topic: OfTopic = None,
     broker: OfBroker = None,
     broker_defaults: OfBrokers = False,
+    group: OfGroup = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
     """Unset settings: they fall back to the broker's or to Kafka's defaults."""
-    resource = _resource(topic, broker, broker_defaults)
+    resource = _resource(topic, broker, broker_defaults, group)
     changes = [Change(name, None, Operation.DELETE) for name in names]
     with open_admin(bootstrap, timeout) as admin:
         refuse_unknown_settings(admin, resource, names)
@@ -105,10 +109,14 @@ def delete(
     print(f"altered {resource}: {', '.join(names)} unset")
 
 
-def _resource(topic: str | None, broker: int | None, broker_defaults: bool) -> Resource:
-    given = [topic is not None, broker is not None, broker_defaults]
+def _resource(
+    topic: str | None, broker: int | None, broker_defaults: bool, group: str | None
+) -> Resource:
+    given = [topic is not None, broker is not None, broker_defaults, group is not None]
     if sum(given) != 1:
-        raise UsageError("give one of --topic, --broker and --broker-defaults")
+        raise UsageError("give one of --topic, --broker, --broker-defaults and --group")
     if topic is not None:
         return Resource(ResourceType.TOPIC, topic)
+    if group is not None:
+        return Resource(ResourceType.GROUP, group)
     return Resource(ResourceType.BROKER, "" if broker is None else str(broker))

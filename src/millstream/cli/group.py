@@ -1,9 +1,9 @@
-"""`millstream group`: groups, their members and lag, and setting their offsets."""
+"""`millstream group`: groups of all kinds, their members and lag, and setting their offsets."""
 
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,7 +26,7 @@ from millstream.cli.share_group import (
     share_starts,
 )
 from millstream.client import Admin, Consumer
-from millstream.client.core.admin.groups import GroupMember
+from millstream.client.core.admin.group_descriptions import CLASSIC, GroupMember
 from millstream.client.core.admin.offsets import EARLIEST, LATEST
 from millstream.client.lag import SMALL_FETCHES, PartitionLag, measure_lag
 from millstream.model.errors import ErrorCode, KafkaError
@@ -39,10 +39,20 @@ Names = Annotated[list[str], typer.Argument(metavar="GROUP", help="Names of grou
 
 
 @app.command("list")
-def list_(as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
-    """List groups and their states."""
+def list_(
+    states: Annotated[
+        list[str] | None,
+        typer.Option("--state", help="Only groups in this state, as Stable or Empty."),
+    ] = None,
+    types: Annotated[
+        list[str] | None, typer.Option("--type", help="Only groups of: classic, consumer, share.")
+    ] = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """List groups, their states and kinds."""
     with open_admin(bootstrap) as admin:
-        found = admin.list_groups()
+        found = admin.list_groups(states=states or (), types=types or ())
     rows: list[Row] = [
         {
             "group": each.group,
@@ -64,7 +74,8 @@ def describe(
 ) -> None:
     """Show members, committed offsets and lag, in offsets and in seconds.
 
-    The lag in seconds is the age of the oldest record that the group has not read.
+    The lag in seconds is the age of the oldest record that the group has not read. Of groups whose
+    coordinator assigns the partitions, epochs are shown, and what members have and will have.
     """
     settings = {**SMALL_FETCHES, "bootstrap.servers": bootstrap_servers(bootstrap)}
     with open_admin(bootstrap) as admin, Consumer[bytes, bytes](settings) as consumer:
@@ -96,7 +107,10 @@ def _describe(admin: Admin, consumer: Consumer[bytes, bytes], name: str) -> dict
     lags = measure_lag(admin, consumer, offsets, owners, now_ms=int(time.time() * 1000))
     return {
         "group": name,
+        "type": description.type,
         "state": description.state,
+        "group_epoch": description.group_epoch,
+        "assignment_epoch": description.assignment_epoch,
         "assignor": description.assignor,
         "coordinator": description.coordinator,
         "members": [
@@ -105,7 +119,13 @@ def _describe(admin: Admin, consumer: Consumer[bytes, bytes], name: str) -> dict
                 "instance_id": member.instance_id,
                 "client_id": member.client_id,
                 "host": member.host,
+                "protocol": member.protocol,
+                "epoch": member.member_epoch,
+                "rack_id": member.rack_id,
+                "topics": list(member.topics),
+                "pattern": member.pattern,
                 "partitions": [str(topic_partition) for topic_partition in member.partitions],
+                "target": [str(topic_partition) for topic_partition in member.target],
             }
             for member in description.members
         ],
@@ -135,9 +155,16 @@ def _print_description(group: dict[str, object]) -> None:
     assert isinstance(members, list)
     assert isinstance(seconds, float)
     print(
-        f"group {group['group']}  {group['state']}  {counted(len(members), 'member')}  "
+        f"group {group['group']}  {group['type']}  {group['state']}  "
+        f"{counted(len(members), 'member')}  "
         f"lag {group['lag']} records, {human_duration(seconds)}"
     )
+    if group["type"] != CLASSIC:
+        print(
+            f"epoch {group['group_epoch']}  assignment of epoch {group['assignment_epoch']}  "
+            f"assignor {group['assignor'] or '-'}"
+        )
+        _print_members(members)
     headings = {
         "topic": "topic",
         "partition": "partition",
@@ -149,6 +176,53 @@ def _print_description(group: dict[str, object]) -> None:
         "host": "host",
     }
     print_rows(rows, headings)
+
+
+def _print_members(members: list[dict[str, Any]]) -> None:
+    """Print what each member has, and where that differs, what it will have."""
+    if not members:
+        return
+    rows: list[Row] = [
+        {
+            "member_id": member["member_id"],
+            "instance_id": member["instance_id"],
+            "protocol": member["protocol"],
+            "epoch": member["epoch"],
+            "has": _short(member["partitions"]),
+            "will_have": "the same"
+            if set(member["partitions"]) == set(member["target"])
+            else _short(member["target"]),
+        }
+        for member in members
+    ]
+    headings = {
+        "member_id": "member",
+        "instance_id": "instance",
+        "protocol": "protocol",
+        "epoch": "epoch",
+        "has": "has",
+        "will_have": "will have",
+    }
+    print_rows(rows, headings)
+
+
+def _short(partitions: list[str]) -> str:
+    """Return partitions by topic: ``orders 0-3,7``."""
+    topics: dict[str, list[int]] = {}
+    for each in partitions:
+        topic, _, number = each.rpartition("-")
+        topics.setdefault(topic, []).append(int(number))
+    return "; ".join(f"{topic} {_ranges(sorted(topics[topic]))}" for topic in sorted(topics)) or "-"
+
+
+def _ranges(numbers: list[int]) -> str:
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 @app.command("reset-offsets")

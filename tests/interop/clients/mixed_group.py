@@ -58,15 +58,20 @@ class Member(threading.Thread):
 
 
 class Ours(Member):
+    def settings(self) -> dict[str, object]:
+        return {
+            "session.timeout.ms": SESSION_MS,
+            "heartbeat.interval.ms": 200,
+            "partition.assignment.strategy": self.strategy,
+        }
+
     def read(self) -> None:
         with Consumer[bytes, bytes](
+            self.settings(),
             bootstrap_servers=self.bootstrap,
             group_id=self.group,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            session_timeout_ms=SESSION_MS,
-            heartbeat_interval_ms=200,
-            partition_assignment_strategy=self.strategy,
         ) as consumer:
             consumer.subscribe([self.topic])
             while not self.stopping.is_set():
@@ -80,7 +85,21 @@ class Ours(Member):
                         continue
 
 
+class OursByHeartbeats(Ours):
+    """By the consumer protocol (KIP-848); ``strategy`` is an assignor of the coordinator."""
+
+    def settings(self) -> dict[str, object]:
+        return {"group.protocol": "consumer", "group.remote.assignor": self.strategy}
+
+
 class Librdkafka(Member):
+    def settings(self) -> dict[str, str | int | float | bool]:
+        return {
+            "session.timeout.ms": SESSION_MS,
+            "heartbeat.interval.ms": 200,
+            "partition.assignment.strategy": self.strategy,
+        }
+
     def read(self) -> None:
         consumer = confluent_kafka.Consumer(
             {
@@ -88,10 +107,8 @@ class Librdkafka(Member):
                 "group.id": self.group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": SESSION_MS,
-                "heartbeat.interval.ms": 200,
-                "partition.assignment.strategy": self.strategy,
                 "fetch.wait.max.ms": 100,
+                **self.settings(),
             }
         )
         consumer.subscribe([self.topic])
@@ -111,6 +128,13 @@ class Librdkafka(Member):
                         continue
         finally:
             consumer.close()
+
+
+class LibrdkafkaByHeartbeats(Librdkafka):
+    """By the consumer protocol (KIP-848)."""
+
+    def settings(self) -> dict[str, str | int | float | bool]:
+        return {"group.protocol": "consumer", "group.remote.assignor": self.strategy}
 
 
 class KafkaPython(Member):

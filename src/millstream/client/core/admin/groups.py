@@ -1,27 +1,18 @@
-"""Administration of groups: list, describe, delete, committed offsets, members."""
+"""Administration of groups: list, delete, committed offsets, members."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
+from millstream.client.core.admin.group_descriptions import GroupDescriptions
 from millstream.client.core.admin.outcome import Outcome, Outcomes, done, refusal
-from millstream.client.core.admin.routing import Routing
 from millstream.client.core.network import CoordinatorType
 from millstream.client.errors import UnsupportedVersionError
-from millstream.model.errors import ProtocolError
 from millstream.model.offsets import NO_LEADER_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 from millstream.model.topic import TopicPartition
-from millstream.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
 from millstream.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from millstream.protocol.messages.describe_groups import (
-    DescribedGroup,
-    DescribedGroupMember,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-)
 from millstream.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
@@ -48,16 +39,12 @@ from millstream.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
 )
 
-T = TypeVar("T")
-
 _LAST_VERSION_WITH_NAMES: Final = 9
 """Of OffsetCommit and OffsetFetch: later ones use topic ids, and a group may have offsets of
 deleted topics.
 """
 
 _FIRST_BATCHED_FETCH: Final = 8  # KIP-709
-_CONSUMER_PROTOCOL: Final = "consumer"
-_VERSION = struct.Struct(">h")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,29 +57,6 @@ class ListedGroup:
     type: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMember:
-    """A member and its assigned partitions."""
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    host: str
-    partitions: tuple[TopicPartition, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupDescription:
-    """A group, its state and its members."""
-
-    group: str
-    state: str
-    protocol_type: str
-    assignor: str
-    coordinator: str
-    members: tuple[GroupMember, ...]
-
-
 class Committed(NamedTuple):
     """The committed offset of a group in a partition, and its metadata."""
 
@@ -101,13 +65,17 @@ class Committed(NamedTuple):
     metadata: str = ""
 
 
-class Groups(Routing):
+class Groups(GroupDescriptions):
     """Operations on groups."""
 
     async def list_groups(
         self, *, states: Sequence[str] = (), types: Sequence[str] = ()
     ) -> list[ListedGroup]:
-        """Return the groups of all brokers, by name; filters as the brokers know them."""
+        """Return the groups of all brokers, by name.
+
+        ``states`` and ``types`` (classic, consumer, share) keep those that are in one of them, as
+        the brokers know them; UnsupportedVersionError where brokers know no such filter.
+        """
         found: dict[str, ListedGroup] = {}
         request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
 
@@ -122,23 +90,6 @@ class Groups(Routing):
         brokers = list((await self.metadata()).brokers)
         (await self.each_broker(brokers, ask)).get_all()
         return [found[name] for name in sorted(found)]
-
-    async def describe_groups(self, groups: Iterable[str]) -> Outcomes[str, GroupDescription]:
-        """Return state and members of groups; GROUP_ID_NOT_FOUND for one that does not exist."""
-
-        async def ask(group: str) -> Outcome[GroupDescription]:
-            request = DescribeGroupsRequest(groups=[group])
-            response = await self.ask_coordinator(group, request, DescribeGroupsResponse)
-            described = response.groups[0]
-            error = refusal(described.error_code, described.error_message, f"group {group!r}")
-            if error is not None:
-                return Outcome(None, error)
-            coordinator = await self.network.coordinator(group, CoordinatorType.GROUP)
-            return Outcome(
-                read_description(described, str(self.network.brokers[coordinator].address))
-            )
-
-        return await self._each_group(groups, ask)
 
     async def delete_groups(self, groups: Iterable[str]) -> Outcomes[str, None]:
         """Delete groups without members."""
@@ -252,62 +203,6 @@ class Groups(Routing):
             }
 
         return await self.each(topic_partitions, ask, coordinator_of=lambda _: group)
-
-    async def _each_group(
-        self, groups: Iterable[str], ask: Callable[[str], Coroutine[Any, None, Outcome[T]]]
-    ) -> Outcomes[str, T]:
-        """Send a request per group to its coordinator; an error concerns one group."""
-
-        async def ask_one(group: str, _: list[str]) -> dict[str, Outcome[T]]:
-            return {group: await ask(group)}
-
-        async def ask_some(pending: list[str]) -> dict[str, Outcome[T]]:
-            return await self.apart({group: [group] for group in pending}, ask_one)
-
-        return await self.each(groups, ask_some, coordinator_of=lambda group: group)
-
-
-def read_description(group: DescribedGroup, coordinator: str) -> GroupDescription:
-    """Return a group from a response."""
-    return GroupDescription(
-        group=group.group_id,
-        state=group.group_state,
-        protocol_type=group.protocol_type,
-        assignor=group.protocol_data,
-        coordinator=coordinator,
-        members=tuple(_member(each, group.protocol_type) for each in group.members),
-    )
-
-
-def _member(member: DescribedGroupMember, protocol_type: str) -> GroupMember:
-    partitions: list[TopicPartition] = []
-    assignment = member.member_assignment
-    if protocol_type == _CONSUMER_PROTOCOL and len(assignment) > _VERSION.size:
-        partitions = _assignment(assignment)
-    return GroupMember(
-        member_id=member.member_id,
-        instance_id=member.group_instance_id,
-        client_id=member.client_id,
-        host=member.client_host.removeprefix("/"),
-        partitions=tuple(partitions),
-    )
-
-
-def _assignment(data: bytes) -> list[TopicPartition]:
-    """Parse a member's assignment; a custom assignor may have written anything."""
-    (version,) = _VERSION.unpack_from(data)
-    newest = ConsumerProtocolAssignment.VERSIONS[-1]
-    try:
-        assignment = ConsumerProtocolAssignment.decode_body(
-            min(max(version, 0), newest), memoryview(data)[_VERSION.size :]
-        )
-    except ProtocolError:
-        return []
-    return [
-        TopicPartition(topic.topic, partition)
-        for topic in assignment.assigned_partitions
-        for partition in topic.partitions
-    ]
 
 
 def read_committed(response: OffsetFetchResponse) -> dict[TopicPartition, Committed]:
