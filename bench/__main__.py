@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench import b1, b2, b4, b6, b7, b9, b10, b11, b12, b13, kernel, machine
+from bench import b1, b2, b4, b6, b7, b8, b9, b10, b11, b12, b13, kernel, machine
 from bench.options import QUICK_FRACTION, Options
 from bench.process import raise_open_file_limit
 from bench.results import RESULTS, results_path, write
@@ -26,6 +26,7 @@ BENCHMARKS = {
     "b4": b4,
     "b6": b6,
     "b7": b7,
+    "b8": b8,
     "b9": b9,
     "b10": b10,
     "b11": b11,
@@ -40,7 +41,9 @@ PIPE_WIDTH = 180
 def main(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="b1, b2, b4, b6, b7, b9, b10, b11, b12, b13, kernel; all without any"),
+        typer.Argument(
+            help="b1, b2, b4, b6, b7, b8, b9, b10, b11, b12, b13, kernel; all without any"
+        ),
     ] = None,
     pairs: Annotated[int, typer.Option(help="Counted rounds per row.", min=1)] = 5,
     quick: Annotated[bool, typer.Option(help="Try everything out; figures mean nothing.")] = False,
