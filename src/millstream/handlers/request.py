@@ -48,6 +48,8 @@ class ConnectionInfo:
     abandon: Callable[[], None] | None = None
     """Set while a request is parked: called when the peer goes, so that nothing waits in vain. One
     is enough, for the requests that park are handled one after the other."""
+    on_closed: Callable[[], None] | None = None
+    """Set by what outlives a request and ends with the connection: share sessions."""
 
 
 @dataclass(slots=True)

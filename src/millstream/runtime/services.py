@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from millstream.runtime.replicas.fetch_sessions import FetchSessions
     from millstream.runtime.replicas.partitions import Partitions
     from millstream.runtime.share.persister import SharePersister
+    from millstream.runtime.share.share_partitions import SharePartitions
     from millstream.storage.log_manager import LogManager
 
 
@@ -66,12 +67,19 @@ class Services:
     """Makes the persister of share partitions on first use."""
     transaction_runtime: Callable[[], TransactionCoordinatorRuntime]
     """Makes the transaction coordinator on first use."""
+    share_partitions: Callable[[], SharePartitions]
+    """Makes the share partitions on first use, as ``group_runtime``."""
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
     replica_mover: ReplicaMover
     send_request: SendRequest
     random_bytes: Callable[[int], bytes]
     """All the chance that a handler has: so many bytes of it."""
+
+    @property
+    def shares(self) -> SharePartitions:
+        """The share partitions that this broker leads."""
+        return self.share_partitions()
 
     @property
     def groups(self) -> GroupCoordinatorRuntime:

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from millstream.runtime.membership.cluster_member import ClusterMember
     from millstream.runtime.replicas.transaction_verification import TransactionVerifier
     from millstream.runtime.share.persister import SharePersister
+    from millstream.runtime.share.share_partitions import SharePartitions
 
 log = logging.getLogger(__name__)
 
@@ -131,6 +132,7 @@ class BrokerCore:
             [self._group_coordinator, self._transaction_coordinator, self._share_coordinator],
             self.partitions,
         )
+        self._shares: SharePartitions | None = None
         self._cleaner = LogCleaner(
             clock,
             offload,
@@ -264,6 +266,8 @@ class BrokerCore:
         self.coordinators.stop()
         if self._share_persister is not None:
             self._share_persister.stop()
+        if self._shares is not None:
+            self._shares.stop()
         self.partitions.stop()
 
     def cordon(self, config: BrokerConfig) -> None:
@@ -297,6 +301,7 @@ class BrokerCore:
             share_runtime=self._share_coordinator.get,
             new_share_persister=lambda: self._get_share_persister(ensure_topic),
             transaction_runtime=self._transaction_coordinator.get,
+            share_partitions=lambda: self._share_partitions(ensure_topic),
             fetch_sessions=FetchSessions(
                 slots=self._config.max_incremental_fetch_session_cache_slots,
                 evict_after_ms=_SESSION_EVICTION_MS,
@@ -390,6 +395,21 @@ class BrokerCore:
             )
         return self._share_persister
 
+    def _share_partitions(self, ensure_topic: EnsureTopic) -> SharePartitions:
+        """Return the share partitions, made at the first request of a share consumer."""
+        if self._shares is None:
+            from millstream.runtime.share.share_partitions import SharePartitions
+            from millstream.runtime.share.share_settings import share_settings
+
+            self._shares = SharePartitions(
+                clock=self.clock,
+                partitions=self.partitions,
+                persister=self._get_share_persister(ensure_topic),
+                settings_of=lambda _: share_settings(self.dynamic.current),
+                max_sessions=lambda: self.dynamic.current.group_share_max_share_sessions,
+            )
+        return self._shares
+
     def _topic_id_of(self, name: str) -> TopicId | None:
         image = self.metadata.topic(name)
         if image is not None:
@@ -416,11 +436,15 @@ class BrokerCore:
         """
         self.partitions.topic_changed(image, created=created)
         self.coordinators.topic_changed(image, created=created)
+        if self._shares is not None:
+            self._shares.topic_changed(image)
 
     def topic_deleted(self, image: TopicImage) -> None:
         """Close the partitions hosted here and schedule them for deletion."""
         self.partitions.topic_deleted(image)
         self.coordinators.topic_deleted(image)
+        if self._shares is not None:
+            self._shares.topic_changed(image)
 
     def config_changed(self, image: TopicImage) -> None:
         """Apply a topic's changed settings."""

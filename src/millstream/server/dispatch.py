@@ -60,10 +60,12 @@ class DispatchSession:
         """Answers one frame."""
 
     def closed(self) -> None:
-        """Drop the parked requests of a closed connection."""
+        """Drop the parked requests of a closed connection, and what ends with it."""
         abandon, self._connection.abandon = self._connection.abandon, None
         if abandon is not None:
             abandon()
+        if self._connection.on_closed is not None:
+            self._connection.on_closed()
 
 
 class Dispatcher:

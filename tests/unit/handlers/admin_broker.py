@@ -134,6 +134,7 @@ class AdminBroker:
             share_runtime=unused,
             new_share_persister=unused,
             transaction_runtime=unused,
+            share_partitions=unused,
             fetch_sessions=FetchSessions(
                 slots=10, evict_after_ms=120_000, random_id=lambda: next(counter)
             ),

@@ -85,6 +85,7 @@ class Calls:
             share_runtime=unused,
             new_share_persister=unused,
             transaction_runtime=unused,
+            share_partitions=unused,
             fetch_sessions=unused,
             producer_ids=unused,
             replica_mover=unused,

@@ -115,6 +115,12 @@ class FetchWaiter:
             waiters[self] = None
             self._parked.append(waiters)
 
+    def stand_at(self, waiters: dict[FetchWaiter, None]) -> None:
+        """Wait at one place more, whose owner calls :meth:`wake`; nothing once it was woken."""
+        if self._state == _WAITING:
+            waiters[self] = None
+            self._parked.append(waiters)
+
     def data_arrived(self, size: int) -> None:
         """Count bytes that became readable."""
         self._missing_bytes -= size
