@@ -469,6 +469,8 @@ class Partition:
         self._wrote(result, MARKER_BATCH_SIZE, 1)
 
         def settle(error: KafkaError | None) -> None:
+            # Committed readers may see a whole transaction now, whatever its bytes were.
+            self._data_arrived(UNLIMITED)
             if error is None:
                 outcome.complete(result.last_offset)
             else:
@@ -754,9 +756,13 @@ class Partition:
         log.update_high_watermark(high_watermark)
         self._unannounced_bytes -= readable_bytes
         if self.fetch_waiters:
-            for waiter in tuple(self.fetch_waiters):
-                waiter.data_arrived(readable_bytes)
+            # What ends a transaction, as a follower hears of it, makes more than itself readable.
+            self._data_arrived(readable_bytes if self.following is None else UNLIMITED)
         self._commit_waiters.release(high_watermark)
+
+    def _data_arrived(self, readable_bytes: int) -> None:
+        for waiter in tuple(self.fetch_waiters):
+            waiter.data_arrived(readable_bytes)
 
     async def _look_up(self, lookup: TimestampLookup) -> TimestampOffset | None:
         while True:

@@ -10,13 +10,21 @@ from pathlib import Path
 import pytest
 from tests.unit.runtime.transaction_site import ID, NAME, TOPIC, VERSION_2, TransactionSite
 
+from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
+from millstream.protocol.message import Response
 from millstream.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     ProducerState,
     TopicRequest,
+)
+from millstream.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
 )
 from millstream.protocol.messages.produce import (
     PartitionProduceData,
@@ -331,3 +339,51 @@ def test_a_request_holds_the_transaction_of_one_producer(site: TransactionSite) 
     codes = {each.error_code for each in response.responses[0].partition_responses}
     assert codes == {ErrorCode.INVALID_PRODUCER_ID_MAPPING.code}
     assert not site.coordinator.asked
+
+
+def fetch(site: TransactionSite, *, min_bytes: int, committed: bool) -> Deferred[Response]:
+    image = site.metadata.topic(TOPIC)
+    assert image is not None
+    partition = FetchPartition(
+        partition=0, current_leader_epoch=-1, fetch_offset=0, partition_max_bytes=1 << 20
+    )
+    return site.start(
+        FetchRequest(
+            max_wait_ms=60_000,
+            min_bytes=min_bytes,
+            max_bytes=1 << 20,
+            isolation_level=int(committed),
+            topics=[FetchTopic(topic_id=image.topic_id, partitions=[partition])],
+            forgotten_topics_data=[],
+        ),
+        13,
+    )
+
+
+def test_a_committed_reader_that_waits_for_many_bytes_hears_of_the_end_of_a_transaction(
+    site: TransactionSite,
+) -> None:
+    site.produce(b"v" * 2000)
+    site.coordinator.answer()
+    waiting = fetch(site, min_bytes=1000, committed=True)
+    assert not waiting.done
+    assert fetch(site, min_bytes=1000, committed=False).done
+    site.end(commit=True)
+    site.clock.settle()
+    assert waiting.done
+
+
+def test_a_committed_reader_is_told_what_to_leave_out(site: TransactionSite) -> None:
+    site.produce(b"a")
+    site.coordinator.answer()
+    site.end(commit=False)
+    response = fetch(site, min_bytes=1, committed=True).result()
+    assert isinstance(response, FetchResponse)
+    (partition,) = response.responses[0].partitions
+    assert partition.last_stable_offset == partition.high_watermark == 2
+    assert [
+        (each.producer_id, each.first_offset) for each in partition.aborted_transactions or ()
+    ] == [(ID, 0)]
+    response = fetch(site, min_bytes=1, committed=False).result()
+    assert isinstance(response, FetchResponse)
+    assert response.responses[0].partitions[0].aborted_transactions is None
