@@ -284,7 +284,7 @@ class ConsumerGroupCluster(ReaderCluster):
         for topic in request.topics:
             for row in topic.partitions:
                 place = TopicPartition(topic.name, row.partition_index)
-                if error is ErrorCode.NONE:
+                if error is ErrorCode.NONE and topic.name in self.topics:
                     self.offsets[place] = row.committed_offset
                     self.commits.append(
                         Commit(request.member_id, epoch, place, row.committed_offset)
@@ -295,7 +295,8 @@ class ConsumerGroupCluster(ReaderCluster):
                     name=topic.name,
                     partitions=[
                         OffsetCommitResponsePartition(
-                            partition_index=row.partition_index, error_code=error.code
+                            partition_index=row.partition_index,
+                            error_code=self._or_gone(error, topic.name).code,
                         )
                         for row in topic.partitions
                     ],
@@ -303,6 +304,10 @@ class ConsumerGroupCluster(ReaderCluster):
                 for topic in request.topics
             ]
         )
+
+    def _or_gone(self, error: ErrorCode, topic: str) -> ErrorCode:
+        gone = error is ErrorCode.NONE and topic not in self.topics
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else error
 
     def _fetch_as_member(self, broker: TwinBroker, request: Request) -> Response:
         assert isinstance(request, OffsetFetchRequest)

@@ -79,11 +79,16 @@ class GroupCommits:
 
     # --- asked for -------------------------------------------------------------------------------
 
-    async def commit(self, offsets: Offsets, timeout_ms: float) -> None:
+    async def commit(
+        self,
+        offsets: Offsets,
+        timeout_ms: float,
+        once: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         """Commit, and retry temporary errors until ``timeout_ms`` have passed.
 
         TimedOutError after that: a commit in flight may still be applied, and later ones wait for
-        it; one that was not sent by then is not sent at all.
+        it; one that was not sent by then is not sent at all. ``once`` is one attempt.
         """
         deadline = self._loop.now_ms() + timeout_ms
         failures: list[Exception] = []
@@ -93,7 +98,7 @@ class GroupCommits:
             if left > 0:
                 await retrying(
                     self._loop,
-                    lambda: self._once(offsets),
+                    once or (lambda: self._once(offsets)),
                     timeout_ms=left,
                     first_ms=self._settings.retry_backoff_ms,
                     most_ms=self._settings.retry_backoff_max_ms,
@@ -177,7 +182,11 @@ class GroupCommits:
         if not offsets:
             return
         try:
-            await self.commit(offsets, min(self._settings.max_poll_interval_ms, 30_000))
+            await self.commit(
+                offsets,
+                min(self._settings.max_poll_interval_ms, 30_000),
+                once=lambda: self._once_if_there(offsets),
+            )
         except ClosedError:
             raise
         except (ClientError, KafkaError) as error:
@@ -219,6 +228,18 @@ class GroupCommits:
             else:
                 return
         raise CommitFailedError("the coordinator refuses every epoch of this member")
+
+    async def _once_if_there(self, offsets: Offsets) -> None:
+        """Commit; a topic that was deleted is not waited for, and the others are committed.
+
+        Kafka: ``CommitRequestManager.autoCommitSyncBeforeRebalanceWithRetries``.
+        """
+        try:
+            await self._once(offsets)
+        except BrokerError as error:
+            if error.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise CommitFailedError("a topic or partition was deleted") from error
+            raise
 
     async def _commit_alone(self, offsets: Offsets) -> None:
         """Commit partitions that the user has assigned, as nobody's member."""

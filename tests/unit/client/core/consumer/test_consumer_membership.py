@@ -482,6 +482,18 @@ def test_an_assigned_topic_without_a_name_waits_and_the_others_do_not(
     assert member.owned == {*T, TopicPartition("u", 0)}
 
 
+def test_a_topic_that_was_deleted_is_given_up_at_once(cluster: ConsumerGroupCluster) -> None:
+    cluster.create_topic("u", 1)
+    cluster.fill("u", 0, 5)
+    member = join(cluster, auto_commit_interval_ms=100_000)
+    member.subscribe(["t", "u"])
+    settle(member)
+    assert member.owned == {*T, TopicPartition("u", 0)}
+    cluster.delete_topic("u")
+    settle(member, for_ms=2_000)
+    assert member.owned == frozenset(T)
+
+
 def test_a_lost_answer_is_asked_for_again(cluster: ConsumerGroupCluster) -> None:
     first = join(cluster, "first", request_timeout_ms=1_000)
     settle(first)
