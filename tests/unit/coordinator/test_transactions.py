@@ -560,3 +560,18 @@ def test_records_as_kafka_writes_them() -> None:
         + tag_0
         + version_tag
     )
+
+
+def test_each_new_producer_id_is_told_to_the_retries_of_the_one_before_alone() -> None:
+    scene = Scene()
+    first = at_epoch(scene, 32_766)
+    scene.add(first)
+    scene.end(first)
+    second = at_epoch(scene, 32_766)
+    assert second.producer_id == 102
+    scene.add(second)
+    after = scene.end(second)
+    assert after == ProducerIdAndEpoch(103, 0)
+    assert scene.end(second) == after
+    assert error_of(lambda: scene.end(first)) is BAD_ID
+    assert error_of(lambda: scene.init(named=first)) is FENCED
