@@ -9,7 +9,7 @@ import pytest
 from tests.scenarios import transcript
 from tests.unit.coordinator.scene import GROUP, Scene, error_of, subscription
 
-from millstream.coordinator.group.records import decode_record
+from millstream.coordinator.group.record_types import decode_record
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode
 from millstream.protocol.messages.coordinator_records import (

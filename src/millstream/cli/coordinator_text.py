@@ -9,7 +9,7 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from millstream.coordinator.group.records import decode_record
+from millstream.coordinator.group.record_types import decode_record
 from millstream.coordinator.result import split_type
 from millstream.model.errors import MillstreamError
 from millstream.model.topic import (

@@ -6,13 +6,14 @@ Kafka: ``ConfigHelper.createTopicConfigEntry`` and ``createBrokerConfigEntry``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from millstream.config.broker import all_broker_keys, value_of
 from millstream.config.definition import READ_ONLY, ConfigKey
 from millstream.config.dynamic import DYNAMIC_ONLY, ConfigSource, DynamicConfig, SourcedValue
+from millstream.config.group import GROUP_KEYS
 from millstream.config.topic import TopicConfig
 from millstream.config.value import ConfigType, Value, format_value
 
@@ -56,6 +57,17 @@ def describe_topic(config: TopicConfig, dynamic: DynamicConfig) -> Iterator[Conf
             synonyms = dynamic.values_of(key.inherits[0].name)
         if is_set:
             synonyms = (SourcedValue(key.name, value, ConfigSource.TOPIC_CONFIG), *synonyms)
+        yield _entry(key, value, synonyms, read_only=False)
+
+
+def describe_group(texts: Mapping[str, str], dynamic: DynamicConfig) -> Iterator[ConfigEntry]:
+    """Yield a group's settings; the group need not exist (Kafka: ``createGroupConfigEntry``)."""
+    for key in GROUP_KEYS.values():
+        synonyms = dynamic.values_of(key.inherits[0].name) if key.inherits else ()
+        value = synonyms[0].value if synonyms else format_value(key.default)
+        if key.name in texts:
+            value = texts[key.name]
+            synonyms = (SourcedValue(key.name, value, ConfigSource.GROUP_CONFIG), *synonyms)
         yield _entry(key, value, synonyms, read_only=False)
 
 

@@ -9,16 +9,21 @@ from typing import Final
 
 from millstream.config.definition import ConfigKey
 from millstream.config.dynamic import MIN_INSYNC_REPLICAS, DynamicConfig
+from millstream.config.group import check_group_config
 from millstream.config.value import ConfigType, format_value
 from millstream.controller import paths, payloads
 from millstream.controller.context import ControllerContext
 from millstream.controller.topic_changes import check_topic_config, config_change
 from millstream.model.errors import ConfigError, ErrorCode, KafkaError
-from millstream.model.metadata_store import Create, Operation, SetData
+from millstream.model.metadata_store import Create, Delete, Operation, SetData
 from millstream.model.topic import validate_topic_name
 
 MAX_TEXT_BYTES: Final = 32_767
 """The maximum length of a string in a message."""
+
+
+MAX_GROUPS: Final = 10_000
+"""How many groups may have settings of their own: every broker keeps them all."""
 
 
 class ResourceType(Enum):
@@ -123,6 +128,8 @@ def check_change(
     """
     if change.type is ResourceType.TOPIC:
         return _check_topic_change(change, context, config)
+    if change.type is ResourceType.GROUP:
+        return _check_group_change(change, context, config)
     if change.type is not ResourceType.BROKER:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {change.type.value}")
     before = context.broker_configs.get(change.name, {})
@@ -196,6 +203,24 @@ def _check_topic_change(
     return texts
 
 
+def _check_group_change(
+    change: ConfigChange, context: ControllerContext, config: DynamicConfig
+) -> dict[str, str]:
+    if not change.name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    texts = dict(change.change(context.group_configs.get(change.name, {})))
+    _check_lengths(texts)
+    try:
+        check_group_config(texts, config.current)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+    if change.name not in context.group_configs and len(context.group_configs) >= MAX_GROUPS:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION, f"{MAX_GROUPS} groups have settings, which is the limit"
+        )
+    return texts
+
+
 def stored_change(
     change: ConfigChange, texts: Mapping[str, str], context: ControllerContext
 ) -> Iterator[Operation]:
@@ -203,8 +228,23 @@ def stored_change(
     if change.type is ResourceType.TOPIC:
         yield from config_change(context.topics[change.name], texts)
         return
+    if change.type is ResourceType.GROUP:
+        yield from _stored_group_change(change, texts, context)
+        return
     path = paths.broker_config(change.name)
     if change.name in context.broker_configs:
         yield SetData(path, payloads.config(texts))
     else:
         yield Create(path, payloads.config(texts))
+
+
+def _stored_group_change(
+    change: ConfigChange, texts: Mapping[str, str], context: ControllerContext
+) -> Iterator[Operation]:
+    path, is_there = paths.group_config(change.name), change.name in context.group_configs
+    if texts and is_there:
+        yield SetData(path, payloads.config(texts))
+    elif texts:
+        yield Create(path, payloads.config(texts))
+    elif is_there:
+        yield Delete(path)

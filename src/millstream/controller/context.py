@@ -65,6 +65,8 @@ class ControllerContext:
     topics: dict[str, TopicState] = field(default_factory=dict)
     broker_configs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Dynamic settings by broker id as text; ``""`` holds those of all brokers."""
+    group_configs: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """Settings of groups by group id."""
     features: FinalizedFeatures = field(default_factory=FinalizedFeatures)
     """The levels in force in the whole cluster."""
     features_version: int = NOT_STORED

@@ -44,6 +44,9 @@ def load_context(nodes: Mapping[str, Node], *, piecemeal: bool = False) -> Contr
         name = path.removeprefix(prefix)
         texts = payloads.read_config(path, nodes[path].data)
         context.broker_configs["" if name == paths.ALL_BROKERS else name] = texts
+    for path in _below(nodes, paths.GROUP_CONFIGS + "/"):
+        texts = payloads.read_config(path, nodes[path].data)
+        context.group_configs[paths.group_of(path)] = texts
     topics = [
         _load_topic(nodes, path, piecemeal)
         for path in _below(nodes, paths.TOPICS + "/")

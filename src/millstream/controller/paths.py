@@ -10,6 +10,7 @@
     /brokers/topics/<topic>/partitions/<n>/state    leader, leader epoch, in-sync replicas
     /config/topics/<topic>                  settings of a topic; absent when it has none
     /config/brokers/<id or default>         dynamic settings of one broker, or of all
+    /config/groups/<group>                  settings of a group; absent when it has none
     /admin/delete_topics/<topic id>         a deleted topic whose directories may still be there
     /feature                                the finalized level of each feature
     /latest_producer_id_block               the block of producer ids given out last
@@ -18,6 +19,7 @@
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import quote, unquote
 
 CLUSTER_ID: Final = "/cluster/id"
 CONTROLLER: Final = "/controller"
@@ -26,6 +28,7 @@ BROKER_IDS: Final = "/brokers/ids"
 TOPICS: Final = "/brokers/topics"
 TOPIC_CONFIGS: Final = "/config/topics"
 BROKER_CONFIGS: Final = "/config/brokers"
+GROUP_CONFIGS: Final = "/config/groups"
 ALL_BROKERS: Final = "<default>"
 DELETED_TOPICS: Final = "/admin/delete_topics"
 FEATURES: Final = "/feature"
@@ -39,6 +42,7 @@ PERSISTENT: Final = (
     "/config",
     TOPIC_CONFIGS,
     BROKER_CONFIGS,
+    GROUP_CONFIGS,
     "/admin",
     DELETED_TOPICS,
 )
@@ -78,6 +82,16 @@ def topic_config(name: str) -> str:
 def broker_config(broker: str) -> str:
     """Return the path of the settings of a broker, or of all (``""`` or ALL_BROKERS)."""
     return f"{BROKER_CONFIGS}/{broker or ALL_BROKERS}"
+
+
+def group_config(group_id: str) -> str:
+    """Return the path of a group's settings. A group's id may have any characters."""
+    return f"{GROUP_CONFIGS}/{quote(group_id, safe='')}"
+
+
+def group_of(path: str) -> str:
+    """Return the group whose settings have a path."""
+    return unquote(path.removeprefix(GROUP_CONFIGS + "/"))
 
 
 def deleted_topic(topic_id: str) -> str:

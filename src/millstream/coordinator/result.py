@@ -120,6 +120,23 @@ class OutboundRequest:
     event: Event
 
 
+TaskEvent: TypeAlias = Callable[[object, Instant], "Result[None]"]
+"""An operation that handles what a background task returned, or the MillstreamError it raised."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundTask:
+    """Work that would take the loop too long: a pure function, run by a worker (Kafka:
+    ``CoordinatorExecutor``).
+
+    ``event`` is run on the same state machine with what it returns; it is dropped where the state
+    machine has ended or was loaded again meanwhile.
+    """
+
+    work: Callable[[], object]
+    event: TaskEvent
+
+
 @dataclass(frozen=True, slots=True)
 class TopicChange:
     """A topic that was created, deleted, or changed: it has more partitions, or replicas on other
@@ -149,7 +166,7 @@ class Result(Generic[R]):
     none, unless ``atomic`` is False (tombstones may be many). ``outbound`` is sent, and
     ``when_committed`` is run on the same state machine, once the records are committed. Records
     with a ``producer`` are part of its transaction: they are replayed with its id, and count when
-    its marker says so.
+    its marker says so. ``tasks`` are begun at once.
     """
 
     response: R | None = None
@@ -157,6 +174,7 @@ class Result(Generic[R]):
     answers: list[Answer] = field(default_factory=list)
     outbound: list[OutboundRequest] = field(default_factory=list)
     when_committed: list[Continuation] = field(default_factory=list)
+    tasks: list[BackgroundTask] = field(default_factory=list)
     replay: bool = True
     atomic: bool = True
     producer: TransactionProducer | None = None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from millstream.config.broker import all_broker_keys
 from millstream.config.definition import ConfigKey
+from millstream.config.group import GROUP_KEYS
 from millstream.config.topic import TopicConfig
 from millstream.config.value import parse_integer
 from millstream.controller.config_changes import ConfigChange, ResourceType, check_own_change
@@ -120,10 +121,13 @@ def _checked(change: ResourceChange, broker_id: BrokerId | None) -> ConfigChange
         raise _refused("Error due to duplicate config keys")
     if change.null_names:
         raise _refused(f"Null value not supported for : {', '.join(change.null_names)}")
+    keys: Mapping[str, ConfigKey]
     if change.type is ResourceType.TOPIC:
         keys, name = TopicConfig.keys, change.name
     elif change.type is ResourceType.BROKER:
         keys, name = all_broker_keys(), _broker_name(change.name, broker_id)
+    elif change.type is ResourceType.GROUP:
+        keys, name = GROUP_KEYS, change.name
     else:
         raise _refused(f"Unknown resource type {change.type_code}")
     change.check(change.type)

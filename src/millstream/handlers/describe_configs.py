@@ -9,8 +9,8 @@ version  what it brings
 4        flexible
 =======  ====================================================================================
 
-Topics, this broker, all brokers (an empty name: what was set for them while they run), and the
-levels of this broker's loggers. Groups and client metrics have no settings here: INVALID_REQUEST.
+Topics, groups, this broker, all brokers (an empty name: what was set for them while they run), and
+the levels of this broker's loggers. Client metrics have no settings here: INVALID_REQUEST.
 Sensitive values are never sent. An unknown resource type refuses the whole request.
 """
 
@@ -23,6 +23,7 @@ from millstream.config.describe import (
     ConfigEntry,
     describe_all_brokers,
     describe_broker,
+    describe_group,
     describe_topic,
 )
 from millstream.config.dynamic import ConfigSource
@@ -123,6 +124,11 @@ def _settings(services: Services, resource: DescribeConfigsResource) -> Iterable
                 return describe_all_brokers(services.config)
             _check_broker(services, name, "or empty string, ")
             return describe_broker(services.config)
+        case ResourceType.GROUP:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+            texts = services.metadata.group_configs.get(name, {})
+            return describe_group(texts, services.config)
         case other:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{other.name} has no settings here")
 

@@ -7,8 +7,8 @@ version  what it brings
 1        topics 2, brokers 4, broker loggers 8, client metrics 16, groups 32; no type means all
 =======  ====================================================================================
 
-An unknown type refuses the whole request with UNSUPPORTED_VERSION. Groups and client
-metrics have no settings here.
+An unknown type refuses the whole request with UNSUPPORTED_VERSION. Groups are those that
+have settings of their own; client metrics have none here.
 """
 
 from __future__ import annotations
@@ -60,4 +60,6 @@ def _names(services: Services, kind: ResourceType) -> list[str]:
         return [image.name for image in services.metadata.topics()]
     if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         return [str(broker_id) for broker_id in services.metadata.brokers]
+    if kind is ResourceType.GROUP:
+        return sorted(services.metadata.group_configs)
     return []

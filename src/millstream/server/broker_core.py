@@ -325,6 +325,7 @@ class BrokerCore:
         """Create the group coordinator on first use: its code is a fifth of all that a start would
         load, and many brokers never need it.
         """
+        from millstream.runtime.coordinators.group_configs import GroupConfigs
         from millstream.runtime.coordinators.group_coordinator_runtime import (
             GroupCoordinatorRuntime,
         )
@@ -337,6 +338,7 @@ class BrokerCore:
             metadata=self.metadata,
             new_id=lambda: str(uuid.UUID(bytes=self._random_bytes(16), version=4)),
             send_request=self._requests.send,
+            times_of=GroupConfigs(self.dynamic, self.metadata).consumer_times,
         )
 
     def _new_transactions(self) -> TransactionCoordinatorRuntime:

@@ -143,7 +143,6 @@ def test_every_accepted_setting_was_looked_at() -> None:
         "delegation.token.expiry.check.interval.ms",
         "delegation.token.expiry.time.ms",
         "delegation.token.max.lifetime.ms",
-        "group.consumer.migration.policy",
         "quota.window.num",
         "quota.window.size.seconds",
         "remote.log.manager.copy.quota.window.num",

@@ -8,6 +8,7 @@ from typing import TypeVar
 from millstream.coordinator.group.classic_group import ClassicGroup
 from millstream.coordinator.group.coordinator import GroupCoordinator
 from millstream.coordinator.group.join_group import Caller
+from millstream.coordinator.group.modern.topics import FixedTopics
 from millstream.coordinator.group.settings import GroupSettings
 from millstream.coordinator.result import Instant, Result
 from millstream.model.deferred import Deferred
@@ -71,9 +72,12 @@ def error_of(operation: Callable[[], int]) -> int:
 class Scene:
     """One shard; its default group is ``g``. ``log`` is what was written, key and value."""
 
-    def __init__(self, settings: GroupSettings = SETTINGS) -> None:
+    def __init__(
+        self, settings: GroupSettings = SETTINGS, topics: FixedTopics | None = None
+    ) -> None:
         self.settings = settings
-        self.coordinator = GroupCoordinator(settings)
+        self.topics = FixedTopics() if topics is None else topics
+        self.coordinator = GroupCoordinator(settings, self.topics)
         self.now_ms = 0
         self.log: list[tuple[bytes, bytes | None]] = []
         self.new_ids = 0
@@ -106,6 +110,8 @@ class Scene:
             self.log.append((key, value))
         for answer in result.answers:
             answer.send()
+        for task in result.tasks:
+            self.carry_out(task.event(task.work(), self.now))
         return result
 
     def advance(self, milliseconds: int) -> None:
@@ -121,7 +127,7 @@ class Scene:
 
     def loaded(self, settings: GroupSettings | None = None) -> Scene:
         """Return the scene after a restart: memory is gone, the log is there."""
-        restarted = Scene(settings or self.settings)
+        restarted = type(self)(settings or self.settings, self.topics)
         restarted.now_ms = self.now_ms
         restarted.new_ids = self.new_ids
         restarted.log = list(self.log)

@@ -12,6 +12,7 @@ from millstream.coordinator.group.offsets import CommittedOffset
 from millstream.coordinator.group.records import group_tombstone
 from millstream.coordinator.result import CoordinatorRecord
 from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.topic import TopicId
 from millstream.protocol.messages.list_groups import ListedGroup
 from millstream.protocol.messages.offset_commit import OffsetCommitRequest
 from millstream.protocol.messages.offset_fetch import OffsetFetchRequestGroup
@@ -22,17 +23,23 @@ WEEK_MS = 7 * 24 * 3_600_000
 class OtherGroup:
     """A group of members with epochs, as those of KIP-848 are."""
 
-    kind = GroupType.CLASSIC  # there is no other name yet
+    kind = GroupType.CONSUMER
 
     def __init__(self) -> None:
         self.group_id = "g"
         self.is_empty = False
         self.epoch = 3
+        self.lost = 9
 
     def is_subscribed_to(self, topic: str) -> bool:
         return topic == "read"
 
-    def validate_commit(self, request: OffsetCommitRequest) -> str | None:
+    def refuses_commit(
+        self, member_id: str, epoch: int, topic_id: TopicId, partition: int
+    ) -> ErrorCode | None:
+        return ErrorCode.STALE_MEMBER_EPOCH if partition == self.lost else None
+
+    def validate_commit(self, request: OffsetCommitRequest, version: int) -> str | None:
         if request.generation_id_or_member_epoch != self.epoch:
             raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
         return "m"
@@ -77,6 +84,13 @@ def test_the_group_validates_commits(scene: Scene) -> None:
     stale = scene.commit_error({("t", 0): 5}, generation_id=2)
     assert ErrorCode.of(stale) is ErrorCode.STALE_MEMBER_EPOCH
     scene.commit({("t", 0): 5}, generation_id=3)
+    assert scene.offsets() == {("t", 0): 5}
+
+
+def test_the_group_validates_each_partition_of_a_commit(scene: Scene) -> None:
+    answer = scene.commit({("t", 0): 5, ("u", 9): 6}, generation_id=3)
+    errors = [topic.partitions[0].error_code for topic in answer.topics]
+    assert errors == [0, ErrorCode.STALE_MEMBER_EPOCH.code]
     assert scene.offsets() == {("t", 0): 5}
 
 

@@ -6,8 +6,8 @@ import pytest
 from tests.unit.coordinator.scene import Scene
 
 from millstream.coordinator.group.classic_group import group_from_record
+from millstream.coordinator.group.record_types import decode_record
 from millstream.coordinator.group.records import (
-    decode_record,
     offset_commit_record,
     offset_tombstone,
 )
@@ -79,7 +79,7 @@ def test_older_values_are_read() -> None:
 
 
 def test_keys_of_other_protocols_are_left_alone() -> None:
-    assert decode_record(bytes.fromhex("0003 0001 67"), b"whatever") is None
+    assert decode_record(bytes.fromhex("0063 0001 67"), b"whatever") is None
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def test_chosen_keys(broker: AdminBroker) -> None:
         (BROKER, " 1 ", INVALID),
         (LOGGER, "", INVALID),
         (LOGGER, "2", INVALID),
-        (GROUP, "g", INVALID),
+        (GROUP, "", INVALID),
         (METRICS, "m", INVALID),
         (99, "x", INVALID),
         (0, "x", INVALID),
@@ -292,7 +292,8 @@ def test_replacements_that_cannot_be(
         (TOPIC, "a/b", ErrorCode.INVALID_TOPIC_EXCEPTION.code),
         (BROKER, "2", INVALID),
         (BROKER, "one", INVALID),
-        (GROUP, "g", INVALID),
+        (GROUP, "", INVALID),
+        (GROUP, "g", ErrorCode.INVALID_CONFIG.code),
         (1, "x", INVALID),
         (127, "x", INVALID),
     ],
@@ -606,3 +607,68 @@ def test_version_0_knows_client_metrics_alone(broker: AdminBroker) -> None:
     broker.create("a")
     response = broker.call(ListConfigResourcesRequest(), 0, ListConfigResourcesResponse)
     assert (response.error_code, response.config_resources) == (0, [])
+
+
+# Groups
+
+
+def test_a_group_has_settings_before_it_exists(broker: AdminBroker) -> None:
+    assert value(broker, GROUP, "a/b", "consumer.session.timeout.ms") == ("45000", 5)
+    changed = ("consumer.session.timeout.ms", SET, "50000")
+    assert change(broker, GROUP, "a/b", changed, validate_only=True) == (0, None)
+    assert value(broker, GROUP, "a/b", "consumer.session.timeout.ms") == ("45000", 5)
+    assert change(broker, GROUP, "a/b", changed) == (0, None)
+    assert value(broker, GROUP, "a/b", "consumer.session.timeout.ms") == ("50000", 8)
+    assert value(broker, GROUP, "other", "consumer.session.timeout.ms") == ("45000", 5)
+    assert listed(broker, GROUP) == [("a/b", GROUP)]
+    assert change(broker, GROUP, "a/b", ("consumer.session.timeout.ms", DELETE, None))[0] == 0
+    assert value(broker, GROUP, "a/b", "consumer.session.timeout.ms") == ("45000", 5)
+    assert listed(broker, GROUP) == []
+
+
+def test_a_setting_of_a_group_falls_back_to_the_brokers(broker: AdminBroker) -> None:
+    name = "consumer.assignment.interval.ms"
+    assert change(broker, BROKER, "", ("group." + name, SET, "2000"))[0] == 0
+    assert value(broker, GROUP, "g", name) == ("2000", 3)
+    change(broker, GROUP, "g", (name, SET, "3000"))
+    (entry,) = describe(broker, GROUP, "g", name, synonyms=True).configs
+    assert [(each.name, each.value) for each in entry.synonyms] == [
+        (name, "3000"),
+        ("group." + name, "2000"),
+        ("group." + name, "1000"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("consumer.session.timeout.ms", "44999"),
+        ("consumer.session.timeout.ms", "60001"),
+        ("consumer.heartbeat.interval.ms", "4999"),
+        ("consumer.heartbeat.interval.ms", "x"),
+        ("consumer.assignment.interval.ms", "-1"),
+        ("group.consumer.session.timeout.ms", "45000"),
+        ("unknown", "1"),
+    ],
+)
+def test_settings_of_groups_are_checked(broker: AdminBroker, name: str, text: str) -> None:
+    code, message = change(broker, GROUP, "g", (name, SET, text))
+    assert code == BAD_CONFIG
+    assert message
+
+
+def test_settings_of_groups_are_there_after_a_restart(tmp_path: Path) -> None:
+    broker = AdminBroker(tmp_path / "kept")
+    change(broker, GROUP, "g ", ("consumer.heartbeat.interval.ms", SET, "6000"))
+    broker.close()
+    again = AdminBroker(tmp_path / "kept")
+    try:
+        assert value(again, GROUP, "g ", "consumer.heartbeat.interval.ms") == ("6000", 8)
+    finally:
+        again.close()
+
+
+def listed(broker: AdminBroker, kind: int) -> list[tuple[str, int]]:
+    request = ListConfigResourcesRequest(resource_types=[kind])
+    response = broker.call(request, 1, ListConfigResourcesResponse)
+    return [(each.resource_name, each.resource_type) for each in response.config_resources]

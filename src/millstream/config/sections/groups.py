@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from millstream.config.definition import Config, int16, int32, int64
-from millstream.config.validators import at_least, between
+from typing import Final
+
+from millstream.config.definition import CLUSTER_WIDE, Config, int16, int32, int64, string, texts
+from millstream.config.validators import at_least, between, each_of, one_of
 from millstream.config.value import MAX_INT
+
+PROTOCOLS: Final = ("classic", "consumer", "streams", "share")
+ASSIGNORS: Final = ("uniform", "range")
+MIGRATION_POLICIES: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
 
 
 class GroupsSettings(Config):
-    """The classic group protocol and the topic `__consumer_offsets`."""
+    """The group protocols and the topic `__consumer_offsets`."""
 
     offsets_topic_num_partitions: int = int32(
         "offsets.topic.num.partitions",
@@ -81,4 +87,94 @@ class GroupsSettings(Config):
         MAX_INT,
         at_least(1),
         "Members that a group may have.",
+    )
+    group_coordinator_rebalance_protocols: tuple[str, ...] = texts(
+        "group.coordinator.rebalance.protocols",
+        ("classic", "consumer", "streams"),
+        each_of(*PROTOCOLS),
+        "Group protocols that are served, besides `classic`, which always is: `consumer` is that "
+        "of KIP-848. There are no streams groups here.",
+    )
+    group_consumer_session_timeout_ms: int = int32(
+        "group.consumer.session.timeout.ms",
+        45_000,
+        at_least(1),
+        "Time in milliseconds without a heartbeat after which a member of a consumer group is "
+        "removed.",
+    )
+    group_consumer_min_session_timeout_ms: int = int32(
+        "group.consumer.min.session.timeout.ms",
+        45_000,
+        at_least(1),
+        "Smallest `consumer.session.timeout.ms` in milliseconds that a group may set.",
+    )
+    group_consumer_max_session_timeout_ms: int = int32(
+        "group.consumer.max.session.timeout.ms",
+        60_000,
+        at_least(1),
+        "Largest `consumer.session.timeout.ms` in milliseconds that a group may set.",
+    )
+    group_consumer_heartbeat_interval_ms: int = int32(
+        "group.consumer.heartbeat.interval.ms",
+        5_000,
+        at_least(1),
+        "Time in milliseconds between two heartbeats of a member of a consumer group.",
+    )
+    group_consumer_min_heartbeat_interval_ms: int = int32(
+        "group.consumer.min.heartbeat.interval.ms",
+        5_000,
+        at_least(1),
+        "Smallest `consumer.heartbeat.interval.ms` in milliseconds that a group may set.",
+    )
+    group_consumer_max_heartbeat_interval_ms: int = int32(
+        "group.consumer.max.heartbeat.interval.ms",
+        15_000,
+        at_least(1),
+        "Largest `consumer.heartbeat.interval.ms` in milliseconds that a group may set.",
+    )
+    group_consumer_assignment_interval_ms: int = int32(
+        "group.consumer.assignment.interval.ms",
+        1_000,
+        at_least(0),
+        "Time in milliseconds between two target assignments of a consumer group.",
+        mode=CLUSTER_WIDE,
+    )
+    group_consumer_min_assignment_interval_ms: int = int32(
+        "group.consumer.min.assignment.interval.ms",
+        0,
+        at_least(0),
+        "Smallest `consumer.assignment.interval.ms` in milliseconds that a group may set.",
+    )
+    group_consumer_max_assignment_interval_ms: int = int32(
+        "group.consumer.max.assignment.interval.ms",
+        15_000,
+        at_least(0),
+        "Largest `consumer.assignment.interval.ms` in milliseconds that a group may set.",
+    )
+    group_consumer_max_size: int = int32(
+        "group.consumer.max.size",
+        MAX_INT,
+        at_least(1),
+        "Members that a consumer group may have.",
+    )
+    group_consumer_assignors: tuple[str, ...] = texts(
+        "group.consumer.assignors",
+        ASSIGNORS,
+        each_of(*ASSIGNORS),
+        "Assignors of consumer groups; the first is taken for members that name none.",
+    )
+    group_consumer_migration_policy: str = string(
+        "group.consumer.migration.policy",
+        "bidirectional",
+        one_of(*MIGRATION_POLICIES),
+        "Whether groups with members change between the classic and the consumer protocol: "
+        "`upgrade`, `downgrade`, both (`bidirectional`) or neither (`disabled`).",
+    )
+    group_consumer_regex_refresh_interval_ms: int = int32(
+        "group.consumer.regex.refresh.interval.ms",
+        600_000,
+        at_least(10_000),
+        "Time in milliseconds after which the topics of a regular expression are looked up again "
+        "even if no topic was created.",
+        internal=True,
     )

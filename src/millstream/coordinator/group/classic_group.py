@@ -26,6 +26,7 @@ from millstream.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE, su
 from millstream.coordinator.result import CoordinatorRecord, Instant
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.topic import TopicId
 from millstream.protocol.messages.coordinator_records import GroupMetadataValue
 from millstream.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from millstream.protocol.messages.join_group import JoinGroupResponse
@@ -274,7 +275,7 @@ class ClassicGroup:
 
     # The Group protocol, for offsets and administration
 
-    def validate_commit(self, request: OffsetCommitRequest) -> str | None:
+    def validate_commit(self, request: OffsetCommitRequest, version: int) -> str | None:
         """See :meth:`Group.validate_commit`."""
         generation_id = request.generation_id_or_member_epoch
         if generation_id < 0 and self.is_empty:
@@ -300,6 +301,12 @@ class ClassicGroup:
         self.validate_member(member_id, request.group_instance_id)
         if generation_id != self.generation_id:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
+    def refuses_commit(
+        self, member_id: str, epoch: int, topic_id: TopicId, partition: int
+    ) -> ErrorCode | None:
+        """A commit of a generation is valid for every partition."""
+        return None
 
     def validate_fetch(self, request: OffsetFetchRequestGroup) -> None:
         """Every client may fetch the offsets of a classic group."""

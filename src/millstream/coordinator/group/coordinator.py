@@ -13,27 +13,42 @@ complete (``result.Result.settled``). Kafka: ``GroupCoordinatorShard``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from millstream.coordinator.deadlines import Deadlines
 from millstream.coordinator.group.classic_group import ClassicGroup, group_from_record
+from millstream.coordinator.group.consumer.classic_members import ClassicMembers
+from millstream.coordinator.group.consumer.consumer_group import ConsumerGroup
+from millstream.coordinator.group.consumer.description import describe_consumer_group
+from millstream.coordinator.group.consumer.heartbeat import ConsumerHeartbeats
+from millstream.coordinator.group.consumer.membership import Membership
 from millstream.coordinator.group.group import Group
 from millstream.coordinator.group.groups import Groups
-from millstream.coordinator.group.join_group import Caller, JoinRules
+from millstream.coordinator.group.join_group import Caller, Joining, JoinRules
 from millstream.coordinator.group.listing import describe_group, list_groups
 from millstream.coordinator.group.member import Member
 from millstream.coordinator.group.member_requests import MemberRequests
+from millstream.coordinator.group.modern.topics import NoTopics, TopicsImage
 from millstream.coordinator.group.offset_requests import OffsetRequests
 from millstream.coordinator.group.offsets import OffsetStore
 from millstream.coordinator.group.rebalance import Rebalances
-from millstream.coordinator.group.records import decode_record
+from millstream.coordinator.group.record_types import CONSUMER_GROUP_TYPES, decode_record
 from millstream.coordinator.group.responses import join_refused, sync_refused
 from millstream.coordinator.group.settings import GroupSettings
 from millstream.coordinator.group.timers import TimerKey
 from millstream.coordinator.result import CoordinatorRecord, Instant, Result, TopicChange
 from millstream.model.deferred import Deferred
-from millstream.model.errors import ErrorCode
+from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.producer import NO_PRODUCER_ID
 from millstream.model.topic import TopicId
+from millstream.protocol.messages.consumer_group_describe import (
+    DescribedGroup as ConsumerDescribedGroup,
+)
+from millstream.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from millstream.protocol.messages.consumer_group_records import ConsumerGroupMetadataKey
 from millstream.protocol.messages.coordinator_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -62,13 +77,20 @@ from millstream.protocol.messages.txn_offset_commit import (
 class GroupCoordinator:
     """The state machine of one shard."""
 
-    def __init__(self, settings: GroupSettings) -> None:
+    def __init__(self, settings: GroupSettings, topics: TopicsImage | None = None) -> None:
         self.groups = Groups()
         self.offsets = OffsetStore()
         self._settings = settings
         self._deadlines: Deadlines[TimerKey] = Deadlines()
         self._rebalances = Rebalances(settings, self._deadlines)
-        self._join_rules = JoinRules(settings, self.groups, self._rebalances)
+        self._membership = Membership(
+            settings, self.groups, topics or NoTopics(), self._deadlines, self._rebalances
+        )
+        self._consumer_heartbeats = ConsumerHeartbeats(self._membership, self._rebalances)
+        self._classic_members = ClassicMembers(self._membership)
+        self._join_rules = JoinRules(
+            settings, self.groups, self._rebalances, self._join_consumer_group
+        )
         self._member_requests = MemberRequests(settings, self.groups, self._rebalances)
         self._offset_requests = OffsetRequests(
             settings, self.groups, self.offsets, self._member_committed
@@ -90,16 +112,48 @@ class GroupCoordinator:
     def sync_group(
         self, request: SyncGroupRequest, reply: Deferred[SyncGroupResponse], now: Instant
     ) -> Result[SyncGroupResponse]:
-        """See :meth:`MemberRequests.sync`."""
+        """See :meth:`MemberRequests.sync` and :meth:`ClassicMembers.sync`."""
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return self._classic_members.sync(group, request, reply, now)
         return self._member_requests.sync(request, reply, now)
 
     def heartbeat(self, request: HeartbeatRequest, now: Instant) -> Result[HeartbeatResponse]:
-        """See :meth:`MemberRequests.heartbeat`."""
+        """See :meth:`MemberRequests.heartbeat` and :meth:`ClassicMembers.heartbeat`."""
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return self._classic_members.heartbeat(group, request, now)
         return self._member_requests.heartbeat(request, now)
 
     def leave_group(self, request: LeaveGroupRequest, now: Instant) -> Result[LeaveGroupResponse]:
-        """See :meth:`MemberRequests.leave`."""
+        """See :meth:`MemberRequests.leave` and :meth:`ClassicMembers.leave`."""
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return self._classic_members.leave(group, request, now)
         return self._member_requests.leave(request, now)
+
+    def consumer_group_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, new_id: str, now: Instant
+    ) -> Result[ConsumerGroupHeartbeatResponse]:
+        """See :meth:`ConsumerHeartbeats.heartbeat`."""
+        return self._consumer_heartbeats.heartbeat(request, caller, new_id, now)
+
+    def _join_consumer_group(self, joining: Joining) -> bool:
+        """Let a classic member join a consumer group; return False for any other group."""
+        group = self.groups.get(joining.request.group_id)
+        if not isinstance(group, ConsumerGroup):
+            return False
+        if group.is_empty:
+            # It becomes a classic group; its offsets stay.
+            for record in group.tombstones():
+                joining.result.settled(record)
+            self._remove_group(group.group_id)
+            return False
+        try:
+            self._classic_members.join(group, joining)
+        except KafkaError as error:
+            joining.refuse(error.error)
+        return True
 
     # Offsets
 
@@ -126,7 +180,15 @@ class GroupCoordinator:
         return self._offset_requests.delete(request)
 
     def topic_changed(self, change: TopicChange, now: Instant) -> Result[None]:
-        """Delete the offsets committed in a deleted topic."""
+        """Delete the offsets committed in a deleted topic; groups look at a topic that has changed
+        when their next member asks.
+        """
+        for group in self.groups:
+            if isinstance(group, ConsumerGroup):
+                if change.created:
+                    group.expressions_are_stale = True
+                if group.is_subscribed_to(change.name):
+                    group.needs_refresh = True
         if not change.deleted:
             return Result()
         records = self._offset_requests.forget_topic(change.name, change.topic_id)
@@ -137,6 +199,17 @@ class GroupCoordinator:
     def describe_group(self, group_id: str, version: int) -> Result[DescribedGroup]:
         """Return a group's state and members."""
         return Result(describe_group(self.groups, group_id, version))
+
+    def describe_consumer_group(self, group_id: str) -> Result[ConsumerDescribedGroup]:
+        """Return a consumer group's epochs, members and assignments."""
+        return Result(
+            describe_consumer_group(
+                self.groups,
+                group_id,
+                self._membership.topics,
+                default_assignor=self._settings.consumer.assignors[0],
+            )
+        )
 
     def list_groups(
         self, *, states: Sequence[str], types: Sequence[str]
@@ -165,9 +238,11 @@ class GroupCoordinator:
         """Handle the deadlines that have passed."""
         result: Result[None] = Result(atomic=False)
         while (key := self._deadlines.pop_due(now.monotonic_ms)) is not None:
-            group = self.groups.classic(key.group_id)
-            if group is not None:
+            group = self.groups.get(key.group_id)
+            if isinstance(group, ClassicGroup):
                 self._rebalances.expire(group, key, now, result)
+            elif isinstance(group, ConsumerGroup):
+                self._membership.expire(group, key, now, result)
         return result
 
     def postpone(self, by_ms: float) -> None:
@@ -207,7 +282,23 @@ class GroupCoordinator:
             case GroupMetadataKey() as key, GroupMetadataValue() as value:
                 self.groups.put(group_from_record(key.group, value))
             case _:
-                raise AssertionError(f"not a record of a group coordinator: {record}")
+                self._replay_consumer_group(record)
+
+    def _replay_consumer_group(self, record: CoordinatorRecord) -> None:
+        if record.key_type not in CONSUMER_GROUP_TYPES:
+            raise AssertionError(f"not a record of a group coordinator: {record}")
+        group_id = cast("ConsumerGroupMetadataKey", record.key).group_id
+        group = self.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            if record.value is None:
+                return
+            # A group that only has offsets was made by their records, which came before.
+            group = ConsumerGroup(group_id)
+            self.groups.put(group)
+        if isinstance(record.key, ConsumerGroupMetadataKey) and record.value is None:
+            self._remove_group(group_id)
+        else:
+            group.apply(record)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Apply the marker that ends a producer's transaction."""
@@ -216,6 +307,9 @@ class GroupCoordinator:
     def on_loaded(self, now: Instant) -> Result[None]:
         """Start serving after the replay of the log: every member gets a new session."""
         result: Result[None] = Result(atomic=False)
+        for modern in self.groups:
+            if isinstance(modern, ConsumerGroup):
+                self._membership.start_deadlines(modern, now)
         for group in self.groups.classics():
             for member in group.members.values():
                 self._rebalances.renew_session(group, member, now)
@@ -243,6 +337,9 @@ class GroupCoordinator:
         for group in self.groups.classics():
             self._refuse_waiting(group, result)
             self._rebalances.forget(group)
+        for modern in self.groups:
+            if isinstance(modern, ConsumerGroup):
+                self._membership.forget(modern)
         return result
 
     def _refuse_waiting(self, group: ClassicGroup, result: Result[None]) -> list[Member]:
@@ -269,3 +366,5 @@ class GroupCoordinator:
         group = self.groups.remove(group_id)
         if isinstance(group, ClassicGroup):
             self._rebalances.forget(group)
+        elif isinstance(group, ConsumerGroup):
+            self._membership.forget(group)

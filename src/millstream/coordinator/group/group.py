@@ -11,6 +11,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.coordinator.result import CoordinatorRecord
+from millstream.model.errors import ErrorCode
+from millstream.model.topic import TopicId
 from millstream.protocol.messages.list_groups import ListedGroup
 from millstream.protocol.messages.offset_commit import OffsetCommitRequest
 from millstream.protocol.messages.offset_fetch import OffsetFetchRequestGroup
@@ -24,6 +26,7 @@ class GroupType(Enum):
     """The value is the name in ListGroups (Kafka: ``GroupType``)."""
 
     CLASSIC = "classic"
+    CONSUMER = "consumer"
 
 
 class Group(Protocol):
@@ -44,12 +47,20 @@ class Group(Protocol):
     def is_subscribed_to(self, topic: str) -> bool:
         """True if a member subscribes to the topic, or if the subscription is unknown."""
 
-    def validate_commit(self, request: OffsetCommitRequest) -> str | None:
+    def validate_commit(self, request: OffsetCommitRequest, version: int) -> str | None:
         """Return the id of the member whose session a commit renews, None if it comes from no
         member.
 
         Raises KafkaError if the client may not commit: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
-        ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
+        ILLEGAL_GENERATION, STALE_MEMBER_EPOCH, REBALANCE_IN_PROGRESS, and UNSUPPORTED_VERSION for
+        a ``version`` of OffsetCommit that the group's protocol does not know.
+        """
+
+    def refuses_commit(
+        self, member_id: str, epoch: int, topic_id: TopicId, partition: int
+    ) -> ErrorCode | None:
+        """Return why a commit that is valid as a whole is refused for one partition; None if it is
+        not.
         """
 
     def validate_transactional_commit(self, request: TxnOffsetCommitRequest) -> None:

@@ -8,6 +8,7 @@ rejoin with a new member id and keeps its membership. Kafka:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from millstream.coordinator.group.classic_group import ClassicGroup
@@ -26,6 +27,7 @@ from millstream.coordinator.group.states import GroupState
 from millstream.coordinator.result import Instant, Result
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
+from millstream.protocol.messages.coordinator_records import GroupMetadataValue
 from millstream.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
@@ -70,17 +72,23 @@ class Joining:
 
 
 class JoinRules:
-    """Serves JoinGroup over the groups of one shard."""
+    """Serves JoinGroup over the groups of one shard.
+
+    ``join_other`` is given each valid request before; it returns True if it has answered it, for
+    the group is of another kind.
+    """
 
     def __init__(
         self,
         settings: GroupSettings,
         groups: Groups,
         rebalances: Rebalances,
+        join_other: Callable[[Joining], bool],
     ) -> None:
         self._settings = settings
         self._groups = groups
         self._rebalances = rebalances
+        self._join_other = join_other
 
     def join(
         self,
@@ -110,6 +118,8 @@ class JoinRules:
         if error is not None:
             joining.refuse(error)
             return joining.result
+        if self._join_other(joining):
+            return joining.result
         is_unknown = request.member_id == NO_MEMBER_ID
         group = self._groups.classic(request.group_id)
         if group is None and not is_unknown:
@@ -127,7 +137,9 @@ class JoinRules:
             self._join_new(group, joining)
         else:
             self._join_known(group, joining)
-        if is_new_group and not joining.result.records:
+        if is_new_group and not any(
+            isinstance(record.value, GroupMetadataValue) for record in joining.result.records
+        ):
             # The group is listed from now on, so it must be there after a restart too.
             joining.result.settled(new_group_record(group))
         return joining.result

@@ -92,10 +92,8 @@ class OffsetRequests:
         for topic in request.topics:
             partitions = []
             for partition in topic.partitions:
-                error = ErrorCode.NONE
-                if self._is_too_large(partition.committed_metadata):
-                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                else:
+                error = self._refusal_of(request, topic.topic_id, partition)
+                if error is ErrorCode.NONE:
                     key = OffsetKey(request.group_id, topic.name, partition.partition_index)
                     records.append(_commit_record(key, topic.topic_id, partition, now, expires_ms))
                 partitions.append(
@@ -122,9 +120,24 @@ class OffsetRequests:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
             self._groups.check_room()
             return
-        member_id = group.validate_commit(request)
+        member_id = group.validate_commit(request, version)
         if member_id is not None:
             self._member_committed(group, member_id, now)
+
+    def _refusal_of(
+        self,
+        request: OffsetCommitRequest,
+        topic_id: TopicId,
+        partition: OffsetCommitRequestPartition,
+    ) -> ErrorCode:
+        if self._is_too_large(partition.committed_metadata):
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        group = self._groups.get(request.group_id)
+        if group is None:
+            return ErrorCode.NONE
+        epoch = request.generation_id_or_member_epoch
+        index = partition.partition_index
+        return group.refuses_commit(request.member_id, epoch, topic_id, index) or ErrorCode.NONE
 
     def _is_too_large(self, metadata: str | None) -> bool:
         if metadata is None:
@@ -148,14 +161,11 @@ class OffsetRequests:
         for topic in request.topics:
             partitions = []
             for partition in topic.partitions:
-                error = ErrorCode.NONE
-                if self._is_too_large(partition.committed_metadata):
-                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                else:
+                topic_id = topic_ids[topic.name]
+                error = self._transactional_refusal_of(request, topic_id, partition)
+                if error is ErrorCode.NONE:
                     key = OffsetKey(request.group_id, topic.name, partition.partition_index)
-                    records.append(
-                        _commit_record(key, topic_ids[topic.name], partition, now, NO_EXPIRY)
-                    )
+                    records.append(_commit_record(key, topic_id, partition, now, NO_EXPIRY))
                 partitions.append(
                     TxnOffsetCommitResponsePartition(
                         partition_index=partition.partition_index, error_code=error.code
@@ -163,6 +173,22 @@ class OffsetRequests:
                 )
             topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
         return Result(TxnOffsetCommitResponse(topics=topics), records)
+
+    def _transactional_refusal_of(
+        self,
+        request: TxnOffsetCommitRequest,
+        topic_id: TopicId,
+        partition: TxnOffsetCommitRequestPartition,
+    ) -> ErrorCode:
+        if self._is_too_large(partition.committed_metadata):
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        group, epoch = self._groups.get(request.group_id), request.generation_id
+        if group is None or epoch < 0:
+            return ErrorCode.NONE
+        index = partition.partition_index
+        if group.refuses_commit(request.member_id, epoch, topic_id, index) is None:
+            return ErrorCode.NONE
+        return ErrorCode.ILLEGAL_GENERATION
 
     def _validate_transactional(self, request: TxnOffsetCommitRequest) -> None:
         group = self._groups.get(request.group_id)

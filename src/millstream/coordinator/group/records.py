@@ -7,18 +7,15 @@
     2     group                                    generation, protocol, leader, members (version 3)
 
 Each begins with an int16: before a key its type, before a value its version. A record without a
-value deletes its key. The types from 3 on belong to the group protocols of KIP-848 and KIP-932,
-which this coordinator does not implement; it ignores them.
+value deletes its key. Other kinds of groups have types of their own (``record_types``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
-from millstream.coordinator.result import CoordinatorRecord, split_type
-from millstream.model.errors import ProtocolError
-from millstream.protocol.message import Message
+from millstream.coordinator.result import CoordinatorRecord
 from millstream.protocol.messages.coordinator_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -33,8 +30,6 @@ if TYPE_CHECKING:
 OFFSET_COMMIT_KEY_TYPES: Final = (0, 1)
 OFFSET_COMMIT: Final = 1
 GROUP_METADATA: Final = 2
-
-V = TypeVar("V", bound=Message)
 
 _GROUP_VALUE_VERSION: Final = 3
 _OFFSET_VALUE_VERSION: Final = 4
@@ -113,34 +108,6 @@ def group_record(group: ClassicGroup, assignments: Mapping[str, bytes]) -> Coord
 def assignments_of(group: ClassicGroup) -> dict[str, bytes]:
     """Return the assignment of each member of the present generation."""
     return {member.member_id: member.assignment for member in group.members.values()}
-
-
-def decode_record(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
-    """Decode a stored record; None if this coordinator does not use its type.
-
-    Raises ProtocolError if the bytes are not a valid key or value.
-    """
-    key_type, key_body = split_type(key)
-    if key_type in OFFSET_COMMIT_KEY_TYPES:
-        offset_key = OffsetCommitKey.decode_body(0, key_body)
-        if value is None:
-            return CoordinatorRecord(key_type, offset_key)
-        version, offset = _decode_value(OffsetCommitValue, value)
-        return CoordinatorRecord(key_type, offset_key, version, offset)
-    if key_type == GROUP_METADATA:
-        group_key = GroupMetadataKey.decode_body(0, key_body)
-        if value is None:
-            return CoordinatorRecord(key_type, group_key)
-        version, group = _decode_value(GroupMetadataValue, value)
-        return CoordinatorRecord(key_type, group_key, version, group)
-    return None
-
-
-def _decode_value(schema: type[V], value: bytes) -> tuple[int, V]:
-    version, body = split_type(value)
-    if version not in schema.VERSIONS:
-        raise ProtocolError(f"{schema.__name__} has no version {version}")
-    return version, schema.decode_body(version, body)
 
 
 def _group_record(group_id: str, value: GroupMetadataValue) -> CoordinatorRecord:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final
 
 # Guards for memory that Kafka does not have.
@@ -20,6 +22,59 @@ metadata for the selected protocol must fit into a single record.
 
 BATCH_OVERHEAD_BYTES: Final = 128
 """More than the overhead of a batch of one record besides its key and value."""
+
+
+class MigrationPolicy(Enum):
+    """Which groups change their protocol while they have members (Kafka:
+    ``ConsumerGroupMigrationPolicy``). The value is the one of ``group.consumer.migration.policy``.
+    """
+
+    BIDIRECTIONAL = "bidirectional"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    DISABLED = "disabled"
+
+    @property
+    def allows_upgrade(self) -> bool:
+        """True if a classic group may become a consumer group."""
+        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.UPGRADE)
+
+    @property
+    def allows_downgrade(self) -> bool:
+        """True if a consumer group may become a classic group."""
+        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.DOWNGRADE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerTimes:
+    """What may be set for each consumer group (resource type GROUP), in milliseconds."""
+
+    session_timeout_ms: int = 45_000
+    """``consumer.session.timeout.ms``, ``group.consumer.session.timeout.ms``"""
+    heartbeat_interval_ms: int = 5_000
+    """``consumer.heartbeat.interval.ms``, ``group.consumer.heartbeat.interval.ms``"""
+    assignment_interval_ms: int = 1_000
+    """``consumer.assignment.interval.ms``, ``group.consumer.assignment.interval.ms``"""
+
+
+def _default_times(group_id: str) -> ConsumerTimes:
+    return ConsumerTimes()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """Kafka's settings of consumer groups with Kafka's defaults."""
+
+    times_of: Callable[[str], ConsumerTimes] = _default_times
+    """The times of a group by its id; they may change at any moment."""
+    max_size: int = 2**31 - 1
+    """``group.consumer.max.size``"""
+    assignors: tuple[str, ...] = ("uniform", "range")
+    """``group.consumer.assignors``; the first is the default"""
+    migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    """``group.consumer.migration.policy``"""
+    regex_refresh_interval_ms: int = 600_000
+    """``group.consumer.regex.refresh.interval.ms``"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +95,8 @@ class GroupSettings:
     """``offset.metadata.max.bytes``, counted in UTF-16 units as Kafka counts it."""
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     """``offsets.retention.minutes`` in milliseconds"""
+    consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
+    """The settings of consumer groups."""
     max_batch_bytes: int = 1_048_588
     """``max.message.bytes`` of ``__consumer_offsets``: the limit of one record of a group."""
 

@@ -19,6 +19,14 @@ class Timer(IntEnum):
     """The join phase of a rebalance times out."""
     SYNC = 3
     """The sync phase of a rebalance times out."""
+    REVOCATION = 4
+    """A member of a consumer group has not given partitions back within its rebalance timeout."""
+    MEMBER_JOIN = 5
+    """A classic member of a consumer group has not joined again within its rebalance timeout."""
+    MEMBER_SYNC = 6
+    """A classic member of a consumer group has not sent SyncGroup within its rebalance timeout."""
+    ASSIGNMENT = 7
+    """The target assignment of a consumer group is due."""
 
 
 class TimerKey(NamedTuple):

@@ -91,7 +91,9 @@ class PushedDeletion(Struct):
 
 
 class PushedSettings(Struct):
-    """One of ``PushMetadataRequest.broker_settings``: the name is a broker's id, or empty."""
+    """One of ``PushMetadataRequest.broker_settings``, whose name is a broker's id, or empty, and
+    of ``PushMetadataRequest.group_settings``, whose name is a group's id.
+    """
 
     name: str = string()
     settings: list[PushedSetting] = array(PushedSetting)
@@ -120,6 +122,9 @@ class PushMetadataRequest(Request, key=10000, versions="0", flexible="0+"):
     sequence: int = int64(tag=0, default=0)
     features: list[PushedFeature] | None = array(PushedFeature, nullable="0+", tag=1, default=None)
     features_epoch: int = int64(tag=2, default=0)
+    group_settings: list[PushedSettings] | None = array(
+        PushedSettings, nullable="0+", tag=3, default=None
+    )
 
 
 class PushMetadataResponse(Response, key=10000, versions="0", flexible="0+"):

@@ -21,6 +21,7 @@ _PARENTS = (
     paths.TOPICS,
     paths.TOPIC_CONFIGS,
     paths.BROKER_CONFIGS,
+    paths.GROUP_CONFIGS,
     paths.DELETED_TOPICS,
 )
 

@@ -172,7 +172,8 @@ class ControllerEvents:
         self._propagation.features_changed()
 
     def publish_broker_configs(self) -> None:
-        """Tell every broker the dynamic settings of brokers."""
+        """Tell every broker the dynamic settings of brokers and groups."""
+        self.metadata.set_group_configs(self.state.context.group_configs)
         self.metadata.set_broker_configs(self.state.context.broker_configs)
         self._propagation.broker_configs_changed()
 

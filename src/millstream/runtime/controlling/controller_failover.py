@@ -62,6 +62,7 @@ class ControllerFailover:
         metadata.controller_epoch = max(metadata.controller_epoch, epoch)
         metadata.cache.controller_id = metadata.broker_id
         metadata.set_broker_configs(context.broker_configs)
+        metadata.set_group_configs(context.group_configs)
         metadata.set_features(context.features)
         metadata.set_brokers(each.node for each in context.brokers.values())
         below = paths.TOPIC_CONFIGS + "/"

@@ -307,6 +307,7 @@ class MetadataPushes:
             sequence=self._sequence,
             features=features_message(context.features),
             features_epoch=context.features.epoch,
+            group_settings=settings_message(context.group_configs) if unsent.configs else None,
         )
         return request, unsent
 

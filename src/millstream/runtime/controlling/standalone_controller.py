@@ -77,6 +77,7 @@ class StandaloneController:
         check_supported(context.features)
         self._metadata.set_features(context.features)
         self._metadata.set_broker_configs(context.broker_configs)
+        self._metadata.set_group_configs(context.group_configs)
         for topic in context.topics.values():
             self._metadata.show(topic)
 

@@ -183,8 +183,8 @@ class TopicControl:
     def alter_configs(
         self, changes: Sequence[ConfigChange], *, validate_only: bool = False
     ) -> Deferred[list[KafkaError | None]]:
-        """Change settings of topics and brokers, each resource for itself: all of its changes or
-        none.
+        """Change settings of topics, brokers and groups, each resource for itself: all of its
+        changes or none.
         """
         return self._events.submit(lambda: self._alter_configs(changes, validate_only))
 
@@ -216,6 +216,13 @@ class TopicControl:
             topic = replace(self._state.context.topics[change.name], overrides=texts)
             self._state.context.put_topic(topic)
             self._events.publish_config(topic)
+            return
+        if change.type is ResourceType.GROUP:
+            if texts:
+                self._state.context.group_configs[change.name] = texts
+            else:
+                self._state.context.group_configs.pop(change.name, None)
+            self._events.publish_broker_configs()
             return
         self._state.context.broker_configs[change.name] = texts
         self._events.publish_broker_configs()

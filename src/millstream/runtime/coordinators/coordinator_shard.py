@@ -37,6 +37,7 @@ from typing import Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from millstream.coordinator.result import (
     Answer,
+    BackgroundTask,
     Continuation,
     CoordinatorRecord,
     Instant,
@@ -302,6 +303,8 @@ class ShardDriver(Generic[S]):
             self._next_record_offset += 1
         self._arm_timer()
         self._writes.send(result.answers, result.outbound, result.when_committed)
+        for task in result.tasks:
+            self._begin(task)
 
     def _refuse_large(self, result: Result[R]) -> None:
         error = KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "the records fill more than a batch")
@@ -339,6 +342,25 @@ class ShardDriver(Generic[S]):
             return continuation(now) if shard is begun else Result()
 
         self.write_when_possible(operation)
+
+    # Background tasks
+
+    def _begin(self, task: BackgroundTask) -> None:
+        owner = self._shard
+
+        def settle(outcome: Deferred[object]) -> None:
+            taken: object
+            try:
+                taken = outcome.result()
+            except MillstreamError as error:
+                taken = error
+
+            def event(shard: S, now: Instant) -> Result[None]:
+                return task.event(taken, now) if shard is owner else Result()
+
+            self.write_when_possible(event)
+
+        self._offload.run("coordinator-task", task.work).on_done(settle)
 
     # Life
 

@@ -14,11 +14,23 @@ from millstream.config.broker import BrokerConfig
 from millstream.coordinator.group.coordinator import GroupCoordinator
 from millstream.coordinator.group.join_group import Caller
 from millstream.coordinator.group.partitioner import group_partition
-from millstream.coordinator.group.settings import GroupSettings
+from millstream.coordinator.group.settings import (
+    ConsumerSettings,
+    ConsumerTimes,
+    GroupSettings,
+    MigrationPolicy,
+)
 from millstream.coordinator.result import Instant, Result
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred
 from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId
+from millstream.protocol.messages.consumer_group_describe import (
+    DescribedGroup as ConsumerDescribedGroup,
+)
+from millstream.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from millstream.protocol.messages.delete_groups import DeletableGroupResult
 from millstream.protocol.messages.describe_groups import DescribedGroup
 from millstream.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -41,6 +53,7 @@ from millstream.records.compression import Codec
 from millstream.runtime.coordinators.coordinator_runtime import CoordinatorRuntime
 from millstream.runtime.coordinators.coordinator_shard import RequestSender
 from millstream.runtime.coordinators.coordinator_writes import TransactionEnd
+from millstream.runtime.coordinators.topics_view import TopicsView
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.offload import Offload
 from millstream.runtime.replicas.partition import Partition
@@ -72,6 +85,7 @@ class GroupCoordinatorRuntime:
         metadata: MetadataCache,
         new_id: Callable[[], str],
         send_request: RequestSender,
+        times_of: Callable[[str], ConsumerTimes] | None = None,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -84,7 +98,9 @@ class GroupCoordinatorRuntime:
             max_size=config.group_max_size,
             offset_metadata_max_bytes=config.offset_metadata_max_bytes,
             offsets_retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
+            consumer=_consumer_settings(config, times_of),
         )
+        self._topics = TopicsView(metadata)
         self._runtime: CoordinatorRuntime[GroupCoordinator] = CoordinatorRuntime(
             GROUP_METADATA_TOPIC,
             self._new_shard,
@@ -154,6 +170,16 @@ class GroupCoordinatorRuntime:
         """Remove members; ``request.members`` names them in every version."""
         return self._write(request.group_id, lambda shard, now: shard.leave_group(request, now))
 
+    def consumer_group_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller
+    ) -> Deferred[ConsumerGroupHeartbeatResponse]:
+        """Let a member of a consumer group join, follow its assignment, or leave."""
+        new_id = self._new_id()
+        return self._write(
+            request.group_id,
+            lambda shard, now: shard.consumer_group_heartbeat(request, caller, new_id, now),
+        )
+
     # Offsets
 
     def commit_offsets(
@@ -207,6 +233,10 @@ class GroupCoordinatorRuntime:
         """Return a group's state and members."""
         return self._read(group_id, lambda shard, _: shard.describe_group(group_id, version))
 
+    def describe_consumer_group(self, group_id: str) -> Deferred[ConsumerDescribedGroup]:
+        """Return a consumer group's epochs, members and assignments."""
+        return self._read(group_id, lambda shard, _: shard.describe_consumer_group(group_id))
+
     def list_groups(
         self, *, states: list[str], types: list[str]
     ) -> list[Deferred[list[ListedGroup]]]:
@@ -236,7 +266,8 @@ class GroupCoordinatorRuntime:
 
     def _new_shard(self, partition: Partition) -> GroupCoordinator:
         max_batch_bytes = partition.config.max_message_bytes
-        return GroupCoordinator(replace(self._settings, max_batch_bytes=max_batch_bytes))
+        settings = replace(self._settings, max_batch_bytes=max_batch_bytes)
+        return GroupCoordinator(settings, self._topics)
 
     def _schedule_expiry(self) -> None:
         interval_ms = self._config.offsets_retention_check_interval_ms
@@ -254,3 +285,21 @@ class GroupCoordinatorRuntime:
                 self._clock.call_soon(next_shard)
 
         next_shard()
+
+
+def _consumer_settings(
+    config: BrokerConfig, times_of: Callable[[str], ConsumerTimes] | None
+) -> ConsumerSettings:
+    """Return the settings of consumer groups; without ``times_of`` no group has its own."""
+    times = ConsumerTimes(
+        session_timeout_ms=config.group_consumer_session_timeout_ms,
+        heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+        assignment_interval_ms=config.group_consumer_assignment_interval_ms,
+    )
+    return ConsumerSettings(
+        times_of=times_of or (lambda _: times),
+        max_size=config.group_consumer_max_size,
+        assignors=config.group_consumer_assignors or ConsumerSettings().assignors,
+        migration_policy=MigrationPolicy(config.group_consumer_migration_policy.lower()),
+        regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
+    )

@@ -211,6 +211,7 @@ class ClusterMember:
         check_supported(context.features)
         metadata.set_features(context.features)
         metadata.set_broker_configs(context.broker_configs)
+        metadata.set_group_configs(context.group_configs)
         metadata.set_brokers(each.node for each in load_brokers(nodes))
         for topic in context.topics.values():
             if all(state.partition_epoch >= 0 for state in topic.partitions):

@@ -76,6 +76,8 @@ class MetadataUpdate:
     """Counts the pushes of one controller; 0 where it does not."""
     features: FinalizedFeatures | None = None
     """The finalized features; None from a controller that does not know of them."""
+    group_configs: Mapping[str, Mapping[str, str]] | None = None
+    """When given: all settings of groups, by group id."""
 
 
 @dataclass(slots=True)
@@ -186,6 +188,10 @@ class BrokerMetadata:
             overrides = self._known.overrides.get(image.name, {})
             self.show_config(TopicState(image.name, image.topic_id, image.partitions, overrides))
 
+    def set_group_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+        """Take over all settings of groups."""
+        self.cache.group_configs = {name: dict(texts) for name, texts in configs.items()}
+
     def set_features(self, features: FinalizedFeatures) -> None:
         """Take over which levels of features are finalized."""
         if features != self.cache.features:
@@ -239,6 +245,8 @@ class BrokerMetadata:
         configs = update.broker_configs
         if configs is not None and configs != self._known.broker_configs:
             self.set_broker_configs(configs)
+        if update.group_configs is not None:
+            self.set_group_configs(update.group_configs)
         for name, topic_id in update.deleted:
             self.remove(name, topic_id)
         if update.all_topic_ids is not None:

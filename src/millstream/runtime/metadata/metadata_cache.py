@@ -6,7 +6,7 @@ so a reader that holds one sees one moment of the topic.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from millstream.config.topic import TopicConfig
@@ -39,6 +39,8 @@ class MetadataCache:
         self.controller_id = BrokerId(-1)
         self.features = FinalizedFeatures()
         """What all brokers of the cluster have switched on."""
+        self.group_configs: Mapping[str, Mapping[str, str]] = {}
+        """The settings of groups that have any, by group id."""
         self.brokers: dict[BrokerId, BrokerNode] = {}
         self.missing: set[BrokerId] = set()
         """Live brokers whose address refuses connections just now (`failure_detector`)."""

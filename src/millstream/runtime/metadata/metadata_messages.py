@@ -118,7 +118,7 @@ def broker_message(node: BrokerNode) -> PushedBroker:
 
 
 def settings_message(configs: Mapping[str, Mapping[str, str]]) -> list[PushedSettings]:
-    """Return the dynamic settings of brokers as messages."""
+    """Return the dynamic settings of brokers, or of groups, as messages."""
     return [PushedSettings(name=name, settings=_settings(each)) for name, each in configs.items()]
 
 
@@ -133,7 +133,6 @@ def _settings(texts: Mapping[str, str]) -> list[PushedSetting]:
 
 def metadata_update(request: PushMetadataRequest) -> MetadataUpdate:
     """Return the update that a push holds."""
-    configs = request.broker_settings
     return MetadataUpdate(
         controller_id=BrokerId(request.controller_id),
         controller_epoch=request.controller_epoch,
@@ -142,9 +141,8 @@ def metadata_update(request: PushMetadataRequest) -> MetadataUpdate:
         topics=[topic_update(each) for each in request.topics],
         deleted=[(each.name, each.topic_id) for each in request.deleted],
         all_topic_ids=request.all_topic_ids,
-        broker_configs=None
-        if configs is None
-        else {each.name: {s.name: s.value for s in each.settings} for each in configs},
+        broker_configs=_settings_of(request.broker_settings),
+        group_configs=_settings_of(request.group_settings),
         sequence=request.sequence,
         features=None
         if request.features is None
@@ -152,6 +150,14 @@ def metadata_update(request: PushMetadataRequest) -> MetadataUpdate:
             {each.name: each.level for each in request.features}, request.features_epoch
         ),
     )
+
+
+def _settings_of(
+    messages: list[PushedSettings] | None,
+) -> dict[str, dict[str, str]] | None:
+    if messages is None:
+        return None
+    return {each.name: {s.name: s.value for s in each.settings} for each in messages}
 
 
 def _broker(message: PushedBroker) -> BrokerNode:

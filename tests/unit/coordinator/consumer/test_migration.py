@@ -1,0 +1,314 @@
+"""Groups with members of both protocols, upgrades and downgrades."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from tests.unit.coordinator.consumer.consumer_scene import (
+    Consumer,
+    ConsumerScene,
+    settle,
+    topics,
+)
+from tests.unit.coordinator.scene import GROUP, SETTINGS
+
+from millstream.coordinator.group.classic_group import ClassicGroup
+from millstream.coordinator.group.consumer.consumer_group import ConsumerGroup
+from millstream.coordinator.group.consumer.migration import parse_assignment
+from millstream.coordinator.group.settings import ConsumerSettings, MigrationPolicy
+from millstream.model.deferred import Deferred
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
+from millstream.protocol.messages.join_group import JoinGroupResponse
+from millstream.protocol.messages.sync_group import SyncGroupResponse
+
+
+def encoded(owned: dict[str, list[int]]) -> list[TopicPartition]:
+    return [TopicPartition(topic=name, partitions=parts) for name, parts in owned.items()]
+
+
+@dataclass
+class ClassicConsumer:
+    """A consumer of the classic protocol with a cooperative assignor, one step for each call."""
+
+    scene: ConsumerScene
+    names: list[str] = field(default_factory=lambda: ["t"])
+    instance_id: str | None = None
+    member_id: str = ""
+    generation: int = -1
+    owned: dict[str, list[int]] = field(default_factory=dict)
+    join: Deferred[JoinGroupResponse] | None = None
+    sync: Deferred[SyncGroupResponse] | None = None
+
+    def step(self) -> None:
+        """Go on with the rebalance, or send a heartbeat."""
+        if self.join is None and self.sync is None:
+            if self.generation < 0:
+                self._send_join()
+            else:
+                self._heartbeat()
+        if self.join is not None and self.join.done:
+            self._take_join()
+        if self.sync is not None and self.sync.done:
+            self._take_sync()
+
+    def _heartbeat(self) -> None:
+        try:
+            error = self.scene.heartbeat(self.member_id, self.generation, self.instance_id)
+        except KafkaError as refused:
+            error = refused.error.code
+        self._rejoin(error)
+
+    def _rejoin(self, error: int) -> None:
+        if error == ErrorCode.REBALANCE_IN_PROGRESS.code:
+            self._send_join()
+        elif error == ErrorCode.ILLEGAL_GENERATION.code:
+            self.owned = {}
+            self._send_join()
+        elif error:
+            self.owned, self.member_id, self.generation = {}, "", -1
+
+    def _send_join(self) -> None:
+        subscription = ConsumerProtocolSubscription(
+            topics=self.names, owned_partitions=encoded(self.owned), generation_id=self.generation
+        )
+        metadata = b"\x00\x02" + subscription.encode_body(2)
+        self.join = self.scene.join(
+            self.member_id,
+            instance_id=self.instance_id,
+            protocols={"cooperative-sticky": metadata},
+            rebalance_timeout_ms=20_000,
+        )
+
+    def _take_join(self) -> None:
+        assert self.join is not None
+        response, self.join = self.join.result(), None
+        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED.code:
+            self.member_id = response.member_id
+            self._send_join()
+            return
+        if response.error_code:
+            self._rejoin(response.error_code)
+            return
+        self.member_id, self.generation = response.member_id, response.generation_id
+        assignments = {}
+        if response.leader == self.member_id:
+            assignments = self._assign([member.member_id for member in response.members])
+        try:
+            self.sync = self.scene.sync(
+                self.member_id,
+                assignments,
+                generation_id=self.generation,
+                instance_id=self.instance_id,
+            )
+        except KafkaError as refused:
+            self._rejoin(refused.error.code)
+
+    def _assign(self, members: list[str]) -> dict[str, bytes]:
+        """Range by the order of members, without regard for owners; tests look at it when quiet."""
+        count = sum(
+            found.partition_count for name in self.names if (found := self.scene.topics.topic(name))
+        )
+        shares: dict[str, list[int]] = {member: [] for member in members}
+        for partition in range(count):
+            shares[members[partition % len(members)]].append(partition)
+        return {
+            member: b"\x00\x00"
+            + ConsumerProtocolAssignment(
+                assigned_partitions=encoded({"t": parts} if parts else {})
+            ).encode_body(0)
+            for member, parts in shares.items()
+        }
+
+    def _take_sync(self) -> None:
+        assert self.sync is not None
+        try:
+            response = self.sync.result()
+        except KafkaError as refused:
+            self.sync = None
+            self._rejoin(refused.error.code)
+            return
+        self.sync = None
+        if response.error_code:
+            self._rejoin(response.error_code)
+            return
+        assignment = parse_assignment(bytes(response.assignment))
+        owned = {each.topic: sorted(each.partitions) for each in assignment.assigned_partitions}
+        had_more = any(set(parts) - set(owned.get(name, [])) for name, parts in self.owned.items())
+        self.owned = owned
+        if had_more:
+            self._send_join()  # it has given partitions back
+
+
+def run(scene: ConsumerScene, *consumers: ClassicConsumer | Consumer, rounds: int = 30) -> None:
+    for _ in range(rounds):
+        scene.advance(500)
+        for consumer in consumers:
+            if isinstance(consumer, Consumer):
+                consumer.beat()
+            else:
+                consumer.step()
+
+
+def all_partitions(*consumers: ClassicConsumer | Consumer) -> list[int]:
+    return sorted(part for consumer in consumers for part in consumer.owned.get("t", []))
+
+
+@pytest.fixture
+def scene() -> ConsumerScene:
+    return ConsumerScene(topics=topics(t=4))
+
+
+def test_a_classic_group_is_upgraded_by_the_first_member_of_the_consumer_protocol(
+    scene: ConsumerScene,
+) -> None:
+    a, b = ClassicConsumer(scene), ClassicConsumer(scene)
+    run(scene, a, b)
+    assert all_partitions(a, b) == [0, 1, 2, 3]
+    generation, before = a.generation, (dict(a.owned), dict(b.owned))
+    new = Consumer(scene, "new")
+    new.beat()
+    group = scene.consumers
+    assert group.classic_count == 2
+    assert group.group_epoch == generation + 1
+    assert (a.owned, b.owned) == before  # nobody has stopped
+    run(scene, a, b, new)
+    assert all_partitions(a, b, new) == [0, 1, 2, 3]
+    assert all(consumer.owned for consumer in (a, b, new))
+    restarted = scene.loaded()
+    assert isinstance(restarted, ConsumerScene)
+    assert restarted.consumers.members == scene.consumers.members
+
+
+def test_a_member_that_waits_in_a_classic_rebalance_is_told_to_rejoin(scene: ConsumerScene) -> None:
+    members = scene.stable_group(2)
+    waiting = scene.join(members[0], protocols={"range": b"\x00\x00" + b"\x00" * 8})
+    assert not waiting.done
+    with pytest.raises(KafkaError):
+        # What the leader of this group assigned is no assignment of consumers.
+        scene.beat("new")
+    assert not waiting.done
+
+
+def test_waiting_members_hear_of_the_upgrade(scene: ConsumerScene) -> None:
+    a, b = ClassicConsumer(scene), ClassicConsumer(scene)
+    run(scene, a, b)
+    a._send_join()
+    leader, other = (a, b) if a.join is not None and not a.join.done else (b, a)
+    if leader is b:
+        b._send_join()
+    waiting = leader.join
+    assert waiting is not None
+    assert not waiting.done
+    scene.beat("new")
+    assert waiting.result().error_code == ErrorCode.REBALANCE_IN_PROGRESS.code
+    run(scene, a, b)
+    assert other.member_id in scene.consumers.members
+
+
+def test_a_classic_member_joins_a_consumer_group(scene: ConsumerScene) -> None:
+    one, a = Consumer(scene, "one"), ClassicConsumer(scene)
+    settle(scene, one)
+    run(scene, one, a)
+    assert all_partitions(one, a) == [0, 1, 2, 3]
+    assert len(one.owned["t"]) == len(a.owned["t"]) == 2
+    answer = scene.leave((a.member_id, None))
+    assert answer.members[0].error_code == 0
+    run(scene, one)
+    assert all_partitions(one) == [0, 1, 2, 3]
+    answer = scene.leave(("one", None))
+    assert answer.members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID.code
+
+
+def test_the_last_member_of_the_consumer_protocol_leaves_a_classic_group_behind(
+    scene: ConsumerScene,
+) -> None:
+    one, a, b = Consumer(scene, "one"), ClassicConsumer(scene), ClassicConsumer(scene)
+    run(scene, one, a, b)
+    scene.beat("one", -1)
+    group = scene.coordinator.groups.get(GROUP)
+    assert isinstance(group, ClassicGroup)
+    assert len(group.members) == 2
+    run(scene, a, b)
+    assert scene.state == "Stable"
+    assert all_partitions(a, b) == [0, 1, 2, 3]
+    assert scene.loaded().state == "Stable"
+
+
+def test_a_group_goes_back_and_forth(scene: ConsumerScene) -> None:
+    a = ClassicConsumer(scene)
+    run(scene, a)
+    for name in ("one", "two"):
+        one = Consumer(scene, name)
+        run(scene, a, one)
+        assert isinstance(scene.coordinator.groups.get(GROUP), ConsumerGroup)
+        assert all_partitions(a, one) == [0, 1, 2, 3]
+        scene.beat(name, -1)
+        assert isinstance(scene.coordinator.groups.get(GROUP), ClassicGroup)
+        run(scene, a)
+        assert all_partitions(a) == [0, 1, 2, 3]
+
+
+def test_the_session_of_the_last_consumer_ends_in_a_downgrade(scene: ConsumerScene) -> None:
+    one, a = Consumer(scene, "one"), ClassicConsumer(scene)
+    run(scene, one, a)
+    run(scene, a, rounds=100)
+    assert isinstance(scene.coordinator.groups.get(GROUP), ClassicGroup)
+    assert all_partitions(a) == [0, 1, 2, 3]
+
+
+def test_a_static_member_is_replaced_across_protocols(scene: ConsumerScene) -> None:
+    one, a = Consumer(scene, "one", instance_id="i1"), ClassicConsumer(scene, instance_id="i2")
+    run(scene, one, a)
+    had = one.owned
+    b = ClassicConsumer(scene, instance_id="i1")
+    b.step()  # it takes the place of the last member of the consumer protocol
+    group = scene.coordinator.groups.get(GROUP)
+    assert isinstance(group, ClassicGroup)
+    run(scene, a, b)
+    assert all_partitions(a, b) == [0, 1, 2, 3]
+    assert had
+    new = Consumer(scene, "new", instance_id="i2")
+    run(scene, b, new)
+    assert isinstance(scene.coordinator.groups.get(GROUP), ConsumerGroup)
+    assert all_partitions(b, new) == [0, 1, 2, 3]
+
+
+def test_a_classic_member_that_does_not_rejoin_is_removed(scene: ConsumerScene) -> None:
+    one, a = Consumer(scene, "one"), ClassicConsumer(scene)
+    run(scene, one, a)
+    scene.put_topic("t", 6)
+    for _ in range(60):
+        scene.advance(500)
+        one.beat()
+        if a.member_id in scene.consumers.members:
+            scene.heartbeat(a.member_id, a.generation)
+    assert a.member_id not in scene.consumers.members
+
+
+@pytest.mark.parametrize("policy", [MigrationPolicy.DISABLED, MigrationPolicy.DOWNGRADE])
+def test_an_upgrade_may_be_forbidden(policy: MigrationPolicy) -> None:
+    settings = replace(SETTINGS, consumer=ConsumerSettings(migration_policy=policy))
+    scene = ConsumerScene(settings, topics(t=4))
+    a = ClassicConsumer(scene)
+    run(scene, a)
+    assert scene.beat_error("one") is ErrorCode.GROUP_ID_NOT_FOUND
+    run(scene, a)
+    assert all_partitions(a) == [0, 1, 2, 3]
+
+
+def test_a_downgrade_may_be_forbidden() -> None:
+    policy = MigrationPolicy.UPGRADE
+    settings = replace(SETTINGS, consumer=ConsumerSettings(migration_policy=policy))
+    scene = ConsumerScene(settings, topics(t=4))
+    one, a = Consumer(scene, "one"), ClassicConsumer(scene)
+    run(scene, one, a)
+    scene.beat("one", -1)
+    run(scene, a)
+    assert isinstance(scene.coordinator.groups.get(GROUP), ConsumerGroup)
+    assert all_partitions(a) == [0, 1, 2, 3]
