@@ -7,7 +7,8 @@ version  what it brings
 2        flexible
 =======  ====================================================================================
 
-Forgets groups without members and the offsets they committed.
+Forgets groups without members and the offsets they committed, or the state of their share
+partitions.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ async def handle(
 ) -> DeleteGroupsResponse:
     """Delete each group once, however often it is named."""
     pending = [
-        (group_id, services.groups.delete_group(group_id))
+        (group_id, services.share_groups.delete_group(group_id))
         for group_id in dict.fromkeys(request.groups_names)
     ]
     return DeleteGroupsResponse(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from millstream.coordinator.group.join_group import Caller
 from millstream.handlers.request import RequestContext
 from millstream.model.errors import ErrorCode, KafkaError
-from millstream.model.features import GROUP_VERSION
+from millstream.model.features import GROUP_VERSION, SHARE_VERSION
 from millstream.runtime.services import Services
 
 
@@ -20,4 +20,12 @@ def require_consumer_protocol(services: Services) -> None:
     """
     protocols = services.config.current.group_coordinator_rebalance_protocols
     if "consumer" not in protocols or services.metadata.features.level(GROUP_VERSION) < 1:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+
+
+def require_share_groups(services: Services) -> None:
+    """Raise UNSUPPORTED_VERSION unless the cluster has switched share groups on (Kafka:
+    ``KafkaApis.isShareGroupProtocolEnabled``).
+    """
+    if services.metadata.features.level(SHARE_VERSION) < 1:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)

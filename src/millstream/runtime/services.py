@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from millstream.runtime.coordinators.coordinator_registry import CoordinatorRegistry
     from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
     from millstream.runtime.coordinators.share_coordinator_runtime import ShareCoordinatorRuntime
+    from millstream.runtime.coordinators.share_groups_runtime import ShareGroupsRuntime
     from millstream.runtime.coordinators.transaction_coordinator_runtime import (
         TransactionCoordinatorRuntime,
     )
@@ -100,3 +101,10 @@ class Services:
     def transactions(self) -> TransactionCoordinatorRuntime:
         """The transaction coordinator of this broker."""
         return self.transaction_runtime()
+
+    @property
+    def share_groups(self) -> ShareGroupsRuntime:
+        """The share groups of the group coordinator, with their state."""
+        from millstream.runtime.coordinators.share_groups_runtime import ShareGroupsRuntime
+
+        return ShareGroupsRuntime(self.groups, self.new_share_persister)

@@ -224,7 +224,7 @@ def test_brokers_use_a_listener_that_others_are_told_of() -> None:
 
 def test_the_table_of_accepted_settings_is_read_whole() -> None:
     keys = accepted_keys()
-    assert len(keys) == 203
+    assert len(keys) == 200
     assert not set(keys) & set(BrokerConfig.keys)
     assert keys["num.io.threads"].default == 8
     assert keys["num.io.threads"].mode is CLUSTER_WIDE

@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from tests.unit.handlers.admin_broker import AdminBroker
+from tests.unit.handlers.share_groups_broker import ShareBroker
 
-from millstream.coordinator.share.partitioner import share_coordinator_partition
-from millstream.model.deferred import Deferred
-from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.errors import ErrorCode
 from millstream.model.topic import SHARE_GROUP_STATE_TOPIC, TopicId
-from millstream.protocol.message import Request, Response
 from millstream.protocol.messages import initialize_share_group_state as initializing
 from millstream.protocol.messages import read_share_group_state as reading
 from millstream.protocol.messages import read_share_group_state_summary as summarizing
@@ -22,13 +19,6 @@ from millstream.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from millstream.runtime.coordinators.coordinator_registry import (
-    CoordinatorEntry,
-    CoordinatorRegistry,
-    CoordinatorType,
-)
-from millstream.runtime.coordinators.share_coordinator_runtime import ShareCoordinatorRuntime
-from millstream.runtime.share.persister import SharePersister
 from millstream.share.state import (
     SharePartitionKey,
     ShareState,
@@ -40,65 +30,11 @@ from millstream.share.state import (
 T = TypeVar("T")
 
 
-class ShareBroker(AdminBroker):
-    """A broker with a share coordinator and a persister."""
-
-    def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
-        super().__init__(
-            directory, {"share.coordinator.state.topic.num.partitions": "3", **(settings or {})}
-        )
-        self.share_coordinator = self.begin()
-        self.persister = SharePersister(
-            clock=self.clock,
-            metadata=self.metadata,
-            ensure_topic=self.services.ensure_topic,
-            send_request=self.requests.send,
-        )
-
-    def begin(self) -> ShareCoordinatorRuntime:
-        """Make a share coordinator, as a start of the broker does."""
-        runtime = ShareCoordinatorRuntime(
-            self.config.current,
-            clock=self.clock,
-            offload=self.offload,
-            partitions=self.partitions,
-            metadata=self.metadata,
-            send_request=self.requests.send,
-        )
-        entry: CoordinatorEntry[ShareCoordinatorRuntime] = CoordinatorEntry(
-            CoordinatorType.SHARE,
-            SHARE_GROUP_STATE_TOPIC,
-            share_coordinator_partition,
-            lambda: runtime,
-        )
-        self.services.coordinators = CoordinatorRegistry([entry], self.partitions)
-        self.services.share_runtime = entry.get
-        return runtime
-
-    def topic(self, name: str, partitions: int = 2) -> TopicId:
-        return self.create(name, partitions).topic_id
-
-    def send(self, request: Request, version: int) -> Response:
-        return self.result(self.start(request, version))
-
-    def result(self, reply: Deferred[T]) -> T:
-        self.clock.advance(30_000)
-        return reply.result()
-
-    def refusal(self, reply: Deferred[T]) -> ErrorCode:
-        self.clock.advance(30_000)
-        with pytest.raises(KafkaError) as raised:
-            reply.result()
-        return raised.value.error
-
-
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[ShareBroker]:
     broker = ShareBroker(tmp_path)
     yield broker
-    broker.persister.stop()
-    broker.share_coordinator.stop()
-    broker.close()
+    broker.end()
 
 
 def test_state_is_kept_over_a_new_start(broker: ShareBroker) -> None:
@@ -112,8 +48,7 @@ def test_state_is_kept_over_a_new_start(broker: ShareBroker) -> None:
         broker.result(reply)
     expected = ShareState(1, 10, (StateBatch(10, 12, 2, 1), StateBatch(14, 14, 0, 2)))
     assert broker.result(broker.persister.read(keys[0], leader_epoch=4)) == expected
-    broker.share_coordinator.stop()
-    broker.share_coordinator = broker.begin()
+    broker.start_again()
     assert broker.result(broker.persister.read(keys[0], leader_epoch=4)) == expected
     assert broker.result(broker.persister.read(keys[1], leader_epoch=5)) == expected
     fenced = broker.persister.write(keys[1], update)
@@ -156,13 +91,10 @@ def test_what_snapshots_have_replaced_is_deleted(tmp_path: Path) -> None:
     broker.clock.advance(300_000)
     log = broker.partitions.get(SHARE_GROUP_STATE_TOPIC, 0).log
     assert log.log_start_offset == 18, "the last snapshot: one of three records"
-    broker.share_coordinator.stop()
-    broker.share_coordinator = broker.begin()
+    broker.start_again()
     state = broker.result(broker.persister.read(key, leader_epoch=0))
     assert state == ShareState(0, -1, (StateBatch(0, 19, 2, 1),))
-    broker.persister.stop()
-    broker.share_coordinator.stop()
-    broker.close()
+    broker.end()
 
 
 def test_a_deleted_topics_share_partitions_are_forgotten(broker: ShareBroker) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.config.definition import Config, int16, int32
+from millstream.config.definition import CLUSTER_WIDE, Config, int16, int32
 from millstream.config.validators import at_least, between
 
 
@@ -100,6 +100,25 @@ class ShareSettings(Config):
         15_000,
         at_least(1),
         "Largest `share.heartbeat.interval.ms` of a group, in milliseconds.",
+    )
+    group_share_assignment_interval_ms: int = int32(
+        "group.share.assignment.interval.ms",
+        1_000,
+        at_least(0),
+        "Time in milliseconds between two target assignments of a share group.",
+        mode=CLUSTER_WIDE,
+    )
+    group_share_min_assignment_interval_ms: int = int32(
+        "group.share.min.assignment.interval.ms",
+        0,
+        at_least(0),
+        "Smallest `share.assignment.interval.ms` of a group, in milliseconds.",
+    )
+    group_share_max_assignment_interval_ms: int = int32(
+        "group.share.max.assignment.interval.ms",
+        15_000,
+        at_least(0),
+        "Largest `share.assignment.interval.ms` of a group, in milliseconds.",
     )
     group_share_max_size: int = int32(
         "group.share.max.size",

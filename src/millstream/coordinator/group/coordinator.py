@@ -32,9 +32,15 @@ from millstream.coordinator.group.modern.topics import NoTopics, TopicsImage
 from millstream.coordinator.group.offset_requests import OffsetRequests
 from millstream.coordinator.group.offsets import OffsetStore
 from millstream.coordinator.group.rebalance import Rebalances
-from millstream.coordinator.group.record_types import CONSUMER_GROUP_TYPES, decode_record
+from millstream.coordinator.group.record_types import (
+    CONSUMER_GROUP_TYPES,
+    SHARE_GROUP_TYPES,
+    decode_record,
+)
 from millstream.coordinator.group.responses import join_refused, sync_refused
 from millstream.coordinator.group.settings import GroupSettings
+from millstream.coordinator.group.share.share_group import ShareGroup
+from millstream.coordinator.group.share.share_groups import ShareGroups
 from millstream.coordinator.group.timers import TimerKey
 from millstream.coordinator.result import CoordinatorRecord, Instant, Result, TopicChange
 from millstream.model.deferred import Deferred
@@ -83,9 +89,12 @@ class GroupCoordinator:
         self._settings = settings
         self._deadlines: Deadlines[TimerKey] = Deadlines()
         self._rebalances = Rebalances(settings, self._deadlines)
+        topics = topics or NoTopics()
         self._membership = Membership(
-            settings, self.groups, topics or NoTopics(), self._deadlines, self._rebalances
+            settings, self.groups, topics, self._deadlines, self._rebalances
         )
+        self.shares = ShareGroups(settings.share, self.groups, topics, self._deadlines)
+        """The share groups among the groups."""
         self._consumer_heartbeats = ConsumerHeartbeats(self._membership, self._rebalances)
         self._classic_members = ClassicMembers(self._membership)
         self._join_rules = JoinRules(
@@ -189,9 +198,10 @@ class GroupCoordinator:
                     group.expressions_are_stale = True
                 if group.is_subscribed_to(change.name):
                     group.needs_refresh = True
+        share_records = self.shares.topic_changed(change)
         if not change.deleted:
             return Result()
-        records = self._offset_requests.forget_topic(change.name, change.topic_id)
+        records = share_records + self._offset_requests.forget_topic(change.name, change.topic_id)
         return Result(records=records, atomic=False)
 
     # Administration
@@ -243,6 +253,8 @@ class GroupCoordinator:
                 self._rebalances.expire(group, key, now, result)
             elif isinstance(group, ConsumerGroup):
                 self._membership.expire(group, key, now, result)
+            elif isinstance(group, ShareGroup):
+                self.shares.members.expire(group, key, result)
         return result
 
     def postpone(self, by_ms: float) -> None:
@@ -281,6 +293,8 @@ class GroupCoordinator:
                 self._remove_group(key.group)
             case GroupMetadataKey() as key, GroupMetadataValue() as value:
                 self.groups.put(group_from_record(key.group, value))
+            case _ if record.key_type in SHARE_GROUP_TYPES:
+                self.shares.replay(record)
             case _:
                 self._replay_consumer_group(record)
 
@@ -310,6 +324,7 @@ class GroupCoordinator:
         for modern in self.groups:
             if isinstance(modern, ConsumerGroup):
                 self._membership.start_deadlines(modern, now)
+        self.shares.on_loaded(now)
         for group in self.groups.classics():
             for member in group.members.values():
                 self._rebalances.renew_session(group, member, now)
@@ -340,6 +355,7 @@ class GroupCoordinator:
         for modern in self.groups:
             if isinstance(modern, ConsumerGroup):
                 self._membership.forget(modern)
+        self.shares.on_unloaded()
         return result
 
     def _refuse_waiting(self, group: ClassicGroup, result: Result[None]) -> list[Member]:
@@ -368,3 +384,5 @@ class GroupCoordinator:
             self._rebalances.forget(group)
         elif isinstance(group, ConsumerGroup):
             self._membership.forget(group)
+        elif isinstance(group, ShareGroup):
+            self.shares.members.forget(group)

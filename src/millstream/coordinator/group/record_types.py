@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from millstream.coordinator.group.consumer import records as consumer
 from millstream.coordinator.group.records import GROUP_METADATA, OFFSET_COMMIT_KEY_TYPES
+from millstream.coordinator.group.share import records as share
 from millstream.coordinator.result import CoordinatorRecord, split_type
 from millstream.model.errors import ProtocolError
 from millstream.protocol.message import Message
@@ -36,6 +37,20 @@ from millstream.protocol.messages.coordinator_records import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
+)
+from millstream.protocol.messages.share_group_records import (
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMemberMetadataValue,
+    ShareGroupMetadataKey,
+    ShareGroupMetadataValue,
+    ShareGroupStatePartitionMetadataKey,
+    ShareGroupStatePartitionMetadataValue,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupTargetAssignmentMemberValue,
+    ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMetadataValue,
 )
 
 
@@ -70,6 +85,27 @@ CONSUMER_GROUP_TYPES: Final[Mapping[int, RecordType]] = MappingProxyType(
     }
 )
 
+SHARE_GROUP_TYPES: Final[Mapping[int, RecordType]] = MappingProxyType(
+    {
+        share.MEMBER_METADATA: RecordType(
+            ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue
+        ),
+        share.METADATA: RecordType(ShareGroupMetadataKey, ShareGroupMetadataValue),
+        share.TARGET_METADATA: RecordType(
+            ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue
+        ),
+        share.TARGET_MEMBER: RecordType(
+            ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue
+        ),
+        share.CURRENT_ASSIGNMENT: RecordType(
+            ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue
+        ),
+        share.STATE_PARTITIONS: RecordType(
+            ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue
+        ),
+    }
+)
+
 RECORD_TYPES: Final[Mapping[int, RecordType]] = MappingProxyType(
     {
         **{
@@ -78,6 +114,7 @@ RECORD_TYPES: Final[Mapping[int, RecordType]] = MappingProxyType(
         },
         GROUP_METADATA: RecordType(GroupMetadataKey, GroupMetadataValue),
         **CONSUMER_GROUP_TYPES,
+        **SHARE_GROUP_TYPES,
     }
 )
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from millstream.coordinator.group.share.settings import ShareGroupSettings
+
 # Guards for memory that Kafka does not have.
 
 MAX_GROUPS_PER_SHARD: Final = 20_000
@@ -97,6 +99,8 @@ class GroupSettings:
     """``offsets.retention.minutes`` in milliseconds"""
     consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
     """The settings of consumer groups."""
+    share: ShareGroupSettings = field(default_factory=ShareGroupSettings)
+    """The settings of share groups."""
     max_batch_bytes: int = 1_048_588
     """``max.message.bytes`` of ``__consumer_offsets``: the limit of one record of a group."""
 

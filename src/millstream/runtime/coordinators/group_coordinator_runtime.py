@@ -20,6 +20,7 @@ from millstream.coordinator.group.settings import (
     GroupSettings,
     MigrationPolicy,
 )
+from millstream.coordinator.group.share.settings import ShareGroupSettings, ShareTimes
 from millstream.coordinator.result import Instant, Result
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred
@@ -99,6 +100,7 @@ class GroupCoordinatorRuntime:
             offset_metadata_max_bytes=config.offset_metadata_max_bytes,
             offsets_retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
             consumer=_consumer_settings(config, times_of),
+            share=_share_settings(config),
         )
         self._topics = TopicsView(metadata)
         self._runtime: CoordinatorRuntime[GroupCoordinator] = CoordinatorRuntime(
@@ -249,6 +251,20 @@ class GroupCoordinatorRuntime:
         """Forget a group without members, and its offsets."""
         return self._write(group_id, lambda shard, _: shard.delete_group(group_id))
 
+    # Any operation
+
+    def write(
+        self, group_id: str, operation: Callable[[GroupCoordinator, Instant], Result[R]]
+    ) -> Deferred[R]:
+        """Run an operation that may make records on the shard of a group."""
+        return self._write(group_id, operation)
+
+    def read(
+        self, group_id: str, operation: Callable[[GroupCoordinator, Instant], Result[R]]
+    ) -> Deferred[R]:
+        """Run an operation that makes no records on the shard of a group."""
+        return self._read(group_id, operation)
+
     # Inner workings
 
     def _write(
@@ -302,4 +318,20 @@ def _consumer_settings(
         assignors=config.group_consumer_assignors or ConsumerSettings().assignors,
         migration_policy=MigrationPolicy(config.group_consumer_migration_policy.lower()),
         regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
+    )
+
+
+def _share_settings(config: BrokerConfig) -> ShareGroupSettings:
+    """Return the settings of share groups."""
+    times = ShareTimes(
+        session_timeout_ms=config.group_share_session_timeout_ms,
+        heartbeat_interval_ms=config.group_share_heartbeat_interval_ms,
+        assignment_interval_ms=config.group_share_assignment_interval_ms,
+    )
+    return ShareGroupSettings(
+        times_of=lambda _: times,
+        max_size=config.group_share_max_size,
+        initialize_retry_interval_ms=max(
+            config.group_share_initialize_retry_interval_ms, config.offsets_commit_timeout_ms
+        ),
     )
