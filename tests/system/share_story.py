@@ -46,6 +46,8 @@ class Worker:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
 
     def finish(self) -> None:
         """Let it end by itself; it must not complain."""
