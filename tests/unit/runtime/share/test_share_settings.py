@@ -1,0 +1,68 @@
+"""Settings of share groups: a group's own, the broker's, and bounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from millstream.config.broker import BrokerConfig
+from millstream.runtime.replicas.partition import READ_COMMITTED, READ_UNCOMMITTED
+from millstream.runtime.share.share_settings import (
+    OffsetReset,
+    parse_offset_reset,
+    share_settings,
+)
+from millstream.share.share_partition import ShareRules
+
+
+def test_a_group_without_settings_has_the_brokers() -> None:
+    config = BrokerConfig({"group.share.record.lock.duration.ms": "20000"})
+    settings = share_settings(config, {})
+    assert settings.rules == ShareRules(5, 2000, 20_000, renew_acknowledge=True)
+    assert settings.isolation == READ_UNCOMMITTED
+    assert settings.offset_reset is OffsetReset.LATEST
+
+
+def test_a_groups_own_settings_go_first() -> None:
+    texts = {
+        "share.delivery.count.limit": "7",
+        "share.partition.max.record.locks": "300",
+        "share.record.lock.duration.ms": "15000",
+        "share.renew.acknowledge.enable": "false",
+        "share.isolation.level": "READ_COMMITTED",
+        "share.auto.offset.reset": "by_duration:PT1H",
+    }
+    settings = share_settings(BrokerConfig({}), texts)
+    assert settings.rules == ShareRules(7, 300, 15_000, renew_acknowledge=False)
+    assert settings.isolation == READ_COMMITTED
+    assert settings.offset_reset is OffsetReset.BY_DURATION
+    assert settings.reset_duration_ms == 3_600_000
+
+
+def test_numbers_stay_in_the_brokers_bounds() -> None:
+    texts = {
+        "share.delivery.count.limit": "100",
+        "share.partition.max.record.locks": "1",
+        "share.record.lock.duration.ms": "1",
+    }
+    assert share_settings(BrokerConfig({}), texts).rules == ShareRules(10, 100, 15_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "reset"),
+    [
+        ("earliest", (OffsetReset.EARLIEST, 0)),
+        ("LATEST", (OffsetReset.LATEST, 0)),
+        ("by_duration:P2D", (OffsetReset.BY_DURATION, 172_800_000)),
+        ("by_duration:P1DT1H1M1.5S", (OffsetReset.BY_DURATION, 90_061_500)),
+    ],
+)
+def test_offset_resets(text: str, reset: tuple[OffsetReset, int]) -> None:
+    assert parse_offset_reset(text) == reset
+
+
+@pytest.mark.parametrize(
+    "text", ["", "none", "earliest:P1D", "by_duration", "by_duration:P", "by_duration:PT"]
+)
+def test_what_is_no_offset_reset(text: str) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        parse_offset_reset(text)
