@@ -32,10 +32,10 @@ SETTINGS = {
 }
 CONDITIONS = (
     f"one broker, {RECORDS:,} records that were produced before; raw ShareFetch requests of at "
-    "most 500 records, each with the acknowledgements of the one before; members are threads of one "
-    "process, which is the same for both",
-    f"milliseconds for 1,000 records; {ROUNDS} groups one after the other on each broker, of which "
-    "the first is not counted; medians (95th percentile)",
+    "most 500 records, each with the acknowledgements of the one before; members are threads of "
+    "one process, which is the same for both",
+    f"milliseconds for 1,000 records; {ROUNDS} groups one after the other on each broker, of "
+    "which the first is not counted; medians (95th percentile)",
 )
 
 

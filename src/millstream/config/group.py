@@ -13,13 +13,21 @@ from typing import Final, NamedTuple
 
 from millstream.config.broker import BrokerConfig
 from millstream.config.definition import ConfigKey, Synonym
-from millstream.config.validators import at_least
+from millstream.config.offset_reset import OffsetResetText
+from millstream.config.validators import at_least, one_of
 from millstream.config.value import ConfigType
 from millstream.model.errors import ConfigError
 
 CONSUMER_SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 CONSUMER_HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
 CONSUMER_ASSIGNMENT_INTERVAL: Final = "consumer.assignment.interval.ms"
+
+SHARE_DELIVERY_COUNT_LIMIT: Final = "share.delivery.count.limit"
+SHARE_PARTITION_MAX_RECORD_LOCKS: Final = "share.partition.max.record.locks"
+SHARE_RECORD_LOCK_DURATION: Final = "share.record.lock.duration.ms"
+SHARE_AUTO_OFFSET_RESET: Final = "share.auto.offset.reset"
+SHARE_ISOLATION_LEVEL: Final = "share.isolation.level"
+SHARE_RENEW_ACKNOWLEDGE: Final = "share.renew.acknowledge.enable"
 
 
 class Bounds(NamedTuple):
@@ -58,6 +66,45 @@ GROUP_KEYS: Final[Mapping[str, ConfigKey]] = _by_name(
         0,
         "Time in milliseconds between two target assignments of the consumer group.",
     ),
+    _key(
+        SHARE_RECORD_LOCK_DURATION,
+        30_000,
+        1_000,
+        "Time in milliseconds that a record is locked for the consumer that acquired it.",
+    ),
+    _key(
+        SHARE_DELIVERY_COUNT_LIMIT,
+        5,
+        2,
+        "Deliveries of a record to the share group before it is archived.",
+    ),
+    _key(
+        SHARE_PARTITION_MAX_RECORD_LOCKS,
+        2_000,
+        100,
+        "Records of a share partition that may be locked at once.",
+    ),
+    ConfigKey(
+        SHARE_AUTO_OFFSET_RESET,
+        ConfigType.STRING,
+        "latest",
+        OffsetResetText(),
+        "Where the share group begins to read a partition of which it knows nothing.",
+    ),
+    ConfigKey(
+        SHARE_ISOLATION_LEVEL,
+        ConfigType.STRING,
+        "read_uncommitted",
+        one_of("read_committed", "read_uncommitted"),
+        "Whether records of open transactions wait and aborted ones are left out.",
+    ),
+    ConfigKey(
+        SHARE_RENEW_ACKNOWLEDGE,
+        ConfigType.BOOLEAN,
+        True,
+        None,
+        "Whether consumers may renew the locks of records.",
+    ),
 )
 """Every setting of a group by its name."""
 
@@ -71,6 +118,16 @@ BOUNDS: Final[Mapping[str, Bounds]] = MappingProxyType(
         ),
         CONSUMER_ASSIGNMENT_INTERVAL: Bounds(
             "group.consumer.min.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"
+        ),
+        SHARE_RECORD_LOCK_DURATION: Bounds(
+            "group.share.min.record.lock.duration.ms", "group.share.max.record.lock.duration.ms"
+        ),
+        SHARE_DELIVERY_COUNT_LIMIT: Bounds(
+            "group.share.min.delivery.count.limit", "group.share.max.delivery.count.limit"
+        ),
+        SHARE_PARTITION_MAX_RECORD_LOCKS: Bounds(
+            "group.share.min.partition.max.record.locks",
+            "group.share.max.partition.max.record.locks",
         ),
     }
 )

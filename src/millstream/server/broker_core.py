@@ -407,7 +407,9 @@ class BrokerCore:
                 clock=self.clock,
                 partitions=self.partitions,
                 persister=self._get_share_persister(ensure_topic),
-                settings_of=lambda _: share_settings(self.dynamic.current, {}),
+                settings_of=lambda group_id: share_settings(
+                    self.dynamic.current, self.metadata.group_configs.get(group_id, {})
+                ),
                 max_sessions=lambda: self.dynamic.current.group_share_max_share_sessions,
             )
         return self._shares

@@ -10,6 +10,7 @@ from typing import cast
 
 from tests.unit.handlers.admin_broker import AdminBroker
 
+from millstream.config.offset_reset import OffsetReset
 from millstream.model.deferred import Deferred
 from millstream.model.errors import KafkaError
 from millstream.model.topic import TopicId
@@ -18,7 +19,7 @@ from millstream.protocol.messages import share_acknowledge, share_fetch
 from millstream.records.batch import Batch
 from millstream.runtime.share.persister import SharePersister
 from millstream.runtime.share.share_partitions import SharePartitions
-from millstream.runtime.share.share_settings import OffsetReset, ShareGroupSettings
+from millstream.runtime.share.share_settings import ShareGroupSettings
 from millstream.server.dispatch import DispatchSession
 from millstream.share.state import (
     SharePartitionKey,

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from tests.unit.handlers.share_broker import Got, ShareBroker, got
 
+from millstream.config.offset_reset import OffsetReset
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.features import SHARE_VERSION, FinalizedFeatures
 from millstream.records.control import ControlType, EndTransactionMarker
 from millstream.runtime.replicas.partition import READ_COMMITTED
-from millstream.runtime.share.share_settings import OffsetReset
 from millstream.share.share_partition import ShareRules
 from millstream.share.state import SharePartitionKey
 

@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from millstream.config.offset_reset import OffsetReset
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.offsets import Offset
 from millstream.runtime.replicas.partition import READ_UNCOMMITTED
-from millstream.runtime.share.share_settings import OffsetReset, ShareGroupSettings
+from millstream.runtime.share.share_settings import ShareGroupSettings
 from millstream.share.share_partition import SharePartition, StateWrite
 from millstream.share.state import UNINITIALIZED_START_OFFSET, SharePartitionKey, ShareState
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from millstream.config.broker import BrokerConfig
+from millstream.config.group import check_group_config
+from millstream.config.offset_reset import OffsetReset, parse_offset_reset
+from millstream.model.errors import ConfigError
 from millstream.runtime.replicas.partition import READ_COMMITTED, READ_UNCOMMITTED
-from millstream.runtime.share.share_settings import (
-    OffsetReset,
-    parse_offset_reset,
-    share_settings,
-)
+from millstream.runtime.share.share_settings import share_settings
 from millstream.share.share_partition import ShareRules
 
 
@@ -28,7 +27,7 @@ def test_a_groups_own_settings_go_first() -> None:
         "share.partition.max.record.locks": "300",
         "share.record.lock.duration.ms": "15000",
         "share.renew.acknowledge.enable": "false",
-        "share.isolation.level": "READ_COMMITTED",
+        "share.isolation.level": "read_committed",
         "share.auto.offset.reset": "by_duration:PT1H",
     }
     settings = share_settings(BrokerConfig({}), texts)
@@ -41,10 +40,10 @@ def test_a_groups_own_settings_go_first() -> None:
 def test_numbers_stay_in_the_brokers_bounds() -> None:
     texts = {
         "share.delivery.count.limit": "100",
-        "share.partition.max.record.locks": "1",
-        "share.record.lock.duration.ms": "1",
+        "share.partition.max.record.locks": "9000",
+        "share.record.lock.duration.ms": "1000",
     }
-    assert share_settings(BrokerConfig({}), texts).rules == ShareRules(10, 100, 15_000)
+    assert share_settings(BrokerConfig({}), texts).rules == ShareRules(10, 4000, 15_000)
 
 
 @pytest.mark.parametrize(
@@ -66,3 +65,21 @@ def test_offset_resets(text: str, reset: tuple[OffsetReset, int]) -> None:
 def test_what_is_no_offset_reset(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         parse_offset_reset(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("share.auto.offset.reset", "none"),
+        ("share.auto.offset.reset", "by_duration:1h"),
+        ("share.isolation.level", "committed"),
+        ("share.renew.acknowledge.enable", "yes"),
+        ("share.delivery.count.limit", "11"),
+        ("share.delivery.count.limit", "1"),
+        ("share.record.lock.duration.ms", "14999"),
+        ("share.partition.max.record.locks", "5000"),
+    ],
+)
+def test_what_a_group_cannot_be_set_to(name: str, text: str) -> None:
+    with pytest.raises(ConfigError):
+        check_group_config({name: text}, BrokerConfig({}))
