@@ -10,8 +10,8 @@ version  what it brings
 6        GROUP_ID_NOT_FOUND for a group that is not there (KIP-1043); Dead without an error before
 =======  ====================================================================================
 
-Groups of the classic protocol, and those that merely store offsets. Until there is an authorizer
-everybody may do everything with a group.
+Groups of the classic protocol, and those that merely store offsets; others are not found here.
+Until there is an authorizer everybody may do everything with a group.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ version  what it brings
 1, 2     throttle time; throttled after the answer
 3        flexible
 4        states, and a filter by them (KIP-518)
-5        types, and a filter by them (KIP-848); every group here is of type classic
+5        types, and a filter by them (KIP-848)
 =======  ====================================================================================
 
 Filters ignore case. While a coordinator loads the list would have holes, so it is refused.

@@ -9,7 +9,7 @@ version  what it brings
 6        leader epochs (KIP-320)
 7        static members (KIP-345)
 8        flexible
-9        GROUP_ID_NOT_FOUND; member epochs of KIP-848, whose groups are not served
+9        GROUP_ID_NOT_FOUND; member epochs of consumer groups (KIP-848)
 10       topic ids in place of names (KIP-848)
 =======  ====================================================================================
 

@@ -9,7 +9,7 @@ version  what it brings
 6        flexible
 7        a partition in an open transaction can be refused (KIP-447)
 8        several groups at once (KIP-709)
-9        member epochs of KIP-848, whose groups are not served
+9        member epochs of consumer groups (KIP-848)
 10       topic ids in place of names (KIP-848)
 =======  ====================================================================================
 

@@ -148,19 +148,23 @@ class Consumer:
     rack_id: str | None = None
     epoch: int = 0
     owned: dict[str, list[int]] = field(default_factory=dict)
+    says_everything: bool = False
+    """True after an answer was lost: the next heartbeat is a full one."""
 
     def beat(self) -> ErrorCode:
         """Send a heartbeat and do what the answer says; join again when fenced."""
         is_joining = self.epoch == 0
+        is_full, self.says_everything = is_joining or self.says_everything, False
         try:
             response = self.scene.beat(
                 self.member_id,
                 self.epoch,
-                names=self.names if is_joining else None,
-                regex=self.regex if is_joining else None,
+                names=self.names if is_full else None,
+                regex=self.regex if is_full else None,
                 owned={} if is_joining else self.owned,
                 instance_id=self.instance_id,
                 rack_id=self.rack_id,
+                timeout_ms=TIMEOUT_MS if is_full else None,
             )
         except KafkaError as error:
             if error.error in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):

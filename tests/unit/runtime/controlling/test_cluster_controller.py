@@ -208,6 +208,24 @@ def test_settings_of_all_brokers_reach_all() -> None:
         assert image.config.max_message_bytes == 9
 
 
+def test_settings_of_groups_reach_all_and_outlive_a_controller() -> None:
+    site = three()
+    name = "consumer.session.timeout.ms"
+    change = ConfigChange(ResourceType.GROUP, "a/b", lambda texts: {**texts, name: "50000"})
+    site.wait(site.controller.decisions.topics.alter_configs([change]))
+    site.settle()
+    for member in site.members.values():
+        assert member.local.cache.group_configs == {"a/b": {name: "50000"}}
+    site.members[1].kill()
+    site.settle()
+    gone = ConfigChange(ResourceType.GROUP, "a/b", lambda texts: {})
+    site.wait(site.controller.decisions.topics.alter_configs([gone]))
+    site.settle()
+    assert paths.group_config("a/b") not in site.tree.nodes
+    for number in (2, 3):
+        assert site.members[number].local.cache.group_configs == {}
+
+
 def test_finalized_features_reach_all_and_outlive_a_controller() -> None:
     site = three()
     update = FeatureUpdate(TRANSACTION_VERSION, 1, UpgradeType.SAFE_DOWNGRADE)

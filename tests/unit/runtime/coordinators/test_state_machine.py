@@ -7,13 +7,14 @@ of the task; a coordinator of transactions does the same with its markers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from tests.unit.runtime.coordinator_site import Site
 
 from millstream.coordinator.result import (
+    BackgroundTask,
     CoordinatorRecord,
     Instant,
     OutboundRequest,
@@ -24,6 +25,7 @@ from millstream.coordinator.result import (
 from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.leadership import LeaderEpoch
 from millstream.model.topic import TopicId
 from millstream.protocol.message import Request, Response
 from millstream.protocol.messages.coordinator_records import GroupMetadataKey, OffsetCommitValue
@@ -57,6 +59,15 @@ class Tasks:
         if isinstance(answer, KafkaError):
             return Result(outbound=[self._request(name)])
         return Result(records=[_record(name, ENDED)])
+
+    def work(self, name: str, work: Callable[[], object]) -> Result[str]:
+        """Let a worker do something, and end the task with what it returns."""
+
+        def worked(outcome: object, now: Instant) -> Result[None]:
+            state = outcome if isinstance(outcome, int) else BEGUN
+            return Result(records=[_record(name, state)])
+
+        return Result("begun", tasks=[BackgroundTask(work, worked)])
 
     # What a driver asks
 
@@ -270,3 +281,54 @@ def test_shards_hear_of_topics(open_site: OpenSite) -> None:
     site.offload.release()
     heard = site.runtime.read(0, lambda tasks, _: Result(list(tasks.changes))).result()
     assert [(each.name, each.deleted) for each in heard] == [("t", False), ("t", True)]
+
+
+def test_shards_hear_of_a_topic_that_has_changed_and_not_of_its_leaders(
+    open_site: OpenSite,
+) -> None:
+    site = open_site()
+    site.begin("a")
+    site.clock.settle()
+    image = site.create("t", 1, TopicId(bytes(16)))
+    site.runtime.topic_changed(image, created=True)
+    led = replace(image.partitions[0], leader=BrokerId(2), leader_epoch=LeaderEpoch(7))
+    site.runtime.topic_changed(replace(image, partitions=(led,)), created=False)
+    site.runtime.topic_changed(replace(image, partitions=(led, led)), created=False)
+    heard = site.runtime.read(0, lambda tasks, _: Result(list(tasks.changes))).result()
+    assert [(each.created, each.deleted) for each in heard] == [(True, False), (False, False)]
+
+
+def test_a_worker_does_what_takes_long(open_site: OpenSite) -> None:
+    site = open_site()
+    site.offload.held = True
+    reply = site.runtime.write(0, lambda tasks, _: tasks.work("a", lambda: ENDED))
+    site.clock.settle()
+    assert reply.result() == "begun"
+    assert site.tasks() == {}
+    site.offload.held = False
+    site.offload.release("coordinator-task")
+    site.clock.settle()
+    assert site.tasks() == {"a": ENDED}
+
+
+def test_an_error_of_a_worker_is_handed_over(open_site: OpenSite) -> None:
+    def fail() -> object:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    site = open_site()
+    site.runtime.write(0, lambda tasks, _: tasks.work("a", fail))
+    site.clock.settle()
+    assert site.tasks() == {"a": BEGUN}
+
+
+def test_a_state_machine_loaded_since_does_not_hear_of_a_worker(open_site: OpenSite) -> None:
+    site = open_site()
+    site.offload.held = True
+    site.runtime.write(0, lambda tasks, _: tasks.work("a", lambda: ENDED))
+    site.clock.settle()
+    site.runtime.stop()
+    site.runtime.start()
+    site.offload.held = False
+    site.offload.release()
+    site.clock.settle()
+    assert site.tasks() == {}

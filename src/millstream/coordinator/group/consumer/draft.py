@@ -8,7 +8,7 @@ the copy at once, so each step sees the one before. An error anywhere leaves the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from millstream.coordinator.group.consumer import records as make
@@ -187,6 +187,3 @@ class Draft:
         unused = [each for each in group.expressions if each not in group.expression_counts]
         if unused:
             self.add(*(make.expression_tombstone(group.group_id, each) for each in unused))
-
-
-AfterCommit = Callable[[], None]

@@ -9,7 +9,7 @@ members form a classic group again. Kafka: ``ConsumerGroup.fromClassicGroup``,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from millstream.coordinator.group.classic_group import ClassicGroup
@@ -205,6 +205,3 @@ def downgraded(
     group.protocol_name = group.select_protocol()
     group.compute_subscribed_topics()
     return group
-
-
-TopicLookup = Callable[[TopicId], str | None]
