@@ -22,6 +22,9 @@ CONSUMER_SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 CONSUMER_HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
 CONSUMER_ASSIGNMENT_INTERVAL: Final = "consumer.assignment.interval.ms"
 
+SHARE_SESSION_TIMEOUT: Final = "share.session.timeout.ms"
+SHARE_HEARTBEAT_INTERVAL: Final = "share.heartbeat.interval.ms"
+SHARE_ASSIGNMENT_INTERVAL: Final = "share.assignment.interval.ms"
 SHARE_DELIVERY_COUNT_LIMIT: Final = "share.delivery.count.limit"
 SHARE_PARTITION_MAX_RECORD_LOCKS: Final = "share.partition.max.record.locks"
 SHARE_RECORD_LOCK_DURATION: Final = "share.record.lock.duration.ms"
@@ -65,6 +68,25 @@ GROUP_KEYS: Final[Mapping[str, ConfigKey]] = _by_name(
         1_000,
         0,
         "Time in milliseconds between two target assignments of the consumer group.",
+    ),
+    _key(
+        SHARE_HEARTBEAT_INTERVAL,
+        5_000,
+        1,
+        "Time in milliseconds between two heartbeats of a member of the share group.",
+    ),
+    _key(
+        SHARE_SESSION_TIMEOUT,
+        45_000,
+        1,
+        "Time in milliseconds without a heartbeat after which a member of the share group is "
+        "removed.",
+    ),
+    _key(
+        SHARE_ASSIGNMENT_INTERVAL,
+        1_000,
+        0,
+        "Time in milliseconds between two target assignments of the share group.",
     ),
     _key(
         SHARE_RECORD_LOCK_DURATION,
@@ -119,6 +141,15 @@ BOUNDS: Final[Mapping[str, Bounds]] = MappingProxyType(
         CONSUMER_ASSIGNMENT_INTERVAL: Bounds(
             "group.consumer.min.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"
         ),
+        SHARE_SESSION_TIMEOUT: Bounds(
+            "group.share.min.session.timeout.ms", "group.share.max.session.timeout.ms"
+        ),
+        SHARE_HEARTBEAT_INTERVAL: Bounds(
+            "group.share.min.heartbeat.interval.ms", "group.share.max.heartbeat.interval.ms"
+        ),
+        SHARE_ASSIGNMENT_INTERVAL: Bounds(
+            "group.share.min.assignment.interval.ms", "group.share.max.assignment.interval.ms"
+        ),
         SHARE_RECORD_LOCK_DURATION: Bounds(
             "group.share.min.record.lock.duration.ms", "group.share.max.record.lock.duration.ms"
         ),
@@ -133,7 +164,10 @@ BOUNDS: Final[Mapping[str, Bounds]] = MappingProxyType(
 )
 
 LARGER_THAN: Final[Mapping[str, str]] = MappingProxyType(
-    {CONSUMER_SESSION_TIMEOUT: CONSUMER_HEARTBEAT_INTERVAL}
+    {
+        CONSUMER_SESSION_TIMEOUT: CONSUMER_HEARTBEAT_INTERVAL,
+        SHARE_SESSION_TIMEOUT: SHARE_HEARTBEAT_INTERVAL,
+    }
 )
 """A setting that has to be larger than another one of the same group."""
 

@@ -338,7 +338,7 @@ class BrokerCore:
             metadata=self.metadata,
             new_id=lambda: str(uuid.UUID(bytes=self._random_bytes(16), version=4)),
             send_request=self._requests.send,
-            times_of=GroupConfigs(self.dynamic, self.metadata).consumer_times,
+            group_configs=GroupConfigs(self.dynamic, self.metadata),
         )
 
     def _new_transactions(self) -> TransactionCoordinatorRuntime:

@@ -54,6 +54,7 @@ from millstream.records.compression import Codec
 from millstream.runtime.coordinators.coordinator_runtime import CoordinatorRuntime
 from millstream.runtime.coordinators.coordinator_shard import RequestSender
 from millstream.runtime.coordinators.coordinator_writes import TransactionEnd
+from millstream.runtime.coordinators.group_configs import GroupConfigs
 from millstream.runtime.coordinators.topics_view import TopicsView
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.offload import Offload
@@ -86,7 +87,7 @@ class GroupCoordinatorRuntime:
         metadata: MetadataCache,
         new_id: Callable[[], str],
         send_request: RequestSender,
-        times_of: Callable[[str], ConsumerTimes] | None = None,
+        group_configs: GroupConfigs | None = None,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -99,8 +100,8 @@ class GroupCoordinatorRuntime:
             max_size=config.group_max_size,
             offset_metadata_max_bytes=config.offset_metadata_max_bytes,
             offsets_retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
-            consumer=_consumer_settings(config, times_of),
-            share=_share_settings(config),
+            consumer=_consumer_settings(config, group_configs),
+            share=_share_settings(config, group_configs),
         )
         self._topics = TopicsView(metadata)
         self._runtime: CoordinatorRuntime[GroupCoordinator] = CoordinatorRuntime(
@@ -304,16 +305,16 @@ class GroupCoordinatorRuntime:
 
 
 def _consumer_settings(
-    config: BrokerConfig, times_of: Callable[[str], ConsumerTimes] | None
+    config: BrokerConfig, group_configs: GroupConfigs | None
 ) -> ConsumerSettings:
-    """Return the settings of consumer groups; without ``times_of`` no group has its own."""
+    """Return the settings of consumer groups; without ``group_configs`` no group has its own."""
     times = ConsumerTimes(
         session_timeout_ms=config.group_consumer_session_timeout_ms,
         heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
         assignment_interval_ms=config.group_consumer_assignment_interval_ms,
     )
     return ConsumerSettings(
-        times_of=times_of or (lambda _: times),
+        times_of=(lambda _: times) if group_configs is None else group_configs.consumer_times,
         max_size=config.group_consumer_max_size,
         assignors=config.group_consumer_assignors or ConsumerSettings().assignors,
         migration_policy=MigrationPolicy(config.group_consumer_migration_policy.lower()),
@@ -321,15 +322,15 @@ def _consumer_settings(
     )
 
 
-def _share_settings(config: BrokerConfig) -> ShareGroupSettings:
-    """Return the settings of share groups."""
+def _share_settings(config: BrokerConfig, group_configs: GroupConfigs | None) -> ShareGroupSettings:
+    """Return the settings of share groups; without ``group_configs`` no group has its own."""
     times = ShareTimes(
         session_timeout_ms=config.group_share_session_timeout_ms,
         heartbeat_interval_ms=config.group_share_heartbeat_interval_ms,
         assignment_interval_ms=config.group_share_assignment_interval_ms,
     )
     return ShareGroupSettings(
-        times_of=lambda _: times,
+        times_of=(lambda _: times) if group_configs is None else group_configs.share_times,
         max_size=config.group_share_max_size,
         initialize_retry_interval_ms=max(
             config.group_share_initialize_retry_interval_ms, config.offsets_commit_timeout_ms
