@@ -265,3 +265,49 @@ def test_descriptions_have_an_error_for_each_id(broker: TransactionBroker) -> No
     broker.init()
     described = broker.described()
     assert (described.transaction_state, described.transaction_start_time_ms) == ("Empty", -1)
+
+
+def test_ids_are_listed_by_every_filter(broker: TransactionBroker) -> None:
+    names = [f"{kind}-{number}" for kind in ("pay", "ship") for number in range(5)]
+    for name in names:
+        assert broker.init(transactional_id=name)[0] == NONE
+    producer = broker.init()[1:]
+    broker.add(3, producer, {"t": [0]})
+    broker.clock.advance(5_000)
+
+    def listed(version: int = 2, **filters: object) -> list[str]:
+        answer = broker.list_all(version, **filters)
+        assert answer.error_code == NONE
+        return sorted(each.transactional_id for each in answer.transaction_states)
+
+    assert listed(0) == sorted([*names, ID])
+    assert listed(state_filters=["Ongoing"]) == [ID]
+    assert listed(1, duration_filter=4_999, state_filters=["Ongoing"]) == [ID]
+    assert listed(1, duration_filter=5_000, state_filters=["Ongoing"]) == []
+    assert listed(producer_id_filters=[producer[0]]) == [ID]
+    assert listed(transactional_id_pattern="pay-[0-2]") == ["pay-0", "pay-1", "pay-2"]
+    assert listed(transactional_id_pattern="pay") == [], "the whole id has to match"
+    assert listed(transactional_id_pattern="") == sorted([*names, ID])
+    answer = broker.list_all(state_filters=["Empty", "Nonsense", "empty"])
+    assert sorted(answer.unknown_state_filters) == ["Nonsense", "empty"]
+    assert len(answer.transaction_states) == len(names)
+
+
+@pytest.mark.parametrize("pattern", ["(", "a" * 5_000, "(?=a)", "((a{100}){100}){100}"])
+def test_an_expression_that_re2_does_not_take_is_refused(
+    broker: TransactionBroker, pattern: str
+) -> None:
+    answer = broker.list_all(transactional_id_pattern=pattern)
+    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION.code
+    assert not answer.transaction_states
+
+
+def test_a_list_is_refused_while_a_coordinator_loads(broker: TransactionBroker) -> None:
+    broker.init()
+    broker.services.transactions.stop()
+    broker.offload.held = True
+    broker.services.transactions.start()
+    assert broker.list_all().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.code
+    broker.offload.held = False
+    broker.offload.release()
+    assert [each.transactional_id for each in broker.list_all().transaction_states] == [ID]

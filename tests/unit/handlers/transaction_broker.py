@@ -37,6 +37,10 @@ from millstream.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from millstream.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 from millstream.runtime.coordinators.coordinator_registry import (
     CoordinatorEntry,
     CoordinatorRegistry,
@@ -105,11 +109,16 @@ class TransactionBroker(AdminBroker):
         return self.call(request, 4, FindCoordinatorResponse)
 
     def init(
-        self, version: int = 5, *, timeout_ms: int = 60_000, named: tuple[int, int] = (-1, -1)
+        self,
+        version: int = 5,
+        *,
+        transactional_id: str = ID,
+        timeout_ms: int = 60_000,
+        named: tuple[int, int] = (-1, -1),
     ) -> tuple[int, int, int]:
         """Return error code, producer id and epoch."""
         request = InitProducerIdRequest(
-            transactional_id=ID,
+            transactional_id=transactional_id,
             transaction_timeout_ms=timeout_ms,
             producer_id=named[0],
             producer_epoch=named[1],
@@ -159,6 +168,11 @@ class TransactionBroker(AdminBroker):
         answer = self.call(request, version, EndTxnResponse)
         self.clock.settle()
         return answer.error_code, answer.producer_id, answer.producer_epoch
+
+    def list_all(self, version: int = 2, **filters: object) -> ListTransactionsResponse:
+        fields = {"state_filters": [], "producer_id_filters": []} | filters
+        request = ListTransactionsRequest(**fields)
+        return self.call(request, version, ListTransactionsResponse)
 
     def described(self, transactional_id: str = ID) -> TransactionState:
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from millstream.coordinator.transaction.metadata import TransactionMetadata
@@ -15,8 +15,8 @@ from millstream.protocol.messages import describe_transactions, list_transaction
 
 @dataclass(frozen=True, slots=True)
 class TransactionFilter:
-    """Which transactions are listed: those that fit all of these; empty sets, a negative duration
-    and no pattern fit everything.
+    """Which transactions are listed: those that fit all of these; empty sets and a negative
+    duration fit everything.
 
     ``states`` are names; a name that no state has fits nothing. ``longer_than_ms`` is the time
     since a transaction began, which is very long for an id that has never begun one.
@@ -25,17 +25,14 @@ class TransactionFilter:
     states: frozenset[str] = frozenset()
     producer_ids: frozenset[int] = frozenset()
     longer_than_ms: int = -1
-    matches: Callable[[str], bool] | None = None
 
-    def fits(self, transactional_id: str, transaction: TransactionMetadata, now_ms: int) -> bool:
+    def fits(self, transaction: TransactionMetadata, now_ms: int) -> bool:
         """True if the transaction is to be listed."""
         if self.producer_ids and transaction.producer_id not in self.producer_ids:
             return False
         if self.states and transaction.state.text not in self.states:
             return False
-        if self.longer_than_ms >= 0 and now_ms - transaction.start_ms <= self.longer_than_ms:
-            return False
-        return self.matches is None or self.matches(transactional_id)
+        return self.longer_than_ms < 0 or now_ms - transaction.start_ms > self.longer_than_ms
 
 
 def unknown_states(states: Iterable[str]) -> list[str]:
@@ -54,7 +51,7 @@ def list_states(
             transaction_state=transaction.state.text,
         )
         for transactional_id, transaction in transactions
-        if wanted.fits(transactional_id, transaction, now_ms)
+        if wanted.fits(transaction, now_ms)
     ]
 
 
