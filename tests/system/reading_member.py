@@ -35,16 +35,16 @@ class Listener:
 
 def main(bootstrap: str, group: str, topic: str, mode: str, *settings: str) -> None:
     given: dict[str, object] = dict(each.split("=", 1) for each in settings)
+    classic: dict[str, object] = {"session.timeout.ms": 1500, "heartbeat.interval.ms": 300}
     consumer: Consumer[bytes, bytes] = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": group,
             "auto.offset.reset": "earliest",
-            "session.timeout.ms": 1500,
-            "heartbeat.interval.ms": 300,
             "auto.commit.interval.ms": 50,
             "max.poll.records": 50,
             "enable.auto.commit": mode == "auto",
+            **({} if given.get("group.protocol") == "consumer" else classic),
             **given,
         }
     )

@@ -1,10 +1,12 @@
-"""A group of real processes over a real broker: one member dies by SIGKILL, two come.
+"""A group of real processes over a real broker: one member dies by SIGKILL, two come, and one
+that the coordinator assigns to (KIP-848) is paused for longer than its session.
 
 Every record comes at least once, and at no time do committed offsets go back.
 """
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -37,6 +39,10 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         "num.partitions": str(PARTITIONS),
         "group.initial.rebalance.delay.ms": "100",
         "group.min.session.timeout.ms": "1000",
+        "group.consumer.session.timeout.ms": "1500",
+        "group.consumer.min.session.timeout.ms": "1500",
+        "group.consumer.heartbeat.interval.ms": "300",
+        "group.consumer.min.heartbeat.interval.ms": "300",
     }
     with BrokerProcess(tmp_path / "broker", settings) as process:
         yield process
@@ -99,9 +105,19 @@ class Watcher(threading.Thread):
                 self.looks += 1
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_a_member_dies_and_two_come(broker: BrokerProcess, tmp_path: Path, strategy: str) -> None:
-    setting = f"partition.assignment.strategy={strategy}"
+EAGER = "partition.assignment.strategy=range"
+COOPERATIVE = "partition.assignment.strategy=cooperative-sticky"
+HEARTBEATS = "group.protocol=consumer"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [(EAGER,), (COOPERATIVE,), (HEARTBEATS,), (HEARTBEATS, EAGER)],
+    ids=["eager", "cooperative", "heartbeats", "heartbeats-eager"],
+)
+def test_a_member_dies_and_two_come(
+    broker: BrokerProcess, tmp_path: Path, settings: tuple[str, ...]
+) -> None:
     with ExitStack() as stack:
         producer = stack.enter_context(Producer(bootstrap_servers=broker.bootstrap, linger_ms=2))
         producer.send(TOPIC, b"0", partition=0).result(30)
@@ -110,7 +126,11 @@ def test_a_member_dies_and_two_come(broker: BrokerProcess, tmp_path: Path, strat
         stack.callback(watcher.join)
         stack.callback(watcher.stopping.set)
         members = [
-            stack.enter_context(Member(tmp_path, broker.bootstrap, f"m{number}", mode, setting))
+            stack.enter_context(
+                Member(
+                    tmp_path, broker.bootstrap, f"m{number}", mode, settings[number % len(settings)]
+                )
+            )
             for number, mode in enumerate(["auto", "sync", "auto", "sync"])
         ]
         wait_for(lambda: all(each.has_partitions() for each in members[:4]))
@@ -120,10 +140,18 @@ def test_a_member_dies_and_two_come(broker: BrokerProcess, tmp_path: Path, strat
                 time.sleep(0.4)
             if number == RECORDS // 3:
                 members[0].process.kill()
+            if number == RECORDS // 2 and HEARTBEATS in settings:
+                # Longer than its session: it comes back as one that was removed.
+                paused = members[2 if settings[0] == HEARTBEATS else 3].process
+                paused.send_signal(signal.SIGSTOP)
+                stack.callback(paused.send_signal, signal.SIGCONT)
+                timer = threading.Timer(4, paused.send_signal, [signal.SIGCONT])
+                timer.start()
+                stack.callback(timer.join)
             if number == RECORDS // 2:
                 members += [
                     stack.enter_context(
-                        Member(tmp_path, broker.bootstrap, f"late{each}", mode, setting)
+                        Member(tmp_path, broker.bootstrap, f"late{each}", mode, settings[-1])
                     )
                     for each, mode in enumerate(["auto", "sync"])
                 ]

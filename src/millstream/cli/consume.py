@@ -16,9 +16,11 @@ from millstream.cli.arguments import (
     Bootstrap,
     UsageError,
     bootstrap_servers,
+    key_values,
     open_admin,
     timestamp_ms,
 )
+from millstream.cli.consume_group import consume_group
 from millstream.cli.consume_share import consume_share
 from millstream.cli.failures import CommandFailedError
 from millstream.cli.output import counted
@@ -63,18 +65,27 @@ def consume(
         bool, typer.Option("--uncommitted", help="Records of open and aborted transactions too.")
     ] = False,
     share: Annotated[
-        bool, typer.Option("--share", help="As a member of a share group; needs --group.")
+        bool, typer.Option("--share", help="The group is a share group; needs --group.")
     ] = False,
     group: Annotated[
         str | None,
-        typer.Option("--group", "-G", metavar="GROUP", help="The share group for --share."),
+        typer.Option("--group", "-G", metavar="GROUP", help="As a member of this group."),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-X",
+            metavar="KEY=VALUE",
+            help="A consumer's setting for --group, as group.protocol=consumer; may be repeated.",
+        ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Print the records of a topic and wait for more, until Ctrl-C, --exit or --count.
 
-    With --share each record goes to one member of the group, and is accepted once it is written
-    out.
+    With --group the partitions are shared with the group's other members, and its offsets follow
+    what is written out. With --share each record goes to one member of the group, and is accepted
+    once it is written out.
     """
     try:
         render = as_json if record_as_json else compile_format(layout)
@@ -82,9 +93,11 @@ def consume(
         raise typer.BadParameter(str(error), param_hint="--format") from None
     if since is not None and offset is not None:
         raise UsageError("--since does not go with --offset")
-    if share != (group is not None):
-        raise UsageError("--share and --group go together")
-    if share and group is not None:
+    if share and group is None:
+        raise UsageError("--share needs --group")
+    if setting and (share or group is None):
+        raise UsageError("-X goes with --group, and not with --share")
+    if group is not None:
         given = {
             "--offset": offset is not None,
             "--since": since is not None,
@@ -92,10 +105,12 @@ def consume(
             "--exit": exit_at_end,
             "--uncommitted": read_uncommitted,
         }
-        for name, is_given in given.items():
-            if is_given:
-                raise UsageError(f"{name} does not go with --share: the group decides it")
-        consume_share(bootstrap, topic, group, render=render, count=count)
+        _refuse(given, "--share" if share else "--group")
+        if share:
+            consume_share(bootstrap, topic, group, render=render, count=count)
+        else:
+            settings = key_values(setting, "-X")
+            consume_group(bootstrap, topic, group, render=render, count=count, settings=settings)
         return
     topic_partitions = _topic_partitions(bootstrap, topic, partition)
     with open_consumer(bootstrap, read_committed=not read_uncommitted) as consumer:
@@ -108,6 +123,13 @@ def consume(
         except RecordError as error:
             beyond = f"-p {error.topic_partition.partition} -o {error.next_offset}"
             raise CommandFailedError(f"{error} ({beyond})") from error
+
+
+def _refuse(given: Mapping[str, bool], mode: str) -> None:
+    """Raise UsageError for an option that was given and that the group decides."""
+    for name, is_given in given.items():
+        if is_given:
+            raise UsageError(f"{name} does not go with {mode}: the group decides it")
 
 
 def open_consumer(bootstrap: str, *, read_committed: bool) -> Consumer[bytes, bytes]:

@@ -1,0 +1,67 @@
+"""`millstream consume --group`: print records as a member of a consumer group."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+
+from millstream.cli.arguments import WAIT_MS, bootstrap_servers
+from millstream.cli.record_text import Piece
+from millstream.client import Consumer
+from millstream.client.core.consumer.errors import CommitFailedError, RebalanceInProgressError
+from millstream.records.record import Record
+
+_WAIT_S: Final = 0.5
+
+
+def consume_group(
+    bootstrap: str,
+    topic: str,
+    group: str,
+    *,
+    render: Piece,
+    count: int | None,
+    settings: Mapping[str, str],
+) -> None:
+    """Print records until Ctrl-C, or so many; the group's offsets follow what is written out.
+
+    ``settings`` are a consumer's, as group.protocol=consumer; a group without offsets begins with
+    the first record. A record may come again, to this member or to another, if the group rebalances
+    before its offset is committed.
+    """
+    given = {
+        "client.id": "millstream-cli",
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed",
+        "allow.auto.create.topics": False,
+        "default.api.timeout.ms": WAIT_MS,
+        **settings,
+    }
+    output = sys.stdout.buffer
+    remaining = count
+    with Consumer[bytes, bytes](
+        given,
+        bootstrap_servers=bootstrap_servers(bootstrap),
+        group_id=group,
+        enable_auto_commit=False,
+    ) as consumer:
+        consumer.subscribe([topic])
+        while remaining is None or remaining > 0:
+            records = consumer.poll(_WAIT_S, max_records=remaining)
+            output.write(
+                b"".join(
+                    render(
+                        each.topic_partition,
+                        Record(each.offset, each.timestamp, each.key, each.value, each.headers),
+                    )
+                    for each in records
+                )
+            )
+            output.flush()
+            if remaining is not None:
+                remaining -= len(records)
+            if records:
+                with suppress(CommitFailedError, RebalanceInProgressError):
+                    consumer.commit()

@@ -1,0 +1,132 @@
+"""The command line and groups whose coordinator assigns (KIP-848): shown, set, and joined."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+from tests.broker_process import BrokerProcess
+
+from millstream.client import Admin, Consumer, Producer
+
+pytestmark = pytest.mark.system
+
+DEADLINE_S = 60
+
+
+def millstream(broker: BrokerProcess, *words: str, code: int = 0) -> str:
+    """Run a command to its end; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "millstream.cli.main", *words, "-b", broker.bootstrap],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+def test_a_group_is_shown_with_its_epochs_and_members(
+    broker: BrokerProcess, new_topic: Callable[[], str]
+) -> None:
+    topic = new_topic()
+    group = f"g-{topic}"
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        from millstream.client.core.admin.topics import NewTopic
+
+        admin.create_topics([NewTopic(topic, 3)]).get_all()
+    with Consumer[bytes, bytes](
+        bootstrap_servers=broker.bootstrap,
+        group_id=group,
+        group_protocol="consumer",
+        group_instance_id="one",
+        auto_offset_reset="earliest",
+    ) as consumer:
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + DEADLINE_S
+        while len(consumer.assignment()) < 3:
+            assert time.monotonic() < deadline
+            consumer.poll(0.1)
+        consumer.poll(0.5)
+        member_id = consumer.group_metadata().member_id
+        epoch = consumer.group_metadata().generation_id
+        text = millstream(broker, "group", "describe", group)
+        assert f"group {group}  consumer  Stable  1 member" in text
+        assert f"epoch {epoch}  assignment of epoch {epoch}  assignor uniform" in text
+        (row,) = [line for line in text.splitlines() if member_id in line]
+        assert row.split("\t") == [
+            member_id,
+            "one",
+            "consumer",
+            str(epoch),
+            f"{topic} 0-2",
+            "the same",
+        ]
+        (described,) = json.loads(millstream(broker, "group", "describe", group, "--json"))
+        assert (described["type"], described["group_epoch"]) == ("consumer", epoch)
+        assert described["members"][0]["target"] == [f"{topic}-{number}" for number in range(3)]
+        listed = json.loads(millstream(broker, "group", "list", "--type", "consumer", "--json"))
+        assert [group, "Stable", "consumer"] in [
+            [each["group"], each["state"], each["type"]] for each in listed
+        ]
+        listed = json.loads(millstream(broker, "group", "list", "--type", "classic", "--json"))
+        assert group not in [each["group"] for each in listed]
+        assert "members" in millstream(broker, "group", "delete", group, code=1)
+
+
+def test_settings_of_a_group(broker: BrokerProcess, new_topic: Callable[[], str]) -> None:
+    group = f"g-{new_topic()}"
+    name = "consumer.heartbeat.interval.ms"
+    millstream(broker, "config", "alter", "--group", group, f"{name}=7000")
+    shown = json.loads(millstream(broker, "config", "describe", "--group", group, "--json"))
+    assert [(each["name"], each["value"]) for each in shown if each["name"] == name] == [
+        (name, "7000")
+    ]
+    millstream(broker, "config", "delete", "--group", group, name)
+    shown = json.loads(millstream(broker, "config", "describe", "--group", group, "--json"))
+    assert [each for each in shown if each["name"] == name and each["value"] == "7000"] == []
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_consume_as_a_member(
+    broker: BrokerProcess, new_topic: Callable[[], str], protocol: str
+) -> None:
+    topic = new_topic()
+    group = f"g-{topic}"
+    with Producer(bootstrap_servers=broker.bootstrap) as producer:
+        for number in range(10):
+            producer.send(topic, b"%d" % number, partition=0)
+    member = ("--group", group, "-X", f"group.protocol={protocol}")
+    first = millstream(broker, "consume", topic, *member, "-c", "4")
+    assert first.splitlines() == ["0", "1", "2", "3"]
+    rest = millstream(broker, "consume", topic, *member, "-c", "6")
+    assert rest.splitlines() == ["4", "5", "6", "7", "8", "9"]
+
+
+@pytest.mark.parametrize(
+    ("words", "about"),
+    [
+        (("-X", "group.protocol=consumer"), "-X goes with --group"),
+        (("--share",), "--share needs --group"),
+        (("--group", "g", "-o", "end"), "--offset does not go with --group"),
+        (("--group", "g", "-X", "no.such=1"), "no.such"),
+    ],
+)
+def test_what_does_not_go_together(
+    broker: BrokerProcess, new_topic: Callable[[], str], words: tuple[str, ...], about: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "millstream.cli.main", "consume", new_topic(), *words],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+        env={"MILLSTREAM_BOOTSTRAP_SERVERS": broker.bootstrap, "PATH": ""},
+    )
+    assert done.returncode != 0
+    assert about in done.stderr
