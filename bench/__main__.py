@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench import b1, b2, b4, b6, b7, b8, b9, b10, b11, b12, b13, kernel, machine, share_groups
+from bench import b1, b2, b4, b6, b7, b8, b9, b10, b11, b12, b13, b15, kernel, machine, share_groups
 from bench.options import QUICK_FRACTION, Options
 from bench.process import raise_open_file_limit
 from bench.results import RESULTS, results_path, write
@@ -32,6 +32,7 @@ BENCHMARKS = {
     "b11": b11,
     "b12": b12,
     "b13": b13,
+    "b15": b15,
     "kernel": kernel,
     "share": share_groups,
 }
@@ -43,7 +44,7 @@ def main(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="b1, b2, b4, b6, b7, b8, b9, b10, b11, b12, b13, kernel, share; all without any"
+            help="b1, b2, b4, b6 to b13, b15, kernel, share; all without any"
         ),
     ] = None,
     pairs: Annotated[int, typer.Option(help="Counted rounds per row.", min=1)] = 5,
