@@ -146,17 +146,17 @@ class ClusterView:
             and all(each.leader_id >= 0 and len(each.isr_nodes) == len(IDS) for each in partitions)
         )
 
-    def coordinator(self, group: str) -> int:
-        """Return who coordinates a group."""
+    def coordinator(self, key: str, *, key_type: int = 0) -> int:
+        """Return who coordinates a group, or with key type 1 a transactional id."""
         found: list[int] = []
 
         def is_found() -> bool:
-            request = FindCoordinatorRequest(key=group)
+            request = FindCoordinatorRequest(key=key, key_type=key_type)
             answer = self._ask_any(request, FindCoordinatorResponse, 3)
             found.append(answer.node_id)
             return answer.error_code == 0
 
-        self.wait_until(is_found, f"{group} has a coordinator")
+        self.wait_until(is_found, f"{key} has a coordinator")
         return found[-1]
 
     def controller(self) -> int:
