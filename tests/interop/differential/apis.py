@@ -46,10 +46,14 @@ SERVED: Final[dict[str, tuple[int, range]]] = {
     "DescribeProducers": (61, range(1)),
     "DescribeTransactions": (65, range(1)),
     "ListTransactions": (66, range(3)),
+    "ConsumerGroupHeartbeat": (68, range(2)),
+    "ConsumerGroupDescribe": (69, range(2)),
     "GetTelemetrySubscriptions": (71, range(1)),
     "PushTelemetry": (72, range(1)),
     "ListConfigResources": (74, range(2)),
     "DescribeTopicPartitions": (75, range(1)),
+    "ShareGroupHeartbeat": (76, range(1, 2)),
+    "ShareGroupDescribe": (77, range(1, 2)),
 }
 """API name: (key, versions). The versions are those of Apache Kafka 4.2, which 4.3 serves too."""
 
