@@ -37,6 +37,8 @@ MESSAGE_FIELDS: Final = frozenset({"error_message", "batch_index_error_message",
 
 _ZERO_UUID: Final = "0" * 32
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_SHORT_UUID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
+"""A UUID as Kafka prints its own, which a broker gives a member that has none."""
 _NUMBER: Final = re.compile(r"\b[0-9]{13}\b")
 _DAY_MS: Final = 86_400_000
 _FIXED: Final = {
@@ -127,6 +129,8 @@ class Normaliser:
         if isinstance(value, list):
             return [self._number(each, field) for each in value]
         if field == "topic_id" and isinstance(value, str) and len(value) == 32:
+            return f"<uuid {self._nth('uuid', value)}>"
+        if field == "member_id" and isinstance(value, str) and _SHORT_UUID.fullmatch(value):
             return f"<uuid {self._nth('uuid', value)}>"
         if isinstance(value, str):
             return _UUID.sub(lambda match: f"<uuid {self._nth('uuid', match.group())}>", value)
