@@ -35,6 +35,8 @@ TEXT: Final = "0013-bytes-that-are-no-text-close-the-connection.md"
 ERRORS: Final = "0007-no-internal-error-for-a-wrong-request.md"
 UNREAD: Final = "0070-nothing-that-protects-is-ignored.md"
 
+EXPRESSIONS: Final = "0079-a-group-is-planned-on-a-copy.md"
+
 OWN_SETTINGS: Final = (
     r"\.\[name=(flush\.policy|log\.flush\.policy|record\.validation|log\.record\.validation"
     r"|socket\.unsent\.max\.bytes"
@@ -62,6 +64,7 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
     Allowed("FindCoordinator/key_type/*", r"(error_code|node_id|host|port): Kafka", ERRORS),
     Allowed("FindCoordinator/of_a_share_partition/right", "error_code: Kafka 15", ERRORS),
     Allowed("PushTelemetry/subscribed/compressed", "error_code: Kafka 87, here 0", UNREAD),
+    Allowed("ConsumerGroupHeartbeat/expression/huge_repeat/*", "Kafka 0, here 128", EXPRESSIONS),
     Allowed("Frames/text_that_is_no_utf_8/*", 'here "connection closed"', TEXT),
     Allowed("Frames/list_length_minus_two/Metadata_v9", 'here "connection closed"', TEXT),
 )

@@ -54,13 +54,13 @@ def describe(calls: Calls, *group_ids: str, operations: bool = False) -> list[De
 
 def test_a_member_joins_and_is_described(calls: Calls) -> None:
     response = join(calls, rack_id="r1")
-    assert (response.error_code, response.member_id, response.member_epoch) == (0, "one", 1)
+    assert (response.error_code, response.member_id, response.member_epoch) == (0, "one", 2)
     assert response.heartbeat_interval_ms == 5_000
     assert response.assignment is not None
     (assigned,) = response.assignment.topic_partitions
     assert assigned.partitions == [0, 1, 2]
     (group,) = describe(calls, "g", operations=True)
-    assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Stable", 1, 1)
+    assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Stable", 2, 2)
     assert group.authorized_operations == 3400
     (member,) = group.members
     assert (member.client_id, member.client_host) == ("web", "/10.0.0.7")

@@ -142,16 +142,16 @@ def broker(tmp_path: Path) -> Iterator[Groups]:
 def test_members_share_partitions_once_their_state_is_initialized(broker: Groups) -> None:
     topic_id = broker.topic("orders", 3)
     first = broker.beat("m1", 0, ["orders"])
-    assert (first.error_code, first.member_epoch, broker.assigned(first)) == (0, 1, {})
-    second = broker.beat("m1", 1)
-    assert (second.member_epoch, broker.assigned(second)) == (2, {topic_id: [0, 1, 2]})
-    assert broker.beat("m1", 2).assignment is None, "nothing new to tell"
+    assert (first.error_code, first.member_epoch, broker.assigned(first)) == (0, 2, {})
+    second = broker.beat("m1", 2)
+    assert (second.member_epoch, broker.assigned(second)) == (3, {topic_id: [0, 1, 2]})
+    assert broker.beat("m1", 3).assignment is None, "nothing new to tell"
     joined = broker.beat("m2", 0, ["orders"])
-    moved = broker.beat("m1", 2)
+    moved = broker.beat("m1", 3)
     parts = [*broker.assigned(joined)[topic_id], *broker.assigned(moved)[topic_id]]
     assert sorted(parts) == [0, 1, 2]
     key = SharePartitionKey(GROUP, topic_id, 2)
-    assert broker.result(broker.persister.read(key, leader_epoch=0)).state_epoch == 1
+    assert broker.result(broker.persister.read(key, leader_epoch=0)).state_epoch == 2
 
 
 def test_more_members_than_partitions_have_a_partition_each(broker: Groups) -> None:
@@ -171,13 +171,13 @@ def test_more_members_than_partitions_have_a_partition_each(broker: Groups) -> N
 def test_a_group_is_kept_over_a_new_start(broker: Groups) -> None:
     broker.topic("orders", 2)
     broker.beat("m1", 0, ["orders"])
-    broker.beat("m1", 1)
+    broker.beat("m1", 2)
     before = broker.describe().groups[0]
     assert (before.group_state, len(before.members)) == ("Stable", 1)
     broker.start_again()
     broker.describe()
     assert broker.describe().groups[0] == before
-    assert broker.beat("m1", 2).error_code == 0
+    assert broker.beat("m1", 3).error_code == 0
 
 
 def test_a_session_that_expires_ends_a_membership(broker: Groups) -> None:
@@ -188,18 +188,18 @@ def test_a_session_that_expires_ends_a_membership(broker: Groups) -> None:
     broker.beat("m2", 0, ["orders"])
     broker.clock.advance(20_000)
     assert [each.member_id for each in broker.describe().groups[0].members] == ["m2"]
-    assert broker.beat("m1", 1).error_code == ErrorCode.UNKNOWN_MEMBER_ID.code
+    assert broker.beat("m1", 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID.code
 
 
 def test_new_partitions_are_initialized_and_assigned(broker: Groups) -> None:
     topic_id = broker.topic("orders", 1)
     broker.beat("m1", 0, ["orders", "later"])
-    broker.beat("m1", 1)
+    broker.beat("m1", 2)
     later = broker.topic("later", 1)
     image = broker.metadata.topic("later")
     assert image is not None
     broker.groups.topic_changed(image, created=True)
-    broker.beat("m1", 2)
+    broker.beat("m1", 3)
     assigned = broker.assigned(broker.beat("m1", 0, ["orders", "later"]))
     assert assigned == {topic_id: [0], later: [0]}
 
@@ -225,7 +225,7 @@ def test_heartbeats_that_are_refused(
 
 
 def test_a_group_that_is_not_there_or_of_another_kind(broker: Groups) -> None:
-    assert broker.beat("m1", 1).error_code == ErrorCode.GROUP_ID_NOT_FOUND.code
+    assert broker.beat("m1", 2).error_code == ErrorCode.GROUP_ID_NOT_FOUND.code
     assert broker.describe().groups[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND.code
     broker.topic("orders", 1)
     commit = OffsetCommitRequest(
@@ -322,7 +322,7 @@ def test_offsets_of_a_group_with_members_stay(broker: Groups) -> None:
 def test_an_altered_group_begins_where_it_was_told(broker: Groups) -> None:
     topic_id = broker.topic("orders", 1)
     broker.beat("m1", 0, ["orders"])
-    broker.beat("m1", 1)
+    broker.beat("m1", 2)
     broker.beat("m1", -1)
     assert broker.alter({0: 7}) == [0]
     state = broker.result(
@@ -336,7 +336,7 @@ def test_an_altered_group_begins_where_it_was_told(broker: Groups) -> None:
 def test_a_deleted_group_takes_its_state_along(broker: Groups) -> None:
     topic_id = broker.topic("orders", 2)
     broker.beat("m1", 0, ["orders"])
-    broker.beat("m1", 1)
+    broker.beat("m1", 2)
     broker.beat("m1", -1)
     assert listed(broker) == [(GROUP, "share", "Empty", "share")]
     assert broker.delete_group() == 0

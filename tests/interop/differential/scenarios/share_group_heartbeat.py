@@ -49,13 +49,15 @@ class ShareMember:
         return self.beat(**({"member_epoch": 0, "subscribed_topic_names": list(topics)} | more))
 
     def settle(self) -> None:
-        """Send heartbeats quietly until nothing more comes."""
-        deadline, quiet = time.monotonic() + EVENTUALLY_S, 0
-        while quiet < 3:
+        """Send heartbeats quietly until something is assigned, and nothing more comes."""
+        deadline, quiet, assigned = time.monotonic() + EVENTUALLY_S, 0, None
+        while quiet < 3 or not assigned:
             assert time.monotonic() < deadline, "the member does not settle"
             epoch = self.epoch
             answer = self._take(self.peer.quiet(API, 1, **self.fields()))
             assert answer["error_code"] == 0, answer
+            if answer["assignment"] is not None:
+                assigned = answer["assignment"]["topic_partitions"]
             quiet = quiet + 1 if self.epoch == epoch and answer["assignment"] is None else 0
             time.sleep(0.05)
 

@@ -27,7 +27,7 @@ def scene() -> ConsumerScene:
 
 def test_the_first_member_gets_every_partition_at_once(scene: ConsumerScene) -> None:
     response = scene.beat("one")
-    assert (response.member_id, response.member_epoch) == ("one", 1)
+    assert (response.member_id, response.member_epoch) == ("one", 2)
     assert response.heartbeat_interval_ms == 5_000
     assert scene.assigned(response) == {"t": [0, 1, 2, 3]}
     assert scene.consumers.state is ModernGroupState.STABLE
@@ -38,15 +38,15 @@ def test_a_heartbeat_without_news_has_no_assignment_and_writes_nothing(
 ) -> None:
     scene.beat("one")
     written = len(scene.log)
-    response = scene.beat("one", 1)
-    assert response.member_epoch == 1
+    response = scene.beat("one", 2)
+    assert response.member_epoch == 2
     assert response.assignment is None
     assert len(scene.log) == written
 
 
 def test_a_full_request_is_answered_with_the_assignment(scene: ConsumerScene) -> None:
     scene.beat("one")
-    response = scene.beat("one", 1, names=["t"], owned={"t": [0, 1, 2, 3]}, timeout_ms=TIMEOUT_MS)
+    response = scene.beat("one", 2, names=["t"], owned={"t": [0, 1, 2, 3]}, timeout_ms=TIMEOUT_MS)
     assert scene.assigned(response) == {"t": [0, 1, 2, 3]}
 
 
@@ -61,17 +61,17 @@ def test_no_partition_goes_to_the_second_member_before_the_first_gives_it_back(
     scene.beat("one")
     scene.advance(1_000)
     second = scene.beat("two")
-    assert second.member_epoch == 2
+    assert second.member_epoch == 3
     assert scene.assigned(second) == {}
     assert scene.consumers.members["two"].state is MemberState.UNRELEASED_PARTITIONS
-    first = scene.beat("one", 1, owned={"t": [0, 1, 2, 3]})
-    assert first.member_epoch == 1  # it has to give back before it follows
+    first = scene.beat("one", 2, owned={"t": [0, 1, 2, 3]})
+    assert first.member_epoch == 2  # it has to give back before it follows
     kept = scene.assigned(first)
     assert kept is not None
     assert len(kept["t"]) == 2
-    assert scene.beat("two", 2, owned={}).assignment is None
-    assert scene.beat("one", 1, owned=kept).member_epoch == 2
-    moved = scene.assigned(scene.beat("two", 2, owned={}))
+    assert scene.beat("two", 3, owned={}).assignment is None
+    assert scene.beat("one", 2, owned=kept).member_epoch == 3
+    moved = scene.assigned(scene.beat("two", 3, owned={}))
     assert moved is not None
     assert sorted(kept["t"] + moved["t"]) == [0, 1, 2, 3]
     assert scene.consumers.state is ModernGroupState.STABLE
@@ -81,45 +81,45 @@ def test_a_member_that_does_not_say_what_it_owns_has_not_given_back(scene: Consu
     scene.beat("one")
     scene.advance(1_000)
     scene.beat("two")
-    scene.beat("one", 1, owned={"t": [0, 1, 2, 3]})
-    assert scene.beat("one", 1).member_epoch == 1
+    scene.beat("one", 2, owned={"t": [0, 1, 2, 3]})
+    assert scene.beat("one", 2).member_epoch == 2
     assert scene.consumers.members["one"].state is MemberState.UNREVOKED_PARTITIONS
 
 
 def test_target_assignments_are_made_at_an_interval(scene: ConsumerScene) -> None:
     scene.beat("one")
     response = scene.beat("two")
-    assert response.member_epoch == 1
-    assert scene.consumers.group_epoch == 2
+    assert response.member_epoch == 2
+    assert scene.consumers.group_epoch == 3
     assert scene.consumers.state is ModernGroupState.ASSIGNING
     scene.advance(999)
-    assert scene.consumers.assignment_epoch == 1
-    scene.advance(1)
     assert scene.consumers.assignment_epoch == 2
+    scene.advance(1)
+    assert scene.consumers.assignment_epoch == 3
 
 
 def test_epochs_are_checked(scene: ConsumerScene) -> None:
     scene.beat("one")
-    assert scene.beat_error("one", 2) is ErrorCode.FENCED_MEMBER_EPOCH
-    assert scene.beat_error("two", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.beat_error("one", 3) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert scene.beat_error("two", 2) is ErrorCode.UNKNOWN_MEMBER_ID
     scene.put_topic("t", 5)
     scene.advance(1_000)
-    assert scene.beat("one", 1, owned={"t": [0, 1, 2, 3]}).member_epoch == 2
+    assert scene.beat("one", 2, owned={"t": [0, 1, 2, 3]}).member_epoch == 3
     # The answer was lost: the member repeats its heartbeat with the previous epoch.
-    assert scene.beat("one", 1, owned={"t": [0, 1, 2, 3]}).member_epoch == 2
-    assert scene.beat_error("one", 1) is ErrorCode.FENCED_MEMBER_EPOCH
-    assert scene.beat_error("one", 1, owned={"t": [7]}) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert scene.beat("one", 2, owned={"t": [0, 1, 2, 3]}).member_epoch == 3
+    assert scene.beat_error("one", 2) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert scene.beat_error("one", 2, owned={"t": [7]}) is ErrorCode.FENCED_MEMBER_EPOCH
 
 
 def test_a_member_that_joins_again_keeps_its_partitions(scene: ConsumerScene) -> None:
     scene.beat("one")
     response = scene.beat("one", 0)
-    assert response.member_epoch == 1
+    assert response.member_epoch == 2
     assert scene.assigned(response) == {"t": [0, 1, 2, 3]}
 
 
 def test_only_the_first_heartbeat_makes_a_group(scene: ConsumerScene) -> None:
-    assert scene.beat_error("one", 1) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert scene.beat_error("one", 2) is ErrorCode.GROUP_ID_NOT_FOUND
     assert scene.beat_error("one", -1) is ErrorCode.GROUP_ID_NOT_FOUND
     assert len(scene.coordinator.groups) == 0
     assert scene.log == []
@@ -143,7 +143,7 @@ def test_a_member_that_leaves_makes_place(scene: ConsumerScene) -> None:
     assert scene.beat("two", -1).member_epoch == -1
     settle(scene, one)
     assert one.owned == {"t": [0, 1, 2, 3]}
-    assert scene.beat_error("two", 2) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.beat_error("two", 3) is ErrorCode.UNKNOWN_MEMBER_ID
     scene.beat("one", -1)
     assert scene.consumers.state is ModernGroupState.EMPTY
 
@@ -169,7 +169,7 @@ def test_a_member_that_gives_nothing_back_is_removed_after_its_rebalance_timeout
     two = Consumer(scene, "two")
     two.beat()
     for _ in range(6):
-        scene.beat("one", 1, owned={"t": [0, 1, 2, 3]})
+        scene.beat("one", 2, owned={"t": [0, 1, 2, 3]})
         two.beat()
         scene.advance(5_000)
     assert set(scene.consumers.members) == {"two"}
@@ -190,7 +190,7 @@ def test_a_static_member_that_comes_back_takes_its_partitions_over(scene: Consum
     assert scene.consumers.group_epoch == epoch
     assert set(scene.consumers.members) == {"new", "two"}
     assert scene.beat_error("one", epoch, instance_id="i1") is ErrorCode.FENCED_INSTANCE_ID
-    assert scene.beat_error("x", 1, instance_id="i9") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.beat_error("x", 2, instance_id="i9") is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_static_member_that_stays_away_is_removed(scene: ConsumerScene) -> None:
@@ -223,13 +223,13 @@ def test_a_topic_may_come_after_its_subscribers(scene: ConsumerScene) -> None:
 def test_a_member_changes_its_subscription(scene: ConsumerScene) -> None:
     scene.put_topic("u", 1)
     scene.beat("one")
-    response = scene.beat("one", 1, names=["u"], owned={"t": [0, 1, 2, 3]})
+    response = scene.beat("one", 2, names=["u"], owned={"t": [0, 1, 2, 3]})
     assert scene.assigned(response) == {}
-    assert response.member_epoch == 1
-    scene.advance(1_000)
-    response = scene.beat("one", 1, owned={})
-    assert scene.assigned(response) == {"u": [0]}
     assert response.member_epoch == 2
+    scene.advance(1_000)
+    response = scene.beat("one", 2, owned={})
+    assert scene.assigned(response) == {"u": [0]}
+    assert response.member_epoch == 3
 
 
 def test_the_group_is_limited() -> None:
@@ -237,7 +237,7 @@ def test_the_group_is_limited() -> None:
     scene = ConsumerScene(settings, topics(t=1))
     scene.beat("one")
     assert scene.beat_error("two") is ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert scene.beat_error("one", 1) is ErrorCode.NONE
+    assert scene.beat_error("one", 2) is ErrorCode.NONE
 
 
 def test_the_times_of_a_group_are_looked_up_each_time() -> None:
@@ -248,7 +248,7 @@ def test_the_times_of_a_group_are_looked_up_each_time() -> None:
     scene.advance(49_999)
     assert not scene.consumers.is_empty
     times["g"] = ConsumerTimes(session_timeout_ms=60_000)
-    assert scene.beat("one", 1).heartbeat_interval_ms == 5_000
+    assert scene.beat("one", 2).heartbeat_interval_ms == 5_000
     scene.advance(59_999)
     assert not scene.consumers.is_empty
     scene.advance(1)
@@ -297,19 +297,19 @@ def test_an_empty_classic_group_becomes_a_consumer_group_with_its_offsets(
 def test_commits_are_checked_against_the_member_epoch(scene: ConsumerScene) -> None:
     scene.beat("one")
     stale = ErrorCode.STALE_MEMBER_EPOCH.code
-    assert scene.commit_error({("t", 0): 1}, member_id="one", generation_id=2) == stale
+    assert scene.commit_error({("t", 0): 1}, member_id="one", generation_id=3) == stale
     tid = scene.topics.topic("t")
     assert tid is not None
     commit = {"member_id": "one", "topic_id": tid.topic_id}
-    assert scene.commit_error({("t", 0): 1}, generation_id=1, **commit) == 0
-    assert scene.commit_error({("t", 0): 1}, generation_id=1, version=8, **commit) == 35
+    assert scene.commit_error({("t", 0): 1}, generation_id=2, **commit) == 0
+    assert scene.commit_error({("t", 0): 1}, generation_id=2, version=8, **commit) == 35
     assert scene.commit_error({("t", 0): 1}) == ErrorCode.UNKNOWN_MEMBER_ID.code
     scene.put_topic("t", 5)
     scene.advance(1_000)
-    scene.beat("one", 1, owned={"t": [0, 1, 2, 3]})
+    scene.beat("one", 2, owned={"t": [0, 1, 2, 3]})
     # A commit with the epoch before is good for what the member has had since then (KIP-1251).
-    assert scene.commit_error({("t", 0): 2}, generation_id=1, **commit) == 0
-    assert scene.commit_error({("t", 4): 2}, generation_id=1, **commit) == stale
+    assert scene.commit_error({("t", 0): 2}, generation_id=2, **commit) == 0
+    assert scene.commit_error({("t", 4): 2}, generation_id=2, **commit) == stale
 
 
 def test_an_empty_group_is_deleted_when_its_last_offset_expires(scene: ConsumerScene) -> None:
@@ -335,8 +335,8 @@ def test_the_group_is_described_and_listed(scene: ConsumerScene) -> None:
     assert described is not None
     assert (described.group_state, described.group_epoch, described.assignment_epoch) == (
         "Stable",
-        1,
-        1,
+        2,
+        2,
     )
     assert described.assignor_name == "uniform"
     (member,) = described.members

@@ -265,7 +265,7 @@ def _updated(
         rack_id=subscription.rack_id or member.rack_id,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         subscribed_topic_names=frozenset(subscription.topics),
-        subscribed_topic_regex="",
+        regex="",
         client_id=joining.caller.client_id,
         client_host=joining.caller.client_host,
         classic=ClassicMembership(request.session_timeout_ms, tuple(joining.protocols.items())),

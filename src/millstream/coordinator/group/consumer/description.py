@@ -68,7 +68,7 @@ def _member(group: ConsumerGroup, member: ConsumerMember, topics: TopicsImage) -
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.subscribed_topic_names),
-        subscribed_topic_regex=member.subscribed_topic_regex,
+        subscribed_topic_regex=member.regex,
         assignment=_assignment(partitions_of(member.assigned), topics),
         target_assignment=_assignment(group.target_of(member.member_id), topics),
         member_type=kind,

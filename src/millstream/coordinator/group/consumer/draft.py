@@ -22,6 +22,7 @@ from millstream.coordinator.group.modern.assignor import (
     PartitionAssignor,
 )
 from millstream.coordinator.group.modern.member import is_reconciled_to
+from millstream.coordinator.group.modern.modern_group import next_epoch
 from millstream.coordinator.group.modern.target_assignment import TopicIds, compute_target
 from millstream.coordinator.group.modern.topics import TopicsImage, metadata_hash
 from millstream.coordinator.result import CoordinatorRecord, Instant, R, Result
@@ -92,9 +93,11 @@ class Draft:
     def refresh(self, *, bump: bool) -> None:
         """Bump the group epoch if the topics' metadata have changed, or if ``bump``."""
         group = self.group
-        found = metadata_hash(group.subscribed_names(), self._topics)
+        names = group.subscribed_names()
+        found = metadata_hash(names, self._topics)
+        epoch = next_epoch(group.group_epoch) if names else group.group_epoch + 1
         if bump or found != group.metadata_hash:
-            self.add(make.epoch_record(group.group_id, group.group_epoch + 1, found))
+            self.add(make.epoch_record(group.group_id, epoch, found))
         if self.group.has_partition_metadata:
             self.add(make.partition_metadata_tombstone(group.group_id))
         self.group.needs_refresh = False

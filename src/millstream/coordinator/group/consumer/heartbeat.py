@@ -288,7 +288,7 @@ def _updated(
         subscribed_topic_names=(
             member.subscribed_topic_names if names is None else frozenset(names)
         ),
-        subscribed_topic_regex=_newer(regex, member.subscribed_topic_regex),
+        regex=member.regex if regex is None else regex,
         client_id=caller.client_id,
         client_host=caller.client_host,
         classic=None,

@@ -56,7 +56,8 @@ class ConsumerMember:
     client_host: str = ""
     rebalance_timeout_ms: int = -1
     subscribed_topic_names: frozenset[str] = frozenset()
-    subscribed_topic_regex: str | None = None
+    regex: str = ""
+    """The regular expression of its subscription; empty if it has none."""
     server_assignor: str | None = None
     classic: ClassicMembership | None = None
     member_epoch: int = 0
@@ -64,11 +65,6 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: PartitionEpochs = field(default_factory=lambda: NO_EPOCHS)
     pending_revocation: PartitionEpochs = field(default_factory=lambda: NO_EPOCHS)
-
-    @property
-    def regex(self) -> str:
-        """The regular expression of its subscription; empty if it has none."""
-        return self.subscribed_topic_regex or ""
 
     @property
     def is_classic(self) -> bool:
@@ -106,7 +102,7 @@ def _metadata(member: ConsumerMember) -> tuple[object, ...]:
         member.client_host,
         member.rebalance_timeout_ms,
         member.subscribed_topic_names,
-        member.subscribed_topic_regex,
+        member.regex,
         member.server_assignor,
         member.classic,
     )

@@ -161,7 +161,7 @@ def _upgraded(group: ClassicGroup, member: Member, topics: TopicsImage) -> Consu
         client_host=member.client_host,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         subscribed_topic_names=frozenset(subscription.topics),
-        subscribed_topic_regex="",
+        regex="",
         classic=ClassicMembership(member.session_timeout_ms, tuple(member.protocols.items())),
         member_epoch=epoch,
         previous_member_epoch=epoch,

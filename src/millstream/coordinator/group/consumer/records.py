@@ -83,7 +83,7 @@ def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.subscribed_topic_names),
-        subscribed_topic_regex=member.subscribed_topic_regex,
+        subscribed_topic_regex=member.regex,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         server_assignor=member.server_assignor,
         classic_member_metadata=None if classic is None else _classic_metadata(classic),
@@ -216,7 +216,7 @@ def member_from_record(
         client_host=value.client_host,
         rebalance_timeout_ms=value.rebalance_timeout_ms,
         subscribed_topic_names=frozenset(value.subscribed_topic_names),
-        subscribed_topic_regex=value.subscribed_topic_regex,
+        regex=value.subscribed_topic_regex or "",
         server_assignor=value.server_assignor,
         classic=None
         if classic is None

@@ -33,6 +33,13 @@ class ModernGroupState(Enum):
     """Every member has what it is meant to have."""
 
 
+def next_epoch(group_epoch: int) -> int:
+    """Return the group epoch after ``group_epoch``. That of a new group whose first member
+    subscribes to topics is 2, as in Kafka 4.3: the group itself is the first change.
+    """
+    return max(group_epoch, 1) + 1
+
+
 class ModernGroup(Generic[M]):
     """One group's members and epochs."""
 

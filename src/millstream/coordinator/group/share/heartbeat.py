@@ -24,6 +24,7 @@ from millstream.coordinator.group.modern.member import (
     MemberState,
     is_reconciled_to,
 )
+from millstream.coordinator.group.modern.modern_group import next_epoch
 from millstream.coordinator.group.modern.target_assignment import TopicIds, compute_target
 from millstream.coordinator.group.modern.topics import TopicsImage, metadata_hash
 from millstream.coordinator.group.settings import MAX_SESSIONS_PER_SHARD
@@ -257,7 +258,7 @@ class ShareHeartbeats:
         group.needs_refresh = False
         if not bump and found == group.metadata_hash:
             return group.group_epoch
-        epoch = group.group_epoch + 1
+        epoch = next_epoch(group.group_epoch)
         plan.records.append(make.epoch_record(group.group_id, epoch, found))
         return epoch
 
@@ -373,7 +374,7 @@ class ShareHeartbeats:
         return [
             *make.member_tombstones(group.group_id, member_id),
             make.epoch_record(
-                group.group_id, group.group_epoch + 1, metadata_hash(names, self._topics)
+                group.group_id, next_epoch(group.group_epoch), metadata_hash(names, self._topics)
             ),
         ]
 
