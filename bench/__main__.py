@@ -43,9 +43,7 @@ PIPE_WIDTH = 180
 def main(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="b1, b2, b4, b6 to b13, b15, kernel, share; all without any"
-        ),
+        typer.Argument(help="b1, b2, b4, b6 to b13, b15, kernel, share; all without any"),
     ] = None,
     pairs: Annotated[int, typer.Option(help="Counted rounds per row.", min=1)] = 5,
     quick: Annotated[bool, typer.Option(help="Try everything out; figures mean nothing.")] = False,
