@@ -391,4 +391,4 @@ class ShareMachine(RuleBasedStateMachine):
 
 
 TestSharePartition = ShareMachine.TestCase
-TestSharePartition.settings = settings(max_examples=60, stateful_step_count=40)
+TestSharePartition.settings = settings(max_examples=100, stateful_step_count=50)

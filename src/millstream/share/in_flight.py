@@ -46,7 +46,7 @@ class InFlightRange:
     """How many records the first acquisition of these took at once: what throttling halves."""
     previous: Previous | None = None
     """Set while a write decides whether the change to the present state stays. Until then nothing
-    else changes the range.
+    else changes the range. It is then not ACQUIRED: every change that is written leaves that state.
     """
 
     @property

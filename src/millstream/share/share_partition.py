@@ -392,11 +392,7 @@ class SharePartition:
         """
         undecided: list[InFlightRange] = []
         for found in self._in_flight.ranges:
-            if (
-                found.state is RecordState.ACQUIRED
-                and found.member_id == member_id
-                and found.previous is None
-            ):
+            if found.state is RecordState.ACQUIRED and found.member_id == member_id:
                 self._begin_change(found, RecordState.AVAILABLE)
                 found.delivery_count -= 1
                 undecided.append(found)
@@ -410,7 +406,7 @@ class SharePartition:
         ended: list[InFlightRange] = []
         next_ms: float | None = None
         for found in self._in_flight.ranges:
-            if found.state is not RecordState.ACQUIRED or found.previous is not None:
+            if found.state is not RecordState.ACQUIRED:
                 continue
             if found.lock_deadline_ms <= now_ms:
                 self._in_flight.change(found, self._limited(found, RecordState.AVAILABLE))
@@ -538,7 +534,7 @@ def _has_no_record(found: InFlightRange) -> bool:
 
 
 def _check_held(found: InFlightRange, member_id: str) -> None:
-    if found.state is not RecordState.ACQUIRED or found.previous is not None:
+    if found.state is not RecordState.ACQUIRED:
         raise KafkaError(
             ErrorCode.INVALID_RECORD_STATE,
             "The records cannot be acknowledged. They are not in the acquired state.",

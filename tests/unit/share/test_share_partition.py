@@ -198,6 +198,30 @@ def test_a_lock_ends_by_itself() -> None:
         twin.acknowledge((0, 9, ACCEPT))
 
 
+def test_locks_end_one_after_the_other() -> None:
+    twin = Twin()
+    for upto in (10, 20, 30, 40):
+        twin.fetch(upto=upto)
+        twin.now_ms += 1000
+    for number in range(4):
+        assert twin.sp.lock_check_ms == number * 1000 + LOCK_MS
+        write = twin.sp.end_locks(number * 1000 + LOCK_MS)
+        assert write is not None
+        assert write.update.state_batches == ((number * 10, number * 10 + 9, AVAILABLE, 1),)
+    assert twin.sp.lock_check_ms is None
+
+
+def test_undecided_records_are_not_acquired() -> None:
+    twin = Twin()
+    twin.fetch(upto=20)
+    twin.acknowledged((0, 4, RELEASE))
+    write = twin.acknowledge((5, 9, RELEASE))
+    assert write is not None
+    assert twin.fetch("m2", upto=20) == [(0, 4, 2)]
+    twin.sp.written(write)
+    assert twin.fetch("m2", upto=20) == [(5, 9, 2)]
+
+
 def test_renewed_locks_end_later() -> None:
     twin = Twin()
     twin.fetch(upto=10)
