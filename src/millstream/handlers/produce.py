@@ -50,6 +50,7 @@ from millstream.protocol.messages.produce import (
 from millstream.records.batch import Batch
 from millstream.records.limits import NotOneBatchError, RecordsRefusedError
 from millstream.records.validation import claims_transaction
+from millstream.runtime.replicas.admission import NotAdmittedError
 from millstream.runtime.replicas.partition import Partition
 from millstream.runtime.services import Services
 from millstream.storage.log import AppendResult
@@ -269,7 +270,9 @@ def _refused(
 ) -> PartitionProduceResponse:
     """Refuse one partition's batch; where the batch is at fault the log start is told with it."""
     log_start_offset = -1
-    at_the_log = error.error not in _WITHOUT_LOG_START and not isinstance(error, NotOneBatchError)
+    at_the_log = error.error not in _WITHOUT_LOG_START and not isinstance(
+        error, NotOneBatchError | NotAdmittedError
+    )
     if partition is not None and at_the_log:
         log_start_offset = partition.log_start_offset
     record_errors = error.record_errors if isinstance(error, RecordsRefusedError) else ()

@@ -219,9 +219,14 @@ class ProducerStateManager:
     ) -> VerificationState | None:
         """Return the verification that a transactional batch has to wait for; None while the
         producer's transaction of this epoch is open here, which was verified then.
+
+        Raises INVALID_PRODUCER_EPOCH: the coordinator need not be asked about an older epoch.
         """
         if self.is_in_transaction(producer_id, producer_epoch):
             return None
+        entry = self.producers.get(producer_id)
+        if entry is not None and producer_epoch < entry.producer_epoch:
+            raise _fenced(entry, producer_epoch)
         state = self._verifications.get(producer_id)
         if state is None:
             state = VerificationState(producer_epoch, base_sequence, now_ms)

@@ -36,7 +36,7 @@ def perform(scenario: Scenario, bootstrap: str) -> Outcome:
     return Outcome(scenario, session.steps, failure)
 
 
-def prepare(bootstrap: str, key_types: Iterable[int] = (0,)) -> None:
+def prepare(bootstrap: str, key_types: Iterable[int] = (0, 1)) -> None:
     """Wait until coordinators (0 of groups, 1 of transactions) and producer ids are ready."""
     session = Session(bootstrap)
 
@@ -82,7 +82,7 @@ def record(
 
     ``is_complete`` says that they are all scenarios of their APIs: answers of others are dropped.
     """
-    prepare(bootstrap, key_types=(0, 1))
+    prepare(bootstrap)
     answers: dict[str, dict[str, Steps]] = {}
     failures = 0
     for scenario in scenarios:

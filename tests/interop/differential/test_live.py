@@ -20,7 +20,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if not kafka_version().startswith("4.3."):
         pytest.skip(f"the answers are those of Kafka 4.3, this is {kafka_version()}")
     with small_kafka_node(tmp_path_factory.mktemp("kafka"), BROKER_SETTINGS) as node:
-        runner.prepare(node.bootstrap, key_types=(0, 1))
+        runner.prepare(node.bootstrap)
         yield node.bootstrap
 
 

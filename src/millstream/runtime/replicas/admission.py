@@ -44,6 +44,10 @@ MAX_WAITING_BYTES: Final = 256 << 20
 """Bytes of all batches that wait on one broker."""
 
 
+class NotAdmittedError(KafkaError):
+    """A batch was refused before its log was asked, so nothing of the log is told with it."""
+
+
 class AdmissionBudget:
     """Counts the bytes of the batches that wait, over all partitions of a broker."""
 

@@ -23,7 +23,7 @@ from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import Batch
 from millstream.records.limits import ProduceLimits
-from millstream.runtime.replicas.admission import AdmissionQueue, Preparer
+from millstream.runtime.replicas.admission import AdmissionQueue, NotAdmittedError, Preparer
 from millstream.runtime.replicas.transaction_verification import (
     TransactionalProducer,
     TransactionVerifier,
@@ -215,13 +215,13 @@ def _append_error(error: KafkaError, producer: TransactionalProducer) -> KafkaEr
     """Return what a producer hears whose batch could not be verified."""
     code = error.error
     if code is ErrorCode.INVALID_TXN_STATE:
-        return KafkaError(code, "Partition was not added to the transaction")
+        return NotAdmittedError(code, "Partition was not added to the transaction")
     is_ending = code is ErrorCode.CONCURRENT_TRANSACTIONS
     # Clients of version 2 know that the transaction before may still be ending.
     if code in _TO_BE_TRIED_AGAIN or (is_ending and not producer.support.bumps_epoch):
-        return KafkaError(
+        return NotAdmittedError(
             ErrorCode.NOT_ENOUGH_REPLICAS,
             "Unable to verify the partition has been added to the transaction. "
             f"Underlying error: {code.name}",
         )
-    return error
+    return NotAdmittedError(code, error.message)

@@ -122,8 +122,8 @@ def test_a_marker_of_version_2_needs_a_larger_epoch_while_a_transaction_is_open(
     again = site.end(commit=True, epoch=5, transaction_version=2)
     assert again is ErrorCode.NONE, "a marker may be written again"
     old = site.produce(b"b", version=VERSION_2, epoch=4, sequence=1)
-    site.coordinator.answer()
     assert old.error is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert not site.coordinator.asked
 
 
 def test_an_older_coordinator_is_fenced(site: TransactionSite) -> None:
@@ -198,6 +198,7 @@ def test_what_a_producer_is_told(
     written = site.produce(version=version)
     site.coordinator.answer(answered)
     assert written.error is told
+    assert written.partitions[0].log_start_offset == -1
     assert site.partition().log_end_offset == 0
 
 
