@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -14,8 +15,11 @@ from tests.broker_process import BrokerProcess
 
 from millstream.client import Admin, Producer
 from millstream.client.core.admin.topics import NewTopic
+from millstream.client.errors import FatalTransactionError
 from millstream.client.partitioner import partition_for_key
-from millstream.spark.sink_journal import MARK
+from millstream.spark.sink import write_transaction
+from millstream.spark.sink_journal import Journal
+from millstream.spark.sink_options import SinkOptions
 
 Load = Callable[..., DataFrame]
 
@@ -37,8 +41,8 @@ def save(broker: BrokerProcess) -> Callable[..., None]:
     return save
 
 
-def rows_of(load: Load, topic: str) -> list[tuple[Any, ...]]:
-    rows = load(subscribe=topic, includeHeaders="true").collect()
+def rows_of(load: Load, topic: str, more: dict[str, str] | None = None) -> list[tuple[Any, ...]]:
+    rows = load(more, subscribe=topic, includeHeaders="true").collect()
     found = [
         (
             row.partition,
@@ -143,11 +147,21 @@ class Copy:
     ) -> None:
         self.spark, self.bootstrap, self.source, self.target = spark, bootstrap, source, target
         self.checkpoint = at / "checkpoint"
+        self.repartition: int | None = None
+        self.where: str | None = None
+
+    @property
+    def journal(self) -> Path:
+        return self.checkpoint / "millstream-sink"
 
     def run(self, **options: str) -> None:
         reader = self.spark.readStream.format("millstream").option("startingOffsets", "earliest")
         reader = reader.option("kafka.bootstrap.servers", self.bootstrap)
         frame = reader.option("subscribe", self.source).load().select("key", "value")
+        if self.repartition is not None:
+            frame = frame.repartition(self.repartition)
+        if self.where is not None:
+            frame = frame.where(f"value != 'a25' or {self.where} is null")
         writer = frame.writeStream.format("millstream").option("topic", self.target)
         writer = writer.option("kafka.bootstrap.servers", self.bootstrap)
         query = (
@@ -157,6 +171,11 @@ class Copy:
             .start()
         )
         query.awaitTermination()
+
+    def pretend_batch(self, batch: int) -> None:
+        """Let a micro-batch have been planned that never came to Spark's own commit."""
+        offsets = self.checkpoint / "offsets"
+        (offsets / str(batch)).write_bytes((offsets / str(batch - 1)).read_bytes())
 
     def forget_last_commit(self) -> None:
         """Make Spark run its last micro-batch again, as after a crash behind the sink's commit."""
@@ -184,7 +203,7 @@ def test_a_replayed_micro_batch_writes_nothing_twice(
     copy.run()
     found = rows_of(load, copy.target)
     assert len(found) == 203
-    assert {headers[0][0] for *_, headers in found} == {MARK}
+    assert all(not headers for *_, headers in found)
     values(copy.source, 0, "later")
     copy.run()
     assert len(rows_of(load, copy.target)) == 204
@@ -201,29 +220,89 @@ def test_without_it_a_replay_doubles(copy: Copy, load: Load, values: Callable[..
     assert all(not headers for *_, headers in found)
 
 
-def test_half_of_a_micro_batch_was_written(
-    copy: Copy, load: Load, values: Callable[..., None], admin: Admin, broker: BrokerProcess
+def test_a_decided_micro_batch_is_committed_by_the_next_start(
+    copy: Copy, load: Load, values: Callable[..., None], broker: BrokerProcess
 ) -> None:
+    """The driver died between the commits of several tasks, or before the first of them."""
     values(copy.source, 0, *(f"a{number}" for number in range(10)))
     copy.run()
-    copy.forget_last_commit()
-    # What the first attempt wrote of its second half is gone, as if it had died before.
-
-    kept = rows_of(load, copy.target)[:4]
-    admin.delete_topics([copy.target]).get_all()
-    admin.create_topics([NewTopic(copy.target, 3)]).get_all()
-    rewrite(broker.bootstrap, copy.target, kept)
-    assert len(rows_of(load, copy.target)) == 4
+    name = Journal(copy.journal).name()
+    options = SinkOptions(producer={"bootstrap.servers": broker.bootstrap}, topic=copy.target)
+    prepared = []
+    for task in range(3):
+        written = write_transaction(rows(f"b{task}", 5), options, f"{name}-{task}-0")
+        assert written.prepared is not None
+        prepared.append(written.prepared)
+    assert len(committed(load, copy.target)) == 10
+    Journal(copy.journal).decide(1, prepared)
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.end_transactions(prepared[:1], committed=True).get_all()
+    assert len(committed(load, copy.target)) == 15
+    copy.pretend_batch(1)
     copy.run()
-    assert sorted(row[2] for row in rows_of(load, copy.target)) == sorted(
-        f"a{number}".encode() for number in range(10)
-    )
+    assert len(committed(load, copy.target)) == 25
+    assert Journal(copy.journal).last_committed() >= 1
 
 
-def rewrite(bootstrap: str, topic: str, rows: list[tuple[Any, ...]]) -> None:
-    with Producer(bootstrap_servers=bootstrap) as producer:
-        for partition, key, value, headers in rows:
-            producer.send(topic, value, key, partition=partition, headers=headers, timestamp_ms=0)
+def test_what_was_not_decided_is_aborted(
+    copy: Copy, load: Load, values: Callable[..., None], broker: BrokerProcess
+) -> None:
+    """Tasks of a driver that died before its commits; one of them is still at work."""
+    values(copy.source, 0, "a", "b")
+    copy.run()
+    name = Journal(copy.journal).name()
+    options = SinkOptions(producer={"bootstrap.servers": broker.bootstrap}, topic=copy.target)
+    for task in (0, 7):
+        write_transaction(rows("lost", 5), options, f"{name}-{task}-0")
+    with Producer(
+        {"bootstrap.servers": broker.bootstrap, "transactional.id": f"{name}-9-1"}
+    ) as straggler:
+        straggler.init_transactions()
+        straggler.begin_transaction()
+        straggler.send(copy.target, b"straggler").result(30)
+        values(copy.source, 0, "c")
+        copy.run()
+        assert {row[2] for row in committed(load, copy.target)} == {b"a", b"b", b"c"}
+        with pytest.raises(FatalTransactionError):
+            straggler.commit_transaction()
+    assert {row[2] for row in committed(load, copy.target)} == {b"a", b"b", b"c"}
+
+
+def test_a_replay_with_another_number_of_tasks(
+    copy: Copy, load: Load, values: Callable[..., None]
+) -> None:
+    for partition in (0, 1):
+        values(copy.source, partition, *(f"{partition}.{number}" for number in range(50)))
+    copy.run()
+    copy.forget_last_commit()
+    copy.repartition = 5
+    copy.run()
+    assert len(committed(load, copy.target)) == 100
+    values(copy.source, 0, "later")
+    copy.run()
+    assert len(committed(load, copy.target)) == 101
+
+
+def test_a_failed_micro_batch_leaves_nothing_to_readers(
+    copy: Copy, load: Load, values: Callable[..., None]
+) -> None:
+    values(copy.source, 0, *(f"a{number}" for number in range(50)))
+    copy.where = "raise_error('stop')"
+    with pytest.raises(PySparkException, match="stop"):
+        copy.run()
+    copy.where = None
+    copy.run()
+    assert len(committed(load, copy.target)) == 50
+
+
+def rows(word: str, count: int) -> Iterator[pa.RecordBatch]:
+    values = [f"{word}.{number}".encode() for number in range(count)]
+    yield pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
+
+
+def committed(load: Load, topic: str) -> list[tuple[Any, ...]]:
+    """What a reader of committed records sees."""
+    return rows_of(load, topic, {"kafka.isolation.level": "read_committed"})
 
 
 def test_a_query_needs_a_checkpoint_that_tasks_can_write_to(

@@ -40,11 +40,12 @@ def audit(
     """
     from millstream.spark.lakehouse.audit import audit as run_audit
     from millstream.spark.lakehouse.audit import sentences
-    from millstream.spark.options import parse_options
+    from millstream.spark.options import load_source, parse_options
 
     audits = []
     for each, name in tables_of(topic, table):
-        options = parse_options(source_options(bootstrap, each, option), streaming=True)
+        source = load_source(source_options(bootstrap, each, option))
+        options = parse_options(source, streaming=True)
         found = run_audit(options, existing_table(name), load_id(each, app_id))
         audits.append((found, sentences(found)))
     if as_json:

@@ -31,11 +31,12 @@ def lag(
 ) -> None:
     """Show what a table lacks: in offsets, in rows, and the age of the oldest missing record."""
     from millstream.spark.lakehouse.lag import table_lag
-    from millstream.spark.options import parse_options
+    from millstream.spark.options import load_source, parse_options
 
     rows: list[Row] = []
     for name, its_table in tables_of(topic, table):
-        options = parse_options(source_options(bootstrap, name, option), streaming=True)
+        source = load_source(source_options(bootstrap, name, option))
+        options = parse_options(source, streaming=True)
         lags = table_lag(options, existing_table(its_table), load_id(name, app_id))
         rows += [_row(each) for each in lags]
 

@@ -38,7 +38,7 @@ SourceOptions: TypeAlias = Annotated[
         "-o",
         metavar="KEY=VALUE",
         help='An option of format("millstream"), such as failOnDataLoss=false or '
-        "kafka.isolation.level=read_committed; may be repeated.",
+        "kafka.isolation.level=read_uncommitted; may be repeated.",
     ),
 ]
 

@@ -77,9 +77,9 @@ def audit(settings: LoadSettings) -> Audit:
     """Compare a table with the topics of its load: gaps, duplicates, offsets without a record."""
     from millstream.spark.lakehouse.audit import audit as run_audit
     from millstream.spark.lakehouse.table import open_table
-    from millstream.spark.options import parse_options
+    from millstream.spark.options import load_source, parse_options
 
-    options = parse_options(settings.source, streaming=True)
+    options = parse_options(load_source(settings.source), streaming=True)
     return run_audit(options, open_table(settings.table), settings.load_id)
 
 

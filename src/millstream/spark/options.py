@@ -159,6 +159,16 @@ class SourceOptions:
     trigger: TriggerLimits = TriggerLimits()
 
 
+def load_source(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a load's source: it reads committed records unless they say
+    otherwise.
+    """
+    given = dict(options)
+    if "kafka.isolation.level" not in {name.lower() for name in given}:
+        given["kafka.isolation.level"] = "read_committed"
+    return given
+
+
 def parse_options(options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
     """Read the options of ``spark.read.format("millstream")``; ConfigError names the wrong one.
 

@@ -1,234 +1,125 @@
-"""Records what a micro-batch has written, for its replay.
+"""Which micro-batches of a query are in their topics, and which are being committed.
 
-A task of a streaming query marks its records with a header and, before it writes to a topic for the
-first time, notes where the topic ended::
+::
 
-    <checkpoint>/millstream-sink/<batch>/<task>-<topic>.json      {"0": 120, "1": 77}
+    <checkpoint>/millstream-sink/id                 the sink's name, made at its first batch
+    <checkpoint>/millstream-sink/<batch>.commit     decided: the transactions to be committed
+    <checkpoint>/millstream-sink/<batch>.committed  all of them are
 
-A task that finds its note is a replay: its records, if any, are after those offsets. It reads them,
-counts them by content, and writes the remaining rows. Spark gives a replayed batch the same input;
-rows may come in another order, so contents are compared and not positions.
-
-The last records of an earlier attempt may be in the leader's log but above the high watermark. So a
-replay gets the log end offsets of the leaders, and waits until consumers can read up to them.
-`sink_claims` ensures that no other attempt writes meanwhile.
+Only the driver reads and writes it. A batch is decided when its file ``.commit`` is there: from
+then on its transactions are committed, if necessary by the next start of the query, and a replay
+writes nothing. Before that they are aborted, and a replay writes the batch again.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
-import time
-from collections import Counter
+import uuid
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
-
-from millstream.client.cluster import Cluster
-from millstream.client.errors import TimedOutError, raise_for
-from millstream.client.offsets import LATEST, end_offsets
+from millstream.client.core.producer.transactions import PreparedTransaction
 from millstream.model.errors import MillstreamError
-from millstream.model.offsets import Offset
-from millstream.model.topic import TopicPartition
-from millstream.protocol.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
-from millstream.spark.kafka_settings import KafkaSettings
-from millstream.spark.lakehouse.formats.raw import HEADERS
-from millstream.spark.ranges import OffsetRange
-from millstream.spark.reader import ReadRules, read_range
 
-MARK: Final = "millstream.batch"
-"""The name of the header with the micro-batch that wrote a record."""
+_DECIDED: Final = ".commit"
+_COMMITTED: Final = ".committed"
+_NAME: Final = "id"
 
-_WRITTEN: Final = pa.schema(
-    [("key", pa.binary()), ("value", pa.binary()), ("partition", pa.int32()), ("headers", HEADERS)]
-)
-_POLL_TIMEOUT_MS: Final = 60_000
-_CONSUMER: Final = -1
-
-
-def mark_of(query: str, batch: int, task: int) -> bytes:
-    """Return the header's value for one task of one micro-batch."""
-    return hashlib.blake2b(f"{query}/{batch}/{task}".encode(), digest_size=12).digest()
-
-
-def digest(
-    key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]
-) -> bytes:
-    """Return a digest of the content of a record, without its mark."""
-    content = hashlib.blake2b(digest_size=16)
-    for part in (key, value):
-        content.update(b"-" if part is None else b"%d:" % len(part) + part)
-    for name, text in headers:
-        if name != MARK:
-            content.update(f"/{name}=".encode() + (b"-" if text is None else b"+" + text))
-    return content.digest()
-
-
-class WrittenRows:
-    """The records that earlier attempts wrote, by content and partition."""
-
-    def __init__(self) -> None:
-        self._found: dict[bytes, Counter[int]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._found)
-
-    def add(self, content: bytes, partition: int) -> None:
-        """Add a record."""
-        self._found.setdefault(content, Counter())[partition] += 1
-
-    def take(self, content: bytes, partition: int | None) -> bool:
-        """Tell whether a row has been written, consuming one record for it. A row without a
-        partition may be in any partition.
-        """
-        left = self._found.get(content, Counter())
-        topic_partition = next(iter(left), None) if partition is None else partition
-        if topic_partition is None or left[topic_partition] <= 0:
-            return False
-        left[topic_partition] -= 1
-        if not left[topic_partition]:
-            del left[topic_partition]
-        return True
+NO_BATCH: Final = -1
 
 
 class Journal:
-    """The notes of one task."""
+    """The files of one query's sink."""
 
-    def __init__(self, directory: Path, batch: int, task: int) -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._batch = batch
-        self._task = task
 
-    def begin(self, cluster: Cluster, topic: str) -> dict[TopicPartition, Offset] | None:
-        """Note the ends of a topic; return the earlier note instead if there is one."""
-        path = self._directory / str(self._batch) / f"{self._task}-{topic}.json"
-        if path.exists():
-            try:
-                noted = json.loads(path.read_text())
-                return {TopicPartition(topic, int(number)): end for number, end in noted.items()}
-            except (ValueError, AttributeError) as error:
-                raise MillstreamError(
-                    f"{path} is damaged ({error}): what this micro-batch has written is not known"
-                ) from None
-        topic_partitions = [each.topic_partition for each in cluster.topic(topic).partitions]
-        ends = end_offsets(cluster, topic_partitions, which=LATEST)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        with temporary.open("w") as file:
-            json.dump(
-                {str(topic_partition.partition): end for topic_partition, end in ends.items()}, file
-            )
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
-        return None
+    def name(self) -> str:
+        """Return the sink's name, which begins its transactional ids."""
+        path = self._directory / _NAME
+        if not path.exists():
+            self._directory.mkdir(parents=True, exist_ok=True)
+            _write(path, f"millstream-sink-{uuid.uuid4().hex}")
+        return path.read_text()
 
-    @staticmethod
-    def forget_before(directory: Path, batch: int) -> None:
-        """Remove the notes of batches that are never replayed."""
-        for path in directory.glob("[0-9]*") if directory.is_dir() else ():
-            if path.name.isdecimal() and int(path.name) < batch:
+    def last_committed(self) -> int:
+        """Return the newest batch that is committed wholly; −1 for none."""
+        return max(self._batches(_COMMITTED), default=NO_BATCH)
+
+    def decided(self) -> dict[int, list[PreparedTransaction]]:
+        """Return the batches whose commits have begun and not ended, with their transactions."""
+        return {batch: self._read(batch) for batch in self._batches(_DECIDED)}
+
+    def begun_before(self) -> frozenset[int]:
+        """Return the batches with notes of versions of the sink without transactions."""
+        return frozenset(
+            int(path.name)
+            for path in self._paths("[0-9]*")
+            if path.is_dir() and path.name.isdecimal()
+        )
+
+    def decide(self, batch: int, transactions: Sequence[PreparedTransaction]) -> None:
+        """Record that a batch is to be committed. MillstreamError if another driver did."""
+        path = self._path(batch, _DECIDED)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        try:
+            _write(path, json.dumps([asdict(each) for each in transactions]))
+        except FileExistsError:
+            raise MillstreamError(
+                f"{path} is there: another driver of this query is committing the micro-batch"
+            ) from None
+
+    def finish(self, batch: int) -> None:
+        """Record that every transaction of a batch is committed; forget the earlier batches."""
+        self._path(batch, _DECIDED).rename(self._path(batch, _COMMITTED))
+        _sync(self._directory)
+        for earlier in self._batches(_COMMITTED):
+            if earlier < batch:
+                self._path(earlier, _COMMITTED).unlink(missing_ok=True)
+        for path in self._paths("[0-9]*"):
+            if path.is_dir() and path.name.isdecimal() and int(path.name) <= batch:
                 shutil.rmtree(path, ignore_errors=True)
 
+    def _read(self, batch: int) -> list[PreparedTransaction]:
+        path = self._path(batch, _DECIDED)
+        try:
+            return [PreparedTransaction(**each) for each in json.loads(path.read_text())]
+        except (ValueError, TypeError) as error:
+            raise MillstreamError(
+                f"{path} is damaged ({error}): what this micro-batch has written is not known"
+            ) from None
 
-def written_since(
-    cluster: Cluster,
-    settings: KafkaSettings,
-    noted: dict[TopicPartition, Offset],
-    mark: bytes,
-) -> WrittenRows:
-    """Return the records after ``noted`` that have ``mark``."""
-    found = WrittenRows()
-    topic = next(iter(noted)).topic
-    cluster.forget()
-    topic_partitions = [each.topic_partition for each in cluster.topic(topic).partitions]
-    ends = _settled_ends(cluster, topic_partitions)
-    rules = ReadRules(settings, False, _POLL_TIMEOUT_MS)
-    for topic_partition, end in ends.items():
-        start = noted.get(topic_partition, 0)
-        if end <= start:
-            continue
-        for batch in read_range(OffsetRange(topic_partition, start, end), rules, _WRITTEN):
-            for row in batch.to_pylist():
-                headers = [(each["key"], each["value"]) for each in row["headers"] or ()]
-                if (MARK, mark) in headers:
-                    found.add(digest(row["key"], row["value"], headers), row["partition"])
-    return found
+    def _batches(self, suffix: str) -> list[int]:
+        return sorted(int(path.stem) for path in self._paths(f"*{suffix}") if path.stem.isdecimal())
+
+    def _paths(self, pattern: str) -> list[Path]:
+        return list(self._directory.glob(pattern)) if self._directory.is_dir() else []
+
+    def _path(self, batch: int, suffix: str) -> Path:
+        return self._directory / f"{batch}{suffix}"
 
 
-def _settled_ends(
-    cluster: Cluster, topic_partitions: Sequence[TopicPartition]
-) -> dict[TopicPartition, Offset]:
-    """Return the high watermarks, once they have reached the leaders' present log ends.
-
-    TimedOutError if the replicas do not catch up.
-    """
-    goals = log_ends(cluster, topic_partitions)
-    deadline = time.monotonic() + _POLL_TIMEOUT_MS / 1000
-    while True:
-        ends = end_offsets(cluster, topic_partitions, which=LATEST)
-        if all(ends[topic_partition] >= goal for topic_partition, goal in goals.items()):
-            return ends
-        if time.monotonic() > deadline:
-            raise TimedOutError(
-                f"replicas do not catch up: {ends} is readable, the logs end {goals}"
-            )
-        time.sleep(0.1)
+def _write(path: Path, text: str) -> None:
+    """Create a file, durably and whole; FileExistsError if it is there."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(temporary, path)
+    finally:
+        temporary.unlink()
+    _sync(path.parent)
 
 
-def log_ends(
-    cluster: Cluster, topic_partitions: Sequence[TopicPartition]
-) -> dict[TopicPartition, Offset]:
-    """Return where the leaders' logs end, replicated or not: the end of the current epoch.
-
-    KafkaError names the partition without an answer.
-    """
-    found: dict[TopicPartition, Offset] = {}
-
-    def ask() -> None:
-        missing = [
-            topic_partition for topic_partition in topic_partitions if topic_partition not in found
-        ]
-        for leader, asked in cluster.by_leader(missing):
-            found.update(_ask_leader(cluster, leader, asked))
-
-    cluster.retrying(ask)
-    return found
-
-
-def _ask_leader(
-    cluster: Cluster, leader: int, topic_partitions: Sequence[TopicPartition]
-) -> dict[TopicPartition, Offset]:
-    topics = [
-        OffsetForLeaderTopic(
-            topic=each.topic_partition.topic,
-            partitions=[
-                OffsetForLeaderPartition(
-                    partition=each.topic_partition.partition,
-                    current_leader_epoch=each.leader_epoch,
-                    leader_epoch=each.leader_epoch,
-                )
-            ],
-        )
-        for topic in sorted({topic_partition.topic for topic_partition in topic_partitions})
-        for each in cluster.topic(topic).partitions
-        if each.topic_partition in topic_partitions
-    ]
-    request = OffsetForLeaderEpochRequest(replica_id=_CONSUMER, topics=topics)
-    response = cluster.connection_to(leader).call(request, OffsetForLeaderEpochResponse)
-    found = {}
-    for topic in response.topics:
-        for row in topic.partitions:
-            topic_partition = TopicPartition(topic.topic, row.partition)
-            raise_for(row.error_code, f"the log end of {topic_partition}")
-            found[topic_partition] = row.end_offset
-    return found
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -36,7 +36,7 @@ _FIXED: Final[Mapping[str, str]] = {
     "enable.idempotence": "the sink is idempotent always",
     "interceptor.classes": "the sink runs no interceptors",
     "partitioner.class": "the column partition says where a row goes",
-    "transactional.id": "the sink writes without transactions",
+    "transactional.id": "the sink names its transactions itself",
 }
 _SECURITY: Final = ("sasl.", "ssl.")
 _KNOWN: Final = frozenset(each.name.replace("_", ".") for each in fields(ProducerSettings))
@@ -50,9 +50,9 @@ class SinkOptions:
     """Settings of the producer, under Kafka's names."""
     topic: str | None = None
     exactly_once: bool = True
-    """A replayed micro-batch writes nothing twice; costs one header in each record."""
+    """A micro-batch is written in transactions, and once."""
     state_directory: Path | None = None
-    """The directory of a streaming query's notes and claims, inside its checkpoint."""
+    """The directory of a streaming query's journal, inside its checkpoint."""
     columns: frozenset[str] = field(default_factory=frozenset)
 
 
@@ -134,8 +134,8 @@ def _state_directory(given: Mapping[str, str]) -> Path:
     parts = urlsplit(checkpoint)
     if parts.scheme not in ("", "file"):
         raise ConfigError(
-            f"option checkpointLocation: {checkpoint} is no directory that tasks can write to; "
-            "exactly once needs a local or mounted one (option exactlyOnce=false does without)"
+            f"option checkpointLocation: {checkpoint} is no directory that the driver can write to;"
+            " exactly once needs a local or mounted one (option exactlyOnce=false does without)"
         )
     path = Path(unquote(parts.path) if parts.scheme else checkpoint)
     return path.absolute() / "millstream-sink"  # an executor's working directory is another one

@@ -1,4 +1,4 @@
-"""Options of the sink, and what a replay takes for written; no broker, no JVM."""
+"""Options of the sink; no broker, no JVM."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from millstream.client.cluster import Cluster
-from millstream.model.errors import ConfigError, MillstreamError
-from millstream.model.topic import TopicPartition
-from millstream.spark.sink_journal import Journal, WrittenRows
+from millstream.model.errors import ConfigError
 from millstream.spark.sink_options import SinkOptions, parse_sink_options
 
 SCHEMA = StructType([StructField("value", StringType())])
@@ -57,33 +54,3 @@ def test_a_checkpoint_is_the_same_place_for_every_executor(
     monkeypatch.chdir(tmp_path)
     found = parse({"checkpointLocation": text}).state_directory
     assert found == (tmp_path if text == "c d" else Path("/")) / "c d" / "millstream-sink"
-
-
-def test_a_row_that_names_its_partition_is_looked_for_there() -> None:
-    """One row for each partition, alike: of what was half written the wrong half was left out."""
-    written = WrittenRows()
-    assert not written
-    written.add(b"alike", 1)
-    assert written
-    assert not written.take(b"alike", 0)
-    assert written.take(b"alike", 1)
-    assert not written.take(b"alike", 1)
-    written.add(b"alike", 2)
-    assert not written.take(b"other", None)
-    assert written.take(b"alike", None)
-    assert not written.take(b"alike", None)
-
-
-@pytest.mark.parametrize("text", ['{"0": 1', "[]", '{"x": 1}'])
-def test_a_note_that_was_copied_in_part_is_named(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "3" / "0-t.json"
-    path.parent.mkdir()
-    path.write_text(text)
-    with (
-        Cluster.at("127.0.0.1:1") as cluster,
-        pytest.raises(MillstreamError, match=f"{path} is damaged"),
-    ):
-        Journal(tmp_path, 3, 0).begin(cluster, "t")
-    path.write_text('{"0": 7}')
-    with Cluster.at("127.0.0.1:1") as cluster:
-        assert Journal(tmp_path, 3, 0).begin(cluster, "t") == {TopicPartition("t", 0): 7}

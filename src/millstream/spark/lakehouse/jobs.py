@@ -23,6 +23,7 @@ from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecord
 from millstream.spark.lakehouse.ledger import RecreatedTopicError
 from millstream.spark.lakehouse.load import BatchReport, Loader, local_runner
 from millstream.spark.lakehouse.settings import LoadSettings
+from millstream.spark.options import load_source
 from millstream.spark.plan import DataLossError
 from millstream.spark.ranges import OffsetRange
 
@@ -180,7 +181,10 @@ def _loader(
     from millstream.spark.lakehouse.transform import Transform
 
     transform = Transform(
-        runner.session, settings.source, settings.query, parallelism=settings.parallelism
+        runner.session,
+        load_source(settings.source),
+        settings.query,
+        parallelism=settings.parallelism,
     )
     return Loader(settings, runner, on_batch=on_batch, transform=transform)
 

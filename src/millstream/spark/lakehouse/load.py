@@ -55,7 +55,7 @@ from millstream.spark.lakehouse.table import (
 from millstream.spark.lakehouse.topic_reader import TopicEnds, TopicReader
 from millstream.spark.lakehouse.transform import Transform
 from millstream.spark.lakehouse.widening import changed_columns
-from millstream.spark.options import SourceOptions, check_no_end, parse_options
+from millstream.spark.options import SourceOptions, check_no_end, load_source, parse_options
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.reader import ReadRules
 from millstream.spark.topics import Topics, open_topics
@@ -464,8 +464,8 @@ def remove_orphans(table: Table, app_id: str, *, batch: int) -> list[str]:
 
 
 def source_options_of(source: Mapping[str, str]) -> SourceOptions:
-    """Read the options of a load's source; the default is to begin at the earliest offsets."""
-    given = dict(source)
+    """Read the options of a load's source: by default committed records, from the earliest ones."""
+    given = load_source(source)
     names = {name.lower() for name in given}
     if not names & {"startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"}:
         given["startingOffsets"] = "earliest"
