@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pytest
 
-from millstream.client import Admin, Consumer, Producer, TopicPartition
+from millstream.client import Admin, Consumer, GroupMetadata, Producer, TopicPartition
 from millstream.client.aio import Consumer as AsyncConsumer
 from millstream.client.aio import Producer as AsyncProducer
 from millstream.client.core.admin.topics import NewTopic
@@ -205,3 +205,45 @@ def operators(bootstrap: str, topic: str) -> None:
         features = admin.describe_features()
         assert features.finalized["transaction.version"].last == 2
     assert values_of(bootstrap, topic) == [b"before"]
+
+
+def copy_everything(bootstrap: str, source: str, target: str) -> None:
+    """Copy in small transactions until all is copied, from where the last copier came to.
+
+    For a process that is killed: what it left is ended by its successor, which has its id. Each
+    commit is told on standard output.
+    """
+    group = GroupMetadata(f"copy-{target}")
+    with (
+        Producer(
+            bootstrap_servers=bootstrap, transactional_id=group.group_id, max_block_ms=120_000
+        ) as producer,
+        Consumer[bytes, bytes](
+            bootstrap_servers=bootstrap,
+            group_id=group.group_id,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            max_poll_records=20,
+        ) as consumer,
+    ):
+        producer.init_transactions()
+        places = [each.topic_partition for each in consumer.partitions_for(source)]
+        ends = consumer.end_offsets(places)
+        consumer.assign(places)
+        while any(consumer.position(place, 120) < end for place, end in ends.items()):
+            records = consumer.poll(1.0)
+            try:
+                with producer.transaction():
+                    for record in records:
+                        producer.send(target, record.value, key=record.key)
+                    if records:
+                        producer.flush()
+                        print("delivered", flush=True)
+                        offsets = {each.topic_partition: each.offset + 1 for each in records}
+                        producer.send_offsets_to_transaction(offsets, group)
+            except AbortableTransactionError:
+                for record in reversed(records):
+                    consumer.seek(record.topic_partition, record.offset)
+            else:
+                print("committed", flush=True)
