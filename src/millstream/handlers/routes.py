@@ -117,12 +117,10 @@ _NOT_ADVERTISED: Final = frozenset(
     {
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
         ApiKey.PUSH_TELEMETRY,
-        ApiKey.SHARE_FETCH,
-        ApiKey.SHARE_ACKNOWLEDGE,
     }
 )
 """No metrics of clients are collected, so none are asked for (as Apache Kafka without a receiver of
-telemetry). Share groups are not whole yet."""
+telemetry)."""
 
 PIPELINED: Final = frozenset({int(ApiKey.PRODUCE)})
 """APIs whose requests are handled while earlier ones of them still wait for their commit."""
