@@ -22,6 +22,8 @@ DELIVERY_LIMIT = 5
 """Kafka's ``group.share.delivery.count.limit``."""
 DEADLINE_S = 120
 BAD_EVERY = 50
+MOST_AT_ONCE = 20
+"""What a worker polls at a time."""
 
 
 class Worker:
@@ -99,7 +101,11 @@ def ten_members_of_which_three_die(
         trouble()
         produce(bootstrap(), topic, records // 2, records // 2)
         good = {str(number) for number in range(records) if number % BAD_EVERY}
-        _await(lambda: _values(workers, "accepted") >= good, workers, "every good record")
+        # Of what a member was saying when it died nobody knows whether the broker heard it.
+        doubtful = _values(workers[:3], "saying")
+        _await(
+            lambda: _values(workers, "accepted") | doubtful >= good, workers, "every good record"
+        )
         _await(lambda: lag(bootstrap(), group) == 0, workers, "the bad records to be archived")
         for worker in workers[3:]:
             worker.finish()
@@ -107,14 +113,17 @@ def ten_members_of_which_three_die(
         for worker in workers:
             if worker.process.poll() is None:
                 worker.kill()
-    assert _values(workers, "accepted") == good
+    accepted = _values(workers, "accepted")
+    assert accepted <= good
+    assert len(good - accepted) <= 3 * MOST_AT_ONCE
     released: Counter[str] = Counter()
     for worker in workers:
         for word, value, count in worker.lines():
             assert 1 <= int(count) <= DELIVERY_LIMIT, (word, value, count)
             if word == "released":
                 released[value] += 1
-    assert set(released) == {f"bad-{number}" for number in range(0, records, BAD_EVERY)}
+    bad = {f"bad-{number}" for number in range(0, records, BAD_EVERY)}
+    assert set(released) <= bad <= set(released) | doubtful
     assert max(released.values()) <= DELIVERY_LIMIT
 
 

@@ -1,8 +1,8 @@
 """One member of a share group as a process of its own: ``FACE BOOTSTRAP GROUP TOPIC``.
 
 Prints a line for each record once its acknowledgement was taken: ``accepted VALUE COUNT``, or
-``released VALUE COUNT`` if its value begins with ``bad``. It ends when its input does. FACE is
-``blocking`` or ``asyncio``.
+``released VALUE COUNT`` if its value begins with ``bad``; and before it sends the acknowledgement
+``saying VALUE COUNT``. It ends when its input does. FACE is ``blocking`` or ``asyncio``.
 """
 
 from __future__ import annotations
@@ -41,6 +41,12 @@ def tell(records: Records, failed: AcknowledgeFailedError | None) -> None:
     sys.stdout.flush()
 
 
+def announce(records: Records) -> None:
+    for record in records:
+        print("saying", (record.value or b"").decode(), record.delivery_count)
+    sys.stdout.flush()
+
+
 def is_over() -> bool:
     ready, _, _ = select.select([sys.stdin], [], [], 0)
     return bool(ready) and not sys.stdin.read(1)
@@ -57,6 +63,7 @@ def work(bootstrap: str, group: str, topic: str) -> None:
                 time.sleep(WORK_S)
                 consumer.acknowledge(record, kind_of(record))
             failed = None
+            announce(records)
             try:
                 consumer.commit()
             except AcknowledgeFailedError as error:
@@ -75,6 +82,7 @@ async def work_async(bootstrap: str, group: str, topic: str) -> None:
                 await asyncio.sleep(WORK_S)
                 consumer.acknowledge(record, kind_of(record))
             failed = None
+            announce(records)
             try:
                 await consumer.commit()
             except AcknowledgeFailedError as error:
