@@ -112,8 +112,8 @@ HEARTBEATS = "group.protocol=consumer"
 
 @pytest.mark.parametrize(
     "settings",
-    [(EAGER,), (COOPERATIVE,), (HEARTBEATS,), (HEARTBEATS, EAGER)],
-    ids=["eager", "cooperative", "heartbeats", "heartbeats-eager"],
+    [(EAGER,), (COOPERATIVE,), (HEARTBEATS,), (HEARTBEATS, EAGER), (COOPERATIVE, HEARTBEATS)],
+    ids=["eager", "cooperative", "heartbeats", "heartbeats-eager", "cooperative-heartbeats"],
 )
 def test_a_member_dies_and_two_come(
     broker: BrokerProcess, tmp_path: Path, settings: tuple[str, ...]

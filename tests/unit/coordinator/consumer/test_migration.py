@@ -73,15 +73,17 @@ class ClassicConsumer:
         elif error:
             self.owned, self.member_id, self.generation = {}, "", -1
 
-    def _send_join(self) -> None:
+    def protocols(self) -> dict[str, bytes]:
         subscription = ConsumerProtocolSubscription(
             topics=self.names, owned_partitions=encoded(self.owned), generation_id=self.generation
         )
-        metadata = b"\x00\x02" + subscription.encode_body(2)
+        return {"cooperative-sticky": b"\x00\x02" + subscription.encode_body(2)}
+
+    def _send_join(self) -> None:
         self.join = self.scene.join(
             self.member_id,
             instance_id=self.instance_id,
-            protocols={"cooperative-sticky": metadata},
+            protocols=self.protocols(),
             rebalance_timeout_ms=20_000,
         )
 
@@ -312,3 +314,31 @@ def test_a_downgrade_may_be_forbidden() -> None:
     run(scene, a)
     assert isinstance(scene.coordinator.groups.get(GROUP), ConsumerGroup)
     assert all_partitions(a) == [0, 1, 2, 3]
+
+
+def test_a_group_whose_members_only_have_ids_yet_becomes_a_consumer_group(
+    scene: ConsumerScene,
+) -> None:
+    given = scene.join(protocols=ClassicConsumer(scene).protocols()).result()
+    assert given.error_code == ErrorCode.MEMBER_ID_REQUIRED.code
+    one, a = Consumer(scene, "one"), ClassicConsumer(scene, member_id=given.member_id)
+    assert one.beat() is ErrorCode.NONE
+    a.step()
+    assert set(scene.consumers.members) == {"one", given.member_id}
+    run(scene, one, a)
+    assert all_partitions(one, a) == [0, 1, 2, 3]
+
+
+def test_a_group_in_its_first_rebalance_becomes_a_consumer_group(scene: ConsumerScene) -> None:
+    one, a, b = Consumer(scene, "one"), ClassicConsumer(scene), ClassicConsumer(scene)
+    a.step()
+    given = scene.join(protocols=b.protocols()).result()
+    b.member_id = given.member_id
+    waiting = a.join
+    assert waiting is not None
+    assert not waiting.done
+    assert one.beat() is ErrorCode.NONE
+    assert waiting.result().error_code == ErrorCode.REBALANCE_IN_PROGRESS.code
+    run(scene, one, a, b)
+    assert all_partitions(one, a, b) == [0, 1, 2, 3]
+    assert all(consumer.owned for consumer in (one, a, b))

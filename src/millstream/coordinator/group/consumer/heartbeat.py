@@ -200,7 +200,8 @@ class ConsumerHeartbeats:
         if not isinstance(group, ClassicGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, _OTHER_KIND.format(group_id))
         draft = membership.new_draft(group_id, now)
-        if group.is_empty and not group.pending_join:
+        if group.is_empty:
+            # Whoever was given an id there, and has not joined with it yet, joins this group.
             draft.add_foreign(group_tombstone(group_id))
             return draft
         consumer = membership.settings.consumer
