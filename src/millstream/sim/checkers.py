@@ -16,13 +16,14 @@ from millstream.controller import paths, payloads
 from millstream.controller.election import membership_epoch
 from millstream.model.leadership import NO_LEADER, LeaderRecoveryState, PartitionState
 from millstream.model.metadata_store import Node
-from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId, TopicPartition
+from millstream.model.topic import INTERNAL_TOPICS, TopicId, TopicPartition
 from millstream.records.batch import Batch, iter_batches
 from millstream.records.record import iter_records
 from millstream.runtime.replicas.partition import Partition
 from millstream.sim.broker import BrokerLife
 from millstream.sim.history import PartitionKey, Value
 from millstream.sim.recreation import RECREATED, partition_key_of
+from millstream.sim.transactions import TRANSACTIONAL
 from millstream.storage.log import Log
 
 FOLLOWS: Final = -1
@@ -359,7 +360,7 @@ class Checkers:
                 self._equal(kept)
                 leading = lives[leader].partitions.replica(topic, index)
                 assert leading is not None
-                if topic != GROUP_METADATA_TOPIC:
+                if topic not in INTERNAL_TOPICS and topic != TRANSACTIONAL:
                     final[_partition_key(leading)] = _values(leading.log)
                 committed = self.committed.get(Held.of(leading), [])
                 present = set(entries(leading.log, 0, leading.log.log_end_offset))

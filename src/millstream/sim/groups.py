@@ -149,6 +149,40 @@ class Asker:
             )
 
 
+class OffsetQuestion:
+    """Asks whoever coordinates a group what it has committed, until somebody answers."""
+
+    def __init__(self, client: Client, group: str, partition_key: PartitionKey) -> None:
+        self._client = client
+        self._group = group
+        self._partition_key = partition_key
+        self.answer = -1
+        """-1 until it is there."""
+
+    def start(self) -> None:
+        """Begin to ask."""
+        run_client(self._client, self._run())
+
+    def is_answered(self) -> bool:
+        """True once there is an answer."""
+        return self.answer >= 0
+
+    async def _run(self) -> None:
+        client = self._client
+        request = FindCoordinatorRequest(coordinator_keys=[self._group])
+        while not self.is_answered():
+            try:
+                found = await client.ask(client.any_broker(), request, lane=self._group)
+                assert isinstance(found, FindCoordinatorResponse)
+                _check(found.coordinators[0].error_code)
+                coordinator = BrokerId(found.coordinators[0].node_id)
+                self.answer = await committed_offset(
+                    client, coordinator, self._group, self._partition_key
+                )
+            except KafkaError:
+                await pause(client.clock, 100)
+
+
 async def committed_offset(
     client: Client, broker: BrokerId, group: str, partition_key: PartitionKey
 ) -> int:

@@ -9,7 +9,7 @@ from typing import Final
 
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode
-from millstream.model.topic import GROUP_METADATA_TOPIC
+from millstream.model.topic import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from millstream.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -25,6 +25,14 @@ from millstream.sim.groups import Asker, Committer
 from millstream.sim.history import History, PartitionKey
 from millstream.sim.network import Network
 from millstream.sim.recreation import TopicRecreation
+from millstream.sim.transaction_history import TransactionHistory
+from millstream.sim.transactions import (
+    PARTITIONS,
+    STATE_PARTITIONS,
+    TRANSACTIONAL,
+    CommittedReader,
+    Transactor,
+)
 
 TOPIC: Final = "sim"
 CLIENTS: Final = 2
@@ -41,6 +49,7 @@ class Workload:
         """``more`` draws what came later: seeds that have nothing of it stay as they were."""
         self._chance = chance
         self._more = more
+        self._transaction_chance = more
         self.min_isr = min_isr
         self.partition_count = chance.choice((1, 1, 2, 4))
         self.group_count = chance.choice((0, 1, 2))
@@ -59,7 +68,10 @@ class Workload:
         """Size at which the topic's segments are closed; None for one that is never reached."""
         self.flush_policy: str | None = None
         """The topic's flush policy; None for one that chance draws."""
+        self.transactors_wanted = 0
+        """Transactional producers; without any, nothing of transactions is there."""
         self.history = History()
+        self.transactions = TransactionHistory()
         self.numbers = list(range(FIRST_CLIENT, FIRST_CLIENT + CLIENTS))
         self.clients: list[Client] = []
         self.producers: list[Producer] = []
@@ -67,14 +79,18 @@ class Workload:
         self.deleters: list[Deleter] = []
         self.committers: list[Committer] = []
         self.askers: list[Asker] = []
+        self.transactors: list[Transactor] = []
         self.recreation: TopicRecreation | None = None
 
     @property
     def topics(self) -> dict[str, int]:
         """How many partitions the topics have that are there in any case."""
         topics = {TOPIC: self.partition_count}
-        if self.group_count:
+        if self.group_count or self.transactors_wanted:
             topics[GROUP_METADATA_TOPIC] = GROUP_PARTITIONS
+        if self.transactors_wanted:
+            topics[TRANSACTION_STATE_TOPIC] = STATE_PARTITIONS
+            topics[TRANSACTIONAL] = PARTITIONS
         return topics
 
     def ask_everybody(self) -> None:
@@ -112,6 +128,22 @@ class Workload:
         if self.segment_bytes is not None:
             size = str(self.segment_bytes)
             topic.configs.append(CreatableTopicConfig(name="internal.segment.bytes", value=size))
+        await self._create(topic)
+        if self.transactors_wanted:
+            await self._create(
+                CreatableTopic(
+                    name=TRANSACTIONAL,
+                    num_partitions=PARTITIONS,
+                    replication_factor=3,
+                    assignments=[],
+                    configs=[
+                        CreatableTopicConfig(name="min.insync.replicas", value=str(self.min_isr)),
+                        CreatableTopicConfig(name="internal.segment.bytes", value="2000"),
+                    ],
+                )
+            )
+
+    async def _create(self, topic: CreatableTopic) -> None:
         client = self.clients[0]
         request = CreateTopicsRequest(topics=[topic], timeout_ms=5_000)
         while True:
@@ -154,11 +186,36 @@ class Workload:
             committer.start()
         for asker in self.askers:
             asker.start()
+        self._start_transactions()
         if self.recreates:
             self.recreation = TopicRecreation(
                 self.clients[0], min_isr=self.min_isr, pause_ms=chance.choice((100.0, 500.0))
             )
             self.recreation.start()
+
+    def _start_transactions(self) -> None:
+        chance, brokers = self._transaction_chance, self.clients[0].brokers
+        for number in range(self.transactors_wanted):
+            transactor = Transactor(
+                chance.choice(self.clients),
+                f"t{number}",
+                self.transactions,
+                version=chance.choice((1, 2)),
+                pause_ms=chance.choice((20.0, 100.0, 400.0)),
+            )
+            self.transactors.append(transactor)
+            transactor.start()
+        for index in range(PARTITIONS if self.transactors_wanted else 0):
+            rack = rack_of(1 + chance.randrange(len(brokers))) if self.reads_nearby else ""
+            reader = CommittedReader(
+                chance.choice(self.clients), index, f"r{index}", self.transactions, rack=rack
+            )
+            reader.start()
+
+    def with_transactions(self, chance: Random) -> None:
+        """Have transactional producers, drawn by ``chance``."""
+        self._transaction_chance = chance
+        self.transactors_wanted = chance.choice((1, 2, 3))
 
     def _start_consumers(self, partition_key: PartitionKey) -> None:
         """Begin to read, and to delete what the first consumer has read."""
@@ -202,4 +259,5 @@ class Workload:
             if each.acks == -1 and each.last_acknowledged_ms <= moment_ms
         ]
         waiting += [each.group for each in self.committers if each.last_answered_ms <= moment_ms]
+        waiting += [each.name for each in self.transactors if each.last_committed_ms <= moment_ms]
         return waiting
