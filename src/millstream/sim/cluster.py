@@ -33,23 +33,20 @@ from millstream.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from millstream.runtime.replicas.partition import READ_COMMITTED, Partition
 from millstream.server.dispatch import Dispatcher
 from millstream.sim import history
 from millstream.sim.broker import BrokerLife
 from millstream.sim.checkers import Checkers
-from millstream.sim.committed_reading import read_committed
 from millstream.sim.coordination import Ensemble
+from millstream.sim.coordinator_workload import CoordinatorWorkload
 from millstream.sim.faults import Swarm, Undo
-from millstream.sim.groups import OffsetQuestion
+from millstream.sim.groups import GROUP_PARTITIONS
 from millstream.sim.history import PartitionKey, Value
 from millstream.sim.loop import Loop, NodeClock
 from millstream.sim.machine import DIRECTORIES, Machine
 from millstream.sim.network import Network, Weather
 from millstream.sim.recreation import RECREATED
-from millstream.sim.transaction_history import check_transactions
-from millstream.sim.transactions import PARTITIONS, STATE_PARTITIONS, TRANSACTIONAL
-from millstream.sim.workload import GROUP_PARTITIONS, TOPIC, Workload
+from millstream.sim.workload import TOPIC, Workload
 
 LOOK_MS: Final = 200.0
 HEAL_MS: Final = 60_000
@@ -71,10 +68,6 @@ SETTINGS: Final = {
     "offsets.topic.replication.factor": "3",
     "offsets.topic.segment.bytes": "1048576",
     "log.retention.check.interval.ms": "1500",
-    "transaction.state.log.num.partitions": str(STATE_PARTITIONS),
-    "transaction.state.log.replication.factor": "3",
-    "transaction.state.log.segment.bytes": "1048576",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
 
 
@@ -103,11 +96,11 @@ class SimCluster:
         self.numbers = list(range(1, 1 + chance.choice((3, 3, 3, 4))))
         self.min_isr = chance.choice((2, 2, 2, 1))
         more = Random(f"what came later to seed {seed}")
-        self.work = Workload(chance, more, min_isr=self.min_isr)
+        coordinators = CoordinatorWorkload(seed, min_isr=self.min_isr, is_drawn=swarm is None)
+        self.work = Workload(chance, more, coordinators, min_isr=self.min_isr)
         self.directories = DIRECTORIES[: chance.choice((1, 1, 2))]
-        self.settings = dict(SETTINGS)
+        self.settings = {**SETTINGS, **coordinators.settings}
         self.settings["min.insync.replicas"] = str(self.min_isr)
-        self.settings["transaction.state.log.min.isr"] = str(self.min_isr)
         if chance.random() < 0.5:  # catching up takes many fetches
             self.settings["replica.fetch.max.bytes"] = "400"
         if self.work.reads_nearby:
@@ -132,9 +125,6 @@ class SimCluster:
         ill = Random(f"listeners of seed {seed}")
         if swarm is None and ill.random() < 0.25:
             self.swarm = self.swarm.with_ill_listeners(ill)
-        transacting = Random(f"transactions of seed {seed}")
-        if swarm is None and transacting.random() < 0.4:
-            self.work.with_transactions(transacting)
         self.settings["log.dirs"] = ",".join(self.directories)
         self.machines = {each: self._machine(each) for each in self.numbers}
         self.lives: dict[int, BrokerLife] = {}
@@ -363,6 +353,10 @@ class SimCluster:
         healed_ms = self.loop.now_ms
         if not self.until(lambda: not self.work.waits_since(healed_ms), HEAL_MS):
             return [f"after all has healed, not answered: {self.work.waits_since(healed_ms)}"]
+        coordinators, count = self.work.coordinators, self.work.partition_count
+        coordinators.be_quiet()
+        if not self.until(lambda: not coordinators.unassigned(count), HEAL_MS):
+            return [f"the group does not settle: {'; '.join(coordinators.unassigned(count))}"]
         self.work.stop()
         self.go_on(8_000)
         nodes = self.ensemble.tree.nodes
@@ -370,46 +364,12 @@ class SimCluster:
             return [f"not whole in the end: {'; '.join(self.unhealthy())}"]
         if not self.until(lambda: not self.checkers.left_over(self.lives, nodes), HEAL_MS):
             return self.checkers.left_over(self.lives, nodes)
-        if not self.until(lambda: not self._undecided(), HEAL_MS):
-            return [f"a transaction does not end: {'; '.join(self._undecided())}"]
-        problems = self._rest()
+        coordinators.ask_for_offsets(self.work.clients[0])
+        if not self.until(lambda: not coordinators.undecided(self.lives), HEAL_MS):
+            return [f"a transaction does not end: {'; '.join(coordinators.undecided(self.lives))}"]
+        problems = self._rest() + coordinators.check(self.lives)
         final = self.checkers.finish(self.lives, self.ensemble.tree.nodes, self.topics)
-        problems += self._check_transactions()
         return problems + history.check(_without_the_deleted(self.work.history, final), final)
-
-    def _transactional_replicas(self) -> Iterator[tuple[int, int, Partition]]:
-        """Yield broker, index and replica of what transactions write to."""
-        for number, life in self.lives.items():
-            for index in range(PARTITIONS):
-                replica = life.partitions.replica(TRANSACTIONAL, index)
-                if replica is not None:
-                    yield number, index, replica
-
-    def _undecided(self) -> list[str]:
-        """Return where a committed reader waits for the end of a transaction."""
-        return [
-            f"broker {number} shows {TRANSACTIONAL}-{index} up to "
-            f"{replica.visible_end(READ_COMMITTED)} of {replica.log_end_offset}"
-            for number, index, replica in self._transactional_replicas()
-            if replica.visible_end(READ_COMMITTED) < replica.log_end_offset
-        ]
-
-    def _check_transactions(self) -> list[str]:
-        """Read every replica by fetches of several sizes; ask what groups have committed."""
-        passes: dict[str, dict[PartitionKey, list[tuple[int, str]]]] = {}
-        for number, index, replica in self._transactional_replicas():
-            for max_bytes in (1 << 20, 1, 300):
-                read = read_committed(replica, max_bytes)
-                name = f"broker {number} by {max_bytes} bytes"
-                passes.setdefault(name, {})[TRANSACTIONAL, index] = read
-        offsets: dict[str, int] = {}
-        for transactor in self.work.transactors:
-            question = OffsetQuestion(self.work.clients[0], transactor.group, (TRANSACTIONAL, 0))
-            question.start()
-            if not self.until(question.is_answered, HEAL_MS):
-                return [f"nobody says what the {transactor.group} has committed"]
-            offsets[transactor.name] = question.answer
-        return check_transactions(self.work.transactions, passes, offsets)
 
     def _rest(self) -> list[str]:
         """Let nothing happen for a while: followers wait at their leaders, and ask in no circle."""
@@ -482,7 +442,7 @@ class SimCluster:
             ("every broker asked for offsets", self.work.asks_everybody),
         ):
             self.sometimes[f"seeds with {name}"] += is_so
-        self._count_transactions()
+        self.sometimes.update(self.work.coordinators.count())
         for consumer in self.work.consumers:
             self.sometimes["read from a follower"] += consumer.near_reads
             self.sometimes["a log began later than its reader"] += consumer.resets
@@ -496,14 +456,6 @@ class SimCluster:
         self.sometimes["controllers"] += int(node.data) if node is not None else 0
         for name, count in self.swarm.struck.items():
             self.sometimes[f"fault: {name}"] += count
-
-    def _count_transactions(self) -> None:
-        for transactor in self.work.transactors:
-            for end, count in transactor.ended.items():
-                self.sometimes[f"transactions {end.value}"] += count
-            self.sometimes["zombies fenced"] += transactor.fenced_zombies
-        self.sometimes["seeds with transactions"] += bool(self.work.transactors)
-        self.sometimes["committed records seen"] += len(self.work.transactions.sights)
 
 
 @contextmanager

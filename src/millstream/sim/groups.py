@@ -31,6 +31,8 @@ from millstream.runtime.pauses import pause
 from millstream.sim.clients import Client, run_client
 from millstream.sim.history import GroupOffset, PartitionKey, Step
 
+GROUP_PARTITIONS = 2
+"""Partitions of ``__consumer_offsets``."""
 COMMIT_VERSION = 9
 OFFSET_FETCH_VERSION = 8
 

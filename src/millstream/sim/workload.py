@@ -9,7 +9,7 @@ from typing import Final
 
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode
-from millstream.model.topic import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from millstream.model.topic import GROUP_METADATA_TOPIC
 from millstream.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -20,24 +20,15 @@ from millstream.runtime.pauses import pause
 from millstream.sim.broker import rack_of
 from millstream.sim.clients import FIRST_CLIENT, Client, Producer
 from millstream.sim.consumers import Consumer
+from millstream.sim.coordinator_workload import CoordinatorWorkload
 from millstream.sim.deletions import Deleter
-from millstream.sim.groups import Asker, Committer
+from millstream.sim.groups import GROUP_PARTITIONS, Asker, Committer
 from millstream.sim.history import History, PartitionKey
 from millstream.sim.network import Network
 from millstream.sim.recreation import TopicRecreation
-from millstream.sim.transaction_history import TransactionHistory
-from millstream.sim.transactions import (
-    PARTITIONS,
-    STATE_PARTITIONS,
-    TRANSACTIONAL,
-    CommittedReader,
-    Transactor,
-)
 
 TOPIC: Final = "sim"
 CLIENTS: Final = 2
-GROUP_PARTITIONS: Final = 2
-"""Partitions of ``__consumer_offsets``."""
 ASK_MS: Final = 200.0
 """How often, on average, each broker is asked what a group has committed."""
 
@@ -45,11 +36,13 @@ ASK_MS: Final = 200.0
 class Workload:
     """The clients of one seed, and what they have to be told in the end."""
 
-    def __init__(self, chance: Random, more: Random, *, min_isr: int) -> None:
+    def __init__(
+        self, chance: Random, more: Random, coordinators: CoordinatorWorkload, *, min_isr: int
+    ) -> None:
         """``more`` draws what came later: seeds that have nothing of it stay as they were."""
+        self.coordinators = coordinators
         self._chance = chance
         self._more = more
-        self._transaction_chance = more
         self.min_isr = min_isr
         self.partition_count = chance.choice((1, 1, 2, 4))
         self.group_count = chance.choice((0, 1, 2))
@@ -68,10 +61,7 @@ class Workload:
         """Size at which the topic's segments are closed; None for one that is never reached."""
         self.flush_policy: str | None = None
         """The topic's flush policy; None for one that chance draws."""
-        self.transactors_wanted = 0
-        """Transactional producers; without any, nothing of transactions is there."""
         self.history = History()
-        self.transactions = TransactionHistory()
         self.numbers = list(range(FIRST_CLIENT, FIRST_CLIENT + CLIENTS))
         self.clients: list[Client] = []
         self.producers: list[Producer] = []
@@ -79,18 +69,14 @@ class Workload:
         self.deleters: list[Deleter] = []
         self.committers: list[Committer] = []
         self.askers: list[Asker] = []
-        self.transactors: list[Transactor] = []
         self.recreation: TopicRecreation | None = None
 
     @property
     def topics(self) -> dict[str, int]:
         """How many partitions the topics have that are there in any case."""
-        topics = {TOPIC: self.partition_count}
-        if self.group_count or self.transactors_wanted:
+        topics = {TOPIC: self.partition_count, **self.coordinators.topics}
+        if self.group_count:
             topics[GROUP_METADATA_TOPIC] = GROUP_PARTITIONS
-        if self.transactors_wanted:
-            topics[TRANSACTION_STATE_TOPIC] = STATE_PARTITIONS
-            topics[TRANSACTIONAL] = PARTITIONS
         return topics
 
     def ask_everybody(self) -> None:
@@ -128,20 +114,8 @@ class Workload:
         if self.segment_bytes is not None:
             size = str(self.segment_bytes)
             topic.configs.append(CreatableTopicConfig(name="internal.segment.bytes", value=size))
-        await self._create(topic)
-        if self.transactors_wanted:
-            await self._create(
-                CreatableTopic(
-                    name=TRANSACTIONAL,
-                    num_partitions=PARTITIONS,
-                    replication_factor=3,
-                    assignments=[],
-                    configs=[
-                        CreatableTopicConfig(name="min.insync.replicas", value=str(self.min_isr)),
-                        CreatableTopicConfig(name="internal.segment.bytes", value="2000"),
-                    ],
-                )
-            )
+        for each in (topic, *self.coordinators.new_topics()):
+            await self._create(each)
 
     async def _create(self, topic: CreatableTopic) -> None:
         client = self.clients[0]
@@ -186,36 +160,12 @@ class Workload:
             committer.start()
         for asker in self.askers:
             asker.start()
-        self._start_transactions()
+        self.coordinators.start(self.clients, TOPIC, reads_nearby=self.reads_nearby)
         if self.recreates:
             self.recreation = TopicRecreation(
                 self.clients[0], min_isr=self.min_isr, pause_ms=chance.choice((100.0, 500.0))
             )
             self.recreation.start()
-
-    def _start_transactions(self) -> None:
-        chance, brokers = self._transaction_chance, self.clients[0].brokers
-        for number in range(self.transactors_wanted):
-            transactor = Transactor(
-                chance.choice(self.clients),
-                f"t{number}",
-                self.transactions,
-                version=chance.choice((1, 2)),
-                pause_ms=chance.choice((20.0, 100.0, 400.0)),
-            )
-            self.transactors.append(transactor)
-            transactor.start()
-        for index in range(PARTITIONS if self.transactors_wanted else 0):
-            rack = rack_of(1 + chance.randrange(len(brokers))) if self.reads_nearby else ""
-            reader = CommittedReader(
-                chance.choice(self.clients), index, f"r{index}", self.transactions, rack=rack
-            )
-            reader.start()
-
-    def with_transactions(self, chance: Random) -> None:
-        """Have transactional producers, drawn by ``chance``."""
-        self._transaction_chance = chance
-        self.transactors_wanted = chance.choice((1, 2, 3))
 
     def _start_consumers(self, partition_key: PartitionKey) -> None:
         """Begin to read, and to delete what the first consumer has read."""
@@ -259,5 +209,4 @@ class Workload:
             if each.acks == -1 and each.last_acknowledged_ms <= moment_ms
         ]
         waiting += [each.group for each in self.committers if each.last_answered_ms <= moment_ms]
-        waiting += [each.name for each in self.transactors if each.last_committed_ms <= moment_ms]
-        return waiting
+        return waiting + self.coordinators.waits_since(moment_ms)

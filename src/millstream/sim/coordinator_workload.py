@@ -1,0 +1,198 @@
+"""What clients of the coordinators do in a simulation: transactions, consumer groups.
+
+Each kind is drawn by chance of its own, so that a seed without one of them stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
+from typing import TYPE_CHECKING
+
+from millstream.model.topic import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from millstream.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
+from millstream.runtime.replicas.partition import READ_COMMITTED, Partition
+from millstream.sim.broker import rack_of
+from millstream.sim.clients import Client
+from millstream.sim.committed_reading import read_committed
+from millstream.sim.group_members import SETTINGS as MEMBER_SETTINGS
+from millstream.sim.group_members import Commit, GroupMember, check_ownership, unassigned
+from millstream.sim.groups import GROUP_PARTITIONS, OffsetQuestion
+from millstream.sim.history import PartitionKey
+from millstream.sim.transaction_history import TransactionHistory, check_transactions
+from millstream.sim.transactions import (
+    PARTITIONS,
+    STATE_PARTITIONS,
+    TRANSACTIONAL,
+    CommittedReader,
+    Transactor,
+)
+
+if TYPE_CHECKING:
+    from millstream.sim.broker import BrokerLife
+
+
+class CoordinatorWorkload:
+    """Transactional producers, committed readers and members of a consumer group of one seed."""
+
+    def __init__(self, seed: int, *, min_isr: int, is_drawn: bool) -> None:
+        """Nothing is there unless it ``is_drawn``, or asked for by :meth:`with_transactions` or
+        :meth:`with_members`.
+        """
+        self._chance = Random(f"transactions of seed {seed}")
+        self._joining = Random(f"consumer groups of seed {seed}")
+        self._min_isr = min_isr
+        self._transactor_count = self._member_count = 0
+        self.history = TransactionHistory()
+        self.transactors: list[Transactor] = []
+        self.members: list[GroupMember] = []
+        self._commits: list[Commit] = []
+        self._offsets: dict[str, OffsetQuestion] = {}
+        if is_drawn and self._chance.random() < 0.4:
+            self.with_transactions()
+        if is_drawn and self._joining.random() < 0.3:
+            self.with_members()
+
+    def with_transactions(self) -> None:
+        """Have transactional producers."""
+        self._transactor_count = self._chance.choice((1, 2, 3))
+
+    def with_members(self) -> None:
+        """Have members of a consumer group."""
+        self._member_count = self._joining.choice((2, 3, 4))
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What brokers are told."""
+        return {
+            **MEMBER_SETTINGS,
+            "transaction.state.log.num.partitions": str(STATE_PARTITIONS),
+            "transaction.state.log.replication.factor": "3",
+            "transaction.state.log.min.isr": str(self._min_isr),
+            "transaction.state.log.segment.bytes": "1048576",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+        }
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """How many partitions the topics have that are there in any case."""
+        topics: dict[str, int] = {}
+        if self._transactor_count:
+            topics |= {TRANSACTION_STATE_TOPIC: STATE_PARTITIONS, TRANSACTIONAL: PARTITIONS}
+        if self._transactor_count or self._member_count:
+            topics[GROUP_METADATA_TOPIC] = GROUP_PARTITIONS
+        return topics
+
+    def new_topics(self) -> list[CreatableTopic]:
+        """Return the topics that are to be made first."""
+        if not self._transactor_count:
+            return []
+        return [
+            CreatableTopic(
+                name=TRANSACTIONAL,
+                num_partitions=PARTITIONS,
+                replication_factor=3,
+                assignments=[],
+                configs=[
+                    CreatableTopicConfig(name="min.insync.replicas", value=str(self._min_isr)),
+                    CreatableTopicConfig(name="internal.segment.bytes", value="2000"),
+                ],
+            )
+        ]
+
+    def start(self, clients: Sequence[Client], topic: str, *, reads_nearby: bool) -> None:
+        """Begin; the consumer group subscribes to ``topic``."""
+        chance = self._chance
+        for number in range(self._transactor_count):
+            transactor = Transactor(
+                chance.choice(clients),
+                f"t{number}",
+                self.history,
+                version=chance.choice((1, 2)),
+                pause_ms=chance.choice((20.0, 100.0, 400.0)),
+            )
+            self.transactors.append(transactor)
+            transactor.start()
+        for index in range(PARTITIONS if self._transactor_count else 0):
+            client = chance.choice(clients)
+            rack = rack_of(1 + chance.randrange(len(client.brokers))) if reads_nearby else ""
+            CommittedReader(client, index, f"r{index}", self.history, rack=rack).start()
+        for number in range(self._member_count):
+            client = clients[number % len(clients)]
+            self.members.append(GroupMember(client, f"m{number}", topic, self._commits))
+            self.members[-1].start()
+
+    def waits_since(self, moment_ms: float) -> list[str]:
+        """Return who has got nowhere since a moment, though nothing is wrong."""
+        return [each.name for each in self.transactors if each.last_committed_ms <= moment_ms]
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def be_quiet(self) -> None:
+        """Have the members of the group stay from now on."""
+        for member in self.members:
+            member.is_steady = True
+
+    def unassigned(self, partition_count: int) -> list[str]:
+        """Return what keeps the quiet group from being whole."""
+        return unassigned(self.members, partition_count) if self.members else []
+
+    def ask_for_offsets(self, client: Client) -> None:
+        """Begin to ask what the groups of transactional producers have committed."""
+        for transactor in self.transactors:
+            question = OffsetQuestion(client, transactor.group, (TRANSACTIONAL, 0))
+            self._offsets[transactor.name] = question
+            question.start()
+
+    def undecided(self, lives: Mapping[int, BrokerLife]) -> list[str]:
+        """Return where a committed reader waits for the end of a transaction, and whose offsets
+        nobody tells.
+        """
+        found = [
+            f"broker {number} shows {TRANSACTIONAL}-{index} up to "
+            f"{replica.visible_end(READ_COMMITTED)} of {replica.log_end_offset}"
+            for number, index, replica in _replicas(lives)
+            if replica.visible_end(READ_COMMITTED) < replica.log_end_offset
+        ]
+        found += [
+            f"nobody says what the group of {name} has committed"
+            for name, question in self._offsets.items()
+            if not question.is_answered()
+        ]
+        return found
+
+    def check(self, lives: Mapping[int, BrokerLife]) -> list[str]:
+        """Read every replica by fetches of several sizes; return what must not be."""
+        passes: dict[str, dict[PartitionKey, list[tuple[int, str]]]] = {}
+        for number, index, replica in _replicas(lives):
+            for max_bytes in (1 << 20, 1, 300):
+                read = read_committed(replica, max_bytes)
+                name = f"broker {number} by {max_bytes} bytes"
+                passes.setdefault(name, {})[TRANSACTIONAL, index] = read
+        offsets = {name: question.answer for name, question in self._offsets.items()}
+        problems = check_transactions(self.history, passes, offsets)
+        return problems + check_ownership(self._commits)
+
+    def count(self) -> Counter[str]:
+        """Return how often what happened."""
+        seen: Counter[str] = Counter()
+        seen["seeds with transactions"] += bool(self.transactors)
+        seen["committed records seen"] += len(self.history.sights)
+        for transactor in self.transactors:
+            for end, count in transactor.ended.items():
+                seen[f"transactions {end.value}"] += count
+            seen["zombies fenced"] += transactor.fenced_zombies
+        seen["seeds with a consumer group"] += bool(self.members)
+        for member in self.members:
+            seen.update(member.seen)
+        return seen
+
+
+def _replicas(lives: Mapping[int, BrokerLife]) -> Iterator[tuple[int, int, Partition]]:
+    """Yield broker, index and replica of what transactions write to."""
+    for number, life in lives.items():
+        for index in range(PARTITIONS):
+            replica = life.partitions.replica(TRANSACTIONAL, index)
+            if replica is not None:
+                yield number, index, replica
