@@ -354,9 +354,12 @@ class SimCluster:
         if not self.until(lambda: not self.work.waits_since(healed_ms), HEAL_MS):
             return [f"after all has healed, not answered: {self.work.waits_since(healed_ms)}"]
         coordinators, count = self.work.coordinators, self.work.partition_count
-        coordinators.be_quiet()
+        self.work.hold()
+        coordinators.be_quiet(self.work.clients[0], TOPIC, count)
         if not self.until(lambda: not coordinators.unassigned(count), HEAL_MS):
             return [f"the group does not settle: {'; '.join(coordinators.unassigned(count))}"]
+        if not self.until(lambda: not coordinators.not_shared(self._ends()), HEAL_MS):
+            return [f"not all is shared: {'; '.join(coordinators.not_shared(self._ends()))}"]
         self.work.stop()
         self.go_on(8_000)
         nodes = self.ensemble.tree.nodes
@@ -369,7 +372,20 @@ class SimCluster:
             return [f"a transaction does not end: {'; '.join(coordinators.undecided(self.lives))}"]
         problems = self._rest() + coordinators.check(self.lives)
         final = self.checkers.finish(self.lives, self.ensemble.tree.nodes, self.topics)
+        problems += coordinators.check_share_group(
+            {index: values for (topic, index), values in final.items() if topic == TOPIC}
+        )
         return problems + history.check(_without_the_deleted(self.work.history, final), final)
+
+    def _ends(self) -> dict[int, int]:
+        """Return up to where the topic's partitions are committed."""
+        ends: dict[int, int] = {}
+        for life in self.lives.values():
+            for index in range(self.work.partition_count):
+                replica = life.partitions.replica(TOPIC, index)
+                if replica is not None:
+                    ends[index] = max(ends.get(index, 0), replica.high_watermark)
+        return ends
 
     def _rest(self) -> list[str]:
         """Let nothing happen for a while: followers wait at their leaders, and ask in no circle."""

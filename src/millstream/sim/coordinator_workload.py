@@ -6,11 +6,15 @@ Each kind is drawn by chance of its own, so that a seed without one of them stay
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
-from millstream.model.topic import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from millstream.model.topic import (
+    GROUP_METADATA_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from millstream.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from millstream.runtime.replicas.partition import READ_COMMITTED, Partition
 from millstream.sim.broker import rack_of
@@ -20,6 +24,15 @@ from millstream.sim.group_members import SETTINGS as MEMBER_SETTINGS
 from millstream.sim.group_members import Commit, GroupMember, check_ownership, unassigned
 from millstream.sim.groups import GROUP_PARTITIONS, OffsetQuestion
 from millstream.sim.history import PartitionKey
+from millstream.sim.share_consumers import SETTINGS as SHARE_SETTINGS
+from millstream.sim.share_consumers import (
+    ShareGroupSetup,
+    ShareHistory,
+    ShareMember,
+    ShareOffsets,
+    check_deliveries,
+    check_nothing_passed_over,
+)
 from millstream.sim.transaction_history import TransactionHistory, check_transactions
 from millstream.sim.transactions import (
     PARTITIONS,
@@ -42,17 +55,23 @@ class CoordinatorWorkload:
         """
         self._chance = Random(f"transactions of seed {seed}")
         self._joining = Random(f"consumer groups of seed {seed}")
+        self._sharing = Random(f"share groups of seed {seed}")
         self._min_isr = min_isr
-        self._transactor_count = self._member_count = 0
+        self._transactor_count = self._member_count = self._share_member_count = 0
         self.history = TransactionHistory()
         self.transactors: list[Transactor] = []
         self.members: list[GroupMember] = []
         self._commits: list[Commit] = []
+        self.share_history = ShareHistory()
+        self.share_members: list[ShareMember] = []
+        self._share_offsets: ShareOffsets | None = None
         self._offsets: dict[str, OffsetQuestion] = {}
         if is_drawn and self._chance.random() < 0.4:
             self.with_transactions()
         if is_drawn and self._joining.random() < 0.3:
             self.with_members()
+        if is_drawn and self._sharing.random() < 0.3:
+            self.with_share_members()
 
     def with_transactions(self) -> None:
         """Have transactional producers."""
@@ -62,11 +81,17 @@ class CoordinatorWorkload:
         """Have members of a consumer group."""
         self._member_count = self._joining.choice((2, 3, 4))
 
+    def with_share_members(self) -> None:
+        """Have members of a share group."""
+        self._share_member_count = self._sharing.choice((1, 2, 4))
+
     @property
     def settings(self) -> dict[str, str]:
         """What brokers are told."""
         return {
             **MEMBER_SETTINGS,
+            **SHARE_SETTINGS,
+            "share.coordinator.state.topic.min.isr": str(self._min_isr),
             "transaction.state.log.num.partitions": str(STATE_PARTITIONS),
             "transaction.state.log.replication.factor": "3",
             "transaction.state.log.min.isr": str(self._min_isr),
@@ -80,7 +105,9 @@ class CoordinatorWorkload:
         topics: dict[str, int] = {}
         if self._transactor_count:
             topics |= {TRANSACTION_STATE_TOPIC: STATE_PARTITIONS, TRANSACTIONAL: PARTITIONS}
-        if self._transactor_count or self._member_count:
+        if self._share_member_count:
+            topics[SHARE_GROUP_STATE_TOPIC] = 2
+        if self._transactor_count or self._member_count or self._share_member_count:
             topics[GROUP_METADATA_TOPIC] = GROUP_PARTITIONS
         return topics
 
@@ -122,6 +149,11 @@ class CoordinatorWorkload:
             client = clients[number % len(clients)]
             self.members.append(GroupMember(client, f"m{number}", topic, self._commits))
             self.members[-1].start()
+        for number in range(self._share_member_count):
+            client = clients[number % len(clients)]
+            self.share_members.append(ShareMember(client, f"s{number}", topic, self.share_history))
+        if self.share_members:
+            ShareGroupSetup(clients[0], self.share_members).start()
 
     def waits_since(self, moment_ms: float) -> list[str]:
         """Return who has got nowhere since a moment, though nothing is wrong."""
@@ -129,14 +161,37 @@ class CoordinatorWorkload:
 
     # --- the end -------------------------------------------------------------------------------
 
-    def be_quiet(self) -> None:
-        """Have the members of the group stay from now on."""
+    def be_quiet(self, client: Client, topic: str, partition_count: int) -> None:
+        """Have the members of groups stay from now on."""
         for member in self.members:
             member.is_steady = True
+        for share_member in self.share_members:
+            share_member.is_steady = True
+        if self.share_members:
+            self._share_offsets = ShareOffsets(client, topic, partition_count)
+            self._share_offsets.start()
 
     def unassigned(self, partition_count: int) -> list[str]:
         """Return what keeps the quiet group from being whole."""
         return unassigned(self.members, partition_count) if self.members else []
+
+    def not_shared(self, ends: Mapping[int, int]) -> list[str]:
+        """Return where the share group has not got to the end of a partition."""
+        if self._share_offsets is None:
+            return []
+        told = self._share_offsets.start_offsets
+        return [
+            f"the share group is at {told.get(index)} of partition {index}, which ends at {end}"
+            for index, end in ends.items()
+            if end and told.get(index, -1) < end
+        ]
+
+    def check_share_group(self, offsets: Mapping[int, Iterable[int]]) -> list[str]:
+        """Return what must not be of what was delivered of the topic's records."""
+        if not self.share_members:
+            return []
+        history = self.share_history
+        return check_deliveries(history) + check_nothing_passed_over(history, offsets)
 
     def ask_for_offsets(self, client: Client) -> None:
         """Begin to ask what the groups of transactional producers have committed."""
@@ -186,6 +241,10 @@ class CoordinatorWorkload:
         seen["seeds with a consumer group"] += bool(self.members)
         for member in self.members:
             seen.update(member.seen)
+        seen["seeds with a share group"] += bool(self.share_members)
+        seen["records shared"] += len(self.share_history.deliveries)
+        for share_member in self.share_members:
+            seen.update(share_member.seen)
         return seen
 
 

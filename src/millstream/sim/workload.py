@@ -196,6 +196,11 @@ class Workload:
             client, partition_key, f"c{partition_key[1]}-{number}", rack=rack, pause_ms=pause_ms
         )
 
+    def hold(self) -> None:
+        """Have the producers send nothing new."""
+        for producer in self.producers:
+            producer.held = True
+
     def stop(self) -> None:
         """Begin nothing more."""
         for client in self.clients:
