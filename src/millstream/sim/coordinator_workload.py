@@ -219,12 +219,12 @@ class CoordinatorWorkload:
 
     def check(self, lives: Mapping[int, BrokerLife]) -> list[str]:
         """Read every replica by fetches of several sizes; return what must not be."""
-        passes: dict[str, dict[PartitionKey, list[tuple[int, str]]]] = {}
+        passes: dict[PartitionKey, dict[str, list[tuple[int, str]]]] = {}
         for number, index, replica in _replicas(lives):
             for max_bytes in (1 << 20, 1, 300):
                 read = read_committed(replica, max_bytes)
                 name = f"broker {number} by {max_bytes} bytes"
-                passes.setdefault(name, {})[TRANSACTIONAL, index] = read
+                passes.setdefault((TRANSACTIONAL, index), {})[name] = read
         offsets = {name: question.answer for name, question in self._offsets.items()}
         problems = check_transactions(self.history, passes, offsets)
         return problems + check_ownership(self._commits)

@@ -70,17 +70,17 @@ class TransactionHistory:
 
 def check_transactions(
     history: TransactionHistory,
-    passes: Mapping[str, Mapping[PartitionKey, Sequence[tuple[int, str]]]],
+    passes: Mapping[PartitionKey, Mapping[str, Sequence[tuple[int, str]]]],
     offsets: Mapping[str, int],
 ) -> list[str]:
     """Return what is wrong, a sentence each.
 
-    ``passes`` are whole readings in the end, by the name of the reader: offset and value of each
-    committed record of each partition. ``offsets`` are what the producers' groups have committed in
+    ``passes`` are whole readings in the end: of each partition, by the name of the reader, offset
+    and value of each committed record. ``offsets`` are what the producers' groups have committed in
     the end, by process, 0 for nothing.
     """
     problems = list(_check_passes(passes))
-    first = next(iter(passes.values()), {})
+    first = {partition: next(iter(readers.values())) for partition, readers in passes.items()}
     committed = {
         value: (partition, offset) for partition, read in first.items() for offset, value in read
     }
@@ -108,16 +108,15 @@ def check_transactions(
 
 
 def _check_passes(
-    passes: Mapping[str, Mapping[PartitionKey, Sequence[tuple[int, str]]]],
+    passes: Mapping[PartitionKey, Mapping[str, Sequence[tuple[int, str]]]],
 ) -> Iterator[str]:
     """Every reader reads the same, whatever the size of its fetches and whichever the replica."""
-    names = list(passes)
-    for name in names[1:]:
-        for partition, read in passes[name].items():
-            expected = passes[names[0]][partition]
-            if list(read) != list(expected):
-                differing = sorted(set(read) ^ set(expected))[:4]
-                yield f"{name} and {names[0]} do not read the same in {partition}: {differing}"
+    for partition, readers in passes.items():
+        first, *others = readers
+        for name in others:
+            if list(readers[name]) != list(readers[first]):
+                differing = sorted(set(readers[name]) ^ set(readers[first]))[:4]
+                yield f"{name} and {first} do not read the same in {partition}: {differing}"
 
 
 def _check_sights(

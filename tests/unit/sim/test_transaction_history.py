@@ -31,7 +31,7 @@ def judged(
     offset: int = 0,
 ) -> list[str]:
     history = TransactionHistory(list(transactions), list(sights))
-    return check_transactions(history, {"one": {A: a, B: b}}, {"p": offset})
+    return check_transactions(history, {A: {"one": a}, B: {"one": b}}, {"p": offset})
 
 
 def test_all_or_nothing_is_fine() -> None:
@@ -74,9 +74,11 @@ def test_transactions_stand_in_order_and_once() -> None:
 
 def test_readers_that_differ_and_unknown_values_are_found() -> None:
     history = TransactionHistory([transaction(1, End.COMMITTED)])
-    whole = {A: [(0, "a1")], B: [(0, "b1")]}
-    small = {A: [(0, "a1"), (3, "x")], B: [(0, "b1")]}
-    problems = check_transactions(history, {"large": whole, "small": small}, {})
+    passes = {
+        A: {"large": [(0, "a1")], "small": [(0, "a1"), (3, "x")]},
+        B: {"large": [(0, "b1")], "small": [(0, "b1")]},
+    }
+    problems = check_transactions(history, passes, {})
     assert "small and large do not read the same" in problems[0]
     assert judged(a=[(0, "x")], b=[]) == ["'x' was read and never sent"]
 
