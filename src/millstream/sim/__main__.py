@@ -15,6 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 from millstream.sim.cluster import Report, SimCluster
+from millstream.sim.coordinator_workload import Kind
 
 
 def commit() -> str:
@@ -62,6 +63,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seeds", type=seed_range, help="several: FIRST-LAST")
     parser.add_argument("--seconds", type=float, default=60.0, help="virtual time with faults")
+    parser.add_argument(
+        "--with",
+        dest="kinds",
+        type=Kind,
+        action="append",
+        default=[],
+        help=f"only these clients of coordinators: {', '.join(each.value for each in Kind)}",
+    )
     parser.add_argument("--log", action="store_true", help="show the brokers' log")
     options = parser.parse_args()
     level = logging.INFO if options.log else logging.CRITICAL
@@ -73,7 +82,7 @@ def main() -> int:
     began = time.process_time()
     for seed in seeds_of(options):
         start = time.process_time()
-        report = SimCluster(seed).run(options.seconds)
+        report = SimCluster(seed, kinds=options.kinds).run(options.seconds)
         show(report, time.process_time() - start)
         sometimes.update(report.sometimes)
         simulated_ms += report.simulated_ms

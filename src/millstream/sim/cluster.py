@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -38,7 +38,7 @@ from millstream.sim import history
 from millstream.sim.broker import BrokerLife
 from millstream.sim.checkers import Checkers
 from millstream.sim.coordination import Ensemble
-from millstream.sim.coordinator_workload import CoordinatorWorkload
+from millstream.sim.coordinator_workload import CoordinatorWorkload, Kind
 from millstream.sim.faults import Swarm, Undo
 from millstream.sim.groups import GROUP_PARTITIONS
 from millstream.sim.history import PartitionKey, Value
@@ -86,7 +86,10 @@ class Report:
 class SimCluster:
     """Brokers, an ensemble, clients and a swarm of faults, all drawn from one seed."""
 
-    def __init__(self, seed: int, *, swarm: Swarm | None = None) -> None:
+    def __init__(
+        self, seed: int, *, swarm: Swarm | None = None, kinds: Collection[Kind] = ()
+    ) -> None:
+        """``kinds`` of coordinators' clients are there in any case, and no others."""
         self.seed = seed
         self.loop = Loop(seed)
         chance = self.loop.chance
@@ -96,7 +99,9 @@ class SimCluster:
         self.numbers = list(range(1, 1 + chance.choice((3, 3, 3, 4))))
         self.min_isr = chance.choice((2, 2, 2, 1))
         more = Random(f"what came later to seed {seed}")
-        coordinators = CoordinatorWorkload(seed, min_isr=self.min_isr, is_drawn=swarm is None)
+        coordinators = CoordinatorWorkload(
+            seed, min_isr=self.min_isr, is_drawn=swarm is None, wanted=kinds
+        )
         self.work = Workload(chance, more, coordinators, min_isr=self.min_isr)
         self.directories = DIRECTORIES[: chance.choice((1, 1, 2))]
         self.settings = {**SETTINGS, **coordinators.settings}

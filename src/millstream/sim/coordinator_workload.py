@@ -6,7 +6,8 @@ Each kind is drawn by chance of its own, so that a seed without one of them stay
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -46,13 +47,21 @@ if TYPE_CHECKING:
     from millstream.sim.broker import BrokerLife
 
 
+class Kind(Enum):
+    """What may be part of a seed."""
+
+    TRANSACTIONS = "transactions"
+    CONSUMER_GROUP = "consumer-group"
+    SHARE_GROUP = "share-group"
+
+
 class CoordinatorWorkload:
     """Transactional producers, committed readers and members of a consumer group of one seed."""
 
-    def __init__(self, seed: int, *, min_isr: int, is_drawn: bool) -> None:
-        """Nothing is there unless it ``is_drawn``, or asked for by :meth:`with_transactions` or
-        :meth:`with_members`.
-        """
+    def __init__(
+        self, seed: int, *, min_isr: int, is_drawn: bool, wanted: Collection[Kind] = ()
+    ) -> None:
+        """Nothing is there unless it ``is_drawn``, where no kinds are ``wanted``; then those."""
         self._chance = Random(f"transactions of seed {seed}")
         self._joining = Random(f"consumer groups of seed {seed}")
         self._sharing = Random(f"share groups of seed {seed}")
@@ -66,24 +75,22 @@ class CoordinatorWorkload:
         self.share_members: list[ShareMember] = []
         self._share_offsets: ShareOffsets | None = None
         self._offsets: dict[str, OffsetQuestion] = {}
-        if is_drawn and self._chance.random() < 0.4:
-            self.with_transactions()
-        if is_drawn and self._joining.random() < 0.3:
-            self.with_members()
-        if is_drawn and self._sharing.random() < 0.3:
-            self.with_share_members()
+        if not wanted and is_drawn:
+            wanted = self._drawn()
+        if Kind.TRANSACTIONS in wanted:
+            self._transactor_count = self._chance.choice((1, 2, 3))
+        if Kind.CONSUMER_GROUP in wanted:
+            self._member_count = self._joining.choice((2, 3, 4))
+        if Kind.SHARE_GROUP in wanted:
+            self._share_member_count = self._sharing.choice((1, 2, 4))
 
-    def with_transactions(self) -> None:
-        """Have transactional producers."""
-        self._transactor_count = self._chance.choice((1, 2, 3))
-
-    def with_members(self) -> None:
-        """Have members of a consumer group."""
-        self._member_count = self._joining.choice((2, 3, 4))
-
-    def with_share_members(self) -> None:
-        """Have members of a share group."""
-        self._share_member_count = self._sharing.choice((1, 2, 4))
+    def _drawn(self) -> list[Kind]:
+        drawn = (
+            (Kind.TRANSACTIONS, self._chance, 0.4),
+            (Kind.CONSUMER_GROUP, self._joining, 0.3),
+            (Kind.SHARE_GROUP, self._sharing, 0.3),
+        )
+        return [kind for kind, chance, likelihood in drawn if chance.random() < likelihood]
 
     @property
     def settings(self) -> dict[str, str]:
