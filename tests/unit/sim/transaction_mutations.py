@@ -8,26 +8,37 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from millstream.coordinator.result import Result
 from millstream.coordinator.transaction import markers
+from millstream.coordinator.transaction.coordinator import TransactionCoordinator
 from millstream.coordinator.transaction.metadata import TransactionMetadata
 from millstream.model.errors import ErrorCode
 from millstream.runtime.replicas.transaction_verification import TransactionVerifier
 from millstream.sim.cluster import SimCluster
 from millstream.sim.coordinator_workload import Kind
-from millstream.storage.producer_state import ProducerStateManager
+from millstream.storage.log import Log
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
-def forgets_markers_when_a_leader_moves(patch: pytest.MonkeyPatch) -> None:
-    """The coordinator takes the refusal of a leader that was replaced for the end of it."""
-    done = markers._DONE | {ErrorCode.NOT_LEADER_OR_FOLLOWER.code}
-    patch.setattr(markers, "_DONE", done)
+def takes_an_unknown_outcome_for_success(patch: pytest.MonkeyPatch) -> None:
+    """A marker is lost where its leader goes away, or is replaced, before it has written it."""
+
+    def mutant(transactional_id: str, completion: Any, outcomes: Any) -> None:
+        lost = (None, ErrorCode.NOT_LEADER_OR_FOLLOWER.code)
+        original(
+            transactional_id,
+            completion,
+            {part: 0 if code in lost else code for part, code in outcomes.items()},
+        )
+
+    original = markers.MarkerWriter._take_outcomes
+    patch.setattr(markers.MarkerWriter, "_take_outcomes", staticmethod(mutant))
 
 
 def gives_the_same_epoch_again(patch: pytest.MonkeyPatch) -> None:
@@ -47,35 +58,22 @@ def gives_the_same_epoch_again(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def verifies_nothing(patch: pytest.MonkeyPatch) -> None:
+def verifies_nothing_of_older_clients(patch: pytest.MonkeyPatch) -> None:
     """KIP-890: a write that was long on its way gets into a partition after the end of its
     transaction.
     """
-    patch.setattr(TransactionVerifier, "is_needed", lambda self, support: False)
-    patch.setattr(TransactionVerifier, "is_required", property(lambda self: False))
+    is_needed = TransactionVerifier.is_needed
+    patch.setattr(
+        TransactionVerifier,
+        "is_needed",
+        lambda self, support: support.bumps_epoch and is_needed(self, support),
+    )
+    patch.setattr(Log, "check_verified", lambda self, batch, verified, **more: None)
 
 
-def completes_without_markers(patch: pytest.MonkeyPatch) -> None:
-    """A coordinator that was loaded does not go on with what was decided before."""
-
-    def begin(self: Any, transactional_ids: Any, now: Any) -> Any:
-        result = original(self, transactional_ids, now)
-        return replace(result, outbound=[]) if len(tuple(transactional_ids)) != 1 else result
-
-    original = markers.MarkerWriter.begin
-    patch.setattr(markers.MarkerWriter, "begin", begin)
-
-
-def believes_old_epochs(patch: pytest.MonkeyPatch) -> None:
-    """A partition takes the writes of a producer that was fenced."""
-
-    def check(self: Any, producer_id: int, producer_epoch: int, *rest: Any, **more: Any) -> Any:
-        entry = self.producers.get(producer_id)
-        epoch = producer_epoch if entry is None else max(producer_epoch, entry.producer_epoch)
-        return original(self, producer_id, epoch, *rest, **more)
-
-    original = ProducerStateManager.check
-    patch.setattr(ProducerStateManager, "check", check)
+def forgets_what_was_decided(patch: pytest.MonkeyPatch) -> None:
+    """A coordinator that was loaded does not go on with the markers of prepared transactions."""
+    patch.setattr(TransactionCoordinator, "on_loaded", lambda self, now: Result())
 
 
 @dataclass(frozen=True)
@@ -92,10 +90,14 @@ class TransactionMutation:
 
 
 MUTATIONS = (
-    TransactionMutation("markers follow a leader that moves", forgets_markers_when_a_leader_moves),
+    TransactionMutation(
+        "a marker is sent until it is known to be written", takes_an_unknown_outcome_for_success
+    ),
     TransactionMutation("InitProducerId bumps the epoch", gives_the_same_epoch_again),
-    TransactionMutation("every transactional append is verified", verifies_nothing),
-    TransactionMutation("a loaded coordinator goes on with its markers", completes_without_markers),
+    TransactionMutation(
+        "every transactional append is verified", verifies_nothing_of_older_clients
+    ),
+    TransactionMutation("a loaded coordinator goes on with its markers", forgets_what_was_decided),
 )
 
 
