@@ -186,11 +186,11 @@ class CoordinatorWorkload:
         """Return where the share group has not got to the end of a partition."""
         if self._share_offsets is None:
             return []
-        told = self._share_offsets.start_offsets
+        lags = self._share_offsets.lags
         return [
-            f"the share group is at {told.get(index)} of partition {index}, which ends at {end}"
+            f"the share group lags {lags.get(index)} in partition {index}, which ends at {end}"
             for index, end in ends.items()
-            if end and told.get(index, -1) < end
+            if end and lags.get(index) != 0
         ]
 
     def check_share_group(self, offsets: Mapping[int, Iterable[int]]) -> list[str]:

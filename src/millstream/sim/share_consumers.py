@@ -393,13 +393,15 @@ class ShareGroupSetup:
 
 
 class ShareOffsets:
-    """Asks how far a share group has got, over and over."""
+    """Asks how far a share group has got, over and over: the start offset that is stored may lie
+    before records that are settled, so the lag counts.
+    """
 
     def __init__(self, client: Client, topic: str, partition_count: int) -> None:
         self._client = client
         self._topic = topic
         self._partition_count = partition_count
-        self.start_offsets: dict[int, int] = {}
+        self.lags: dict[int, int] = {}
 
     def start(self) -> None:
         """Ask until the client is stopped."""
@@ -427,14 +429,14 @@ class ShareOffsets:
                 assert isinstance(found, FindCoordinatorResponse)
                 _check(found.coordinators[0].error_code)
                 coordinator = BrokerId(found.coordinators[0].node_id)
-                response = await client.ask(coordinator, request, 0, lane=GROUP)
+                response = await client.ask(coordinator, request, 1, lane=GROUP)
             except KafkaError:
                 continue
             assert isinstance(response, DescribeShareGroupOffsetsResponse)
             for topic in response.groups[0].topics:
                 for partition in topic.partitions:
                     if not partition.error_code:
-                        self.start_offsets[partition.partition_index] = partition.start_offset
+                        self.lags[partition.partition_index] = partition.lag
 
 
 def check_deliveries(history: ShareHistory) -> list[str]:
