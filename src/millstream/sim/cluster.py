@@ -378,17 +378,19 @@ class SimCluster:
         problems = self._rest() + coordinators.check(self.lives)
         final = self.checkers.finish(self.lives, self.ensemble.tree.nodes, self.topics)
         problems += coordinators.check_share_group(
-            {index: values for (topic, index), values in final.items() if topic == TOPIC}
+            {index: final[TOPIC, index] for index in self._ends()}
         )
         return problems + history.check(_without_the_deleted(self.work.history, final), final)
 
     def _ends(self) -> dict[int, int]:
-        """Return up to where the topic's partitions are committed."""
+        """Return up to where the topic's partitions are committed, but for those of which records
+        were deleted: a share group's lag counts these until it stores something again.
+        """
         ends: dict[int, int] = {}
         for life in self.lives.values():
             for index in range(self.work.partition_count):
                 replica = life.partitions.replica(TOPIC, index)
-                if replica is not None:
+                if replica is not None and not self.work.history.deleted_up_to((TOPIC, index)):
                     ends[index] = max(ends.get(index, 0), replica.high_watermark)
         return ends
 

@@ -245,7 +245,9 @@ class ShareMember:
                     Delivery(self._member_id, index, offset, each.delivery_count, asked)
                 )
         if acquired:
-            await pause(client.clock, LOCK_MS * client.chance.choice((0.0, 0.1, 0.5, 1.2)))
+            # Held for long, the lock ends, and so may the membership.
+            longest = (0.0, 0.01) if self.is_steady else (0.0, 0.1, 0.5, 1.2)
+            await pause(client.clock, LOCK_MS * client.chance.choice(longest))
             await self._acknowledge(leader, index, acquired)
 
     async def _fetch(self, leader: BrokerId, index: int) -> list[fetching.AcquiredRecords]:

@@ -1,6 +1,7 @@
-"""The rules of transactions, and a broker without each of them: the simulator has to notice.
+"""The rules of transactions and of the newer groups, and a broker without each of them: the
+simulator has to notice.
 
-``python -m tests.unit.sim.transaction_mutations`` prints in how many seeds each is caught.
+``python -m tests.unit.sim.coordinator_mutations`` prints in how many seeds each is caught.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from typing import Any
 
 import pytest
 
+from millstream.coordinator.group.consumer.consumer_group import ConsumerGroup
 from millstream.coordinator.result import Result
 from millstream.coordinator.transaction import markers
 from millstream.coordinator.transaction.coordinator import TransactionCoordinator
 from millstream.coordinator.transaction.metadata import TransactionMetadata
+from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode
 from millstream.runtime.replicas.transaction_verification import TransactionVerifier
+from millstream.runtime.share.led_share_partition import LedSharePartition
 from millstream.sim.cluster import SimCluster
 from millstream.sim.coordinator_workload import Kind
 from millstream.storage.log import Log
@@ -76,28 +80,63 @@ def forgets_what_was_decided(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TransactionCoordinator, "on_loaded", lambda self, now: Result())
 
 
+def takes_acknowledgements_without_storing_them(patch: pytest.MonkeyPatch) -> None:
+    """A share partition that is led elsewhere delivers again what was accepted."""
+    patch.setattr(LedSharePartition, "_persist", _forgotten)
+
+
+def _forgotten(self: Any, write: Any) -> Any:
+    if write is not None:
+        self.machine.written(write)
+        self.changed()
+    return Deferred.of(None)
+
+
+def believes_members_of_any_epoch(patch: pytest.MonkeyPatch) -> None:
+    """A member that was fenced commits for partitions that are another one's by now."""
+    patch.setattr(ConsumerGroup, "validate_commit", lambda self, request, *rest: None)
+
+
 @dataclass(frozen=True)
-class TransactionMutation:
+class CoordinatorMutation:
     """A rule, what leaves it out, and the first seed to try."""
 
     rule: str
     patch: Patch
     first_seed: int = 1
+    is_shown: bool = True
+    """False where no seed is known in which it matters."""
+    kind: Kind = Kind.TRANSACTIONS
 
     def is_caught(self, seed: int) -> list[str]:
         """Return what the simulator finds wrong in a seed."""
-        return SimCluster(seed, kinds=[Kind.TRANSACTIONS]).run(5.0).problems
+        return SimCluster(seed, kinds=[self.kind]).run(5.0).problems
 
 
 MUTATIONS = (
-    TransactionMutation(
-        "a marker is sent until it is known to be written", takes_an_unknown_outcome_for_success
+    CoordinatorMutation(
+        "acknowledgements are stored before they are answered",
+        takes_acknowledgements_without_storing_them,
+        kind=Kind.SHARE_GROUP,
     ),
-    TransactionMutation("InitProducerId bumps the epoch", gives_the_same_epoch_again),
-    TransactionMutation(
+    CoordinatorMutation(
+        "commits of members are checked",
+        believes_members_of_any_epoch,
+        first_seed=8,
+        kind=Kind.CONSUMER_GROUP,
+    ),
+    CoordinatorMutation(
+        "a marker is sent until it is known to be written",
+        takes_an_unknown_outcome_for_success,
+        first_seed=10,
+    ),
+    CoordinatorMutation("InitProducerId bumps the epoch", gives_the_same_epoch_again),
+    CoordinatorMutation(
         "every transactional append is verified", verifies_nothing_of_older_clients
     ),
-    TransactionMutation("a loaded coordinator goes on with its markers", forgets_what_was_decided),
+    CoordinatorMutation(
+        "a loaded coordinator goes on with its markers", forgets_what_was_decided, first_seed=10
+    ),
 )
 
 
