@@ -229,6 +229,20 @@ def test_a_partition_that_does_not_exist_does_not_hold_a_transaction_for_ever() 
     assert scene.state is COMPLETE_COMMIT
 
 
+def test_metadata_is_not_waited_for_while_nobody_is_listened_to() -> None:
+    scene = Scene()
+    prepared(scene, {"new": {0}})
+    scene.now_ms += 60_000
+    scene.coordinator.postpone(60_000.0)
+    scene.advance(1_000)
+    assert scene.state is PREPARE_COMMIT
+    scene.topic("new", 1, (2,))
+    scene.advance(1_000)
+    scene.deliver()
+    assert written(scene) == {("new", 0)}
+    assert scene.state is COMPLETE_COMMIT
+
+
 @pytest.mark.parametrize(
     "error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT]
 )

@@ -155,6 +155,21 @@ def test_a_fence_at_the_last_epoch_does_not_run_over() -> None:
     assert scene.init() == ProducerIdAndEpoch(102, 0)
 
 
+def test_a_producer_that_was_fenced_at_the_last_epoch_stays_out() -> None:
+    scene = Scene()
+    producer = at_epoch(scene, 32_766)
+    scene.add(producer)
+    scene.advance(60_000)
+    scene.abort_timed_out()
+    assert (scene.state, scene.of().producer_epoch) == (COMPLETE_ABORT, 32_767)
+    for _ in range(2):
+        assert error_of(lambda: scene.init(named=producer)) is FENCED
+        assert error_of(lambda: scene.end(producer, commit=False)) is FENCED
+        assert error_of(lambda: scene.end(producer)) is FENCED
+        scene.move()
+    assert scene.init() == ProducerIdAndEpoch(102, 0)
+
+
 # AddPartitionsToTxn
 
 
@@ -331,7 +346,11 @@ def test_without_tagged_fields_in_the_log_no_epoch_is_bumped() -> None:
     scene = Scene()
     scene.cluster.transaction_version = 0
     producer = in_state(scene, ONGOING)
-    assert scene.end(producer) == producer
+    # A producer that were told an epoch would begin its sequences again, and in an epoch that is
+    # the same these are duplicates.
+    nobody = ProducerIdAndEpoch(-1, -1)
+    assert scene.end(producer) == nobody
+    assert scene.end(producer) == nobody, "a retry"
     assert scene.log[-1][1] is not None
     assert scene.log[-1][1][:2] == b"\x00\x00", "version 0 of the value"
 

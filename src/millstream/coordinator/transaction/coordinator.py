@@ -46,7 +46,7 @@ from millstream.coordinator.transaction.states import EXPIRES, PREPARED, Transac
 from millstream.coordinator.transaction.transactions import Transactions
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
-from millstream.model.producer import NO_PRODUCER_ID
+from millstream.model.producer import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from millstream.protocol.messages import describe_transactions, list_transactions
 from millstream.protocol.messages.coordinator_records import TransactionLogKey, TransactionLogValue
 
@@ -169,13 +169,17 @@ class TransactionCoordinator:
         """Decide a transaction; the response says who the producer is from now on.
 
         ``bumps_epoch``: the producer speaks EndTxn 5 or higher. Where the records of this cluster
-        cannot hold that (``transaction.version`` 0), its epoch stays.
+        cannot hold that (``transaction.version`` 0), its epoch stays, and the response names no
+        producer: clients begin their sequences anew with whatever they are told, and in the same
+        epoch the next batches would pass for duplicates of the first ones.
         """
         _check_id(transactional_id)
         transaction = self.transactions.get(transactional_id)
         if transaction is None:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if bumps_epoch and self._view.transaction_version > 0:
+        is_version_2 = bumps_epoch and self._view.transaction_version > 0
+        after: TransactionMetadata | NeedsProducerId | None
+        if is_version_2:
             after = end_version_2(
                 transaction,
                 producer,
@@ -187,11 +191,14 @@ class TransactionCoordinator:
             after = end_version_1(transaction, producer, commit=commit, now_ms=now.wall_ms)
         if isinstance(after, NeedsProducerId):
             return Result(after)
-        if after is None:
-            return Result(ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch))
         result: Result[ProducerIdAndEpoch | NeedsProducerId] = Result()
-        self._prepare(transactional_id, after, now, result)
-        if after.next_producer_id != NO_PRODUCER_ID:
+        if after is None:
+            after = transaction
+        else:
+            self._prepare(transactional_id, after, now, result)
+        if bumps_epoch and not is_version_2:
+            result.response = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        elif after.next_producer_id != NO_PRODUCER_ID:
             result.response = ProducerIdAndEpoch(after.next_producer_id, 0)
         else:
             result.response = ProducerIdAndEpoch(after.producer_id, after.producer_epoch)

@@ -86,9 +86,14 @@ def end_version_2(
     )
     if not is_after_rotation:
         _check_producer_id(transaction, producer)
-    # An epoch that version 1 bumped is a fence: who has the one before is no retry.
+    # An epoch that version 1 bumped is a fence, and so is the last of all: who has the one before
+    # is no retry.
     is_bumped = transaction.client_version >= EPOCH_BUMP
-    is_retry = is_after_rotation or (is_bumped and producer.epoch + 1 == transaction.producer_epoch)
+    is_retry = is_after_rotation or (
+        is_bumped
+        and producer.epoch + 1 == transaction.producer_epoch
+        and not transaction.is_last_fence
+    )
     is_now = producer.epoch == transaction.producer_epoch
     state = transaction.state
     if not _is_valid_epoch(state, is_retry=is_retry, is_now=is_now):

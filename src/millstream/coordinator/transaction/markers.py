@@ -126,8 +126,11 @@ class MarkerWriter:
         return self._retries.next_ms
 
     def postpone(self, by_ms: float) -> None:
-        """Move the retries later."""
+        """Move the retries later, and wait longer for metadata, which was not taken either."""
         self._retries.postpone(by_ms)
+        for completion in self._completions.values():
+            if completion.unknown_since_ms is not None:
+                completion.unknown_since_ms += by_ms
 
     def pending(self, transactional_id: str) -> Iterable[TopicPartition] | None:
         """Return the partitions whose marker is not written yet; None where none is being written

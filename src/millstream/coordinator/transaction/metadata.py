@@ -67,11 +67,19 @@ class TransactionMetadata:
     client_version: int = 0
 
     @property
+    def is_last_fence(self) -> bool:
+        """True where the producer was shut out with epoch 32767. An end that a producer of version
+        2 has asked for comes by that epoch too, on its way to ``next_producer_id``.
+        """
+        return self.producer_epoch == MAX_PRODUCER_EPOCH and self.next_producer_id == NO_PRODUCER_ID
+
+    @property
     def last_epoch(self) -> int:
         """The epoch that the producer had before the newest end of a transaction bumped it; -1 if
         none did. An InitProducerId that names it is the retry of one that was served.
         """
-        if self.client_version < EPOCH_BUMP or self.state not in _BUMPED:
+        is_bumped = self.client_version >= EPOCH_BUMP and self.state in _BUMPED
+        if not is_bumped or self.is_last_fence:
             return NO_PRODUCER_EPOCH
         if self.producer_epoch == 0:
             return MAX_PRODUCER_EPOCH - 1
