@@ -17,6 +17,7 @@ then are dropped, and ``on_loaded`` returns them again if the log says that they
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeAlias, TypeVar, cast
@@ -26,6 +27,8 @@ from millstream.model.deferred import Deferred
 from millstream.model.errors import KafkaError
 from millstream.model.topic import TopicId
 from millstream.protocol.message import Message, Request, Response
+
+log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 A = TypeVar("A")
@@ -76,27 +79,38 @@ class CoordinatorRecord:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response or a KafkaError for a request, and the Deferred that its handler awaits."""
+    """A response or a KafkaError for a request, and the Deferred that its handler awaits.
+
+    What a callback of the handler raises is logged: whatever is to be sent after this answer, and
+    the coordinator's state, does not depend on it.
+    """
 
     reply: Deferred[object]
     response: object
 
     def send(self) -> None:
         """Complete the handler's Deferred with the response."""
-        if isinstance(self.response, KafkaError):
-            self.reply.fail(self.response)
-        else:
-            self.reply.complete(self.response)
+        self._settle(self.response)
 
     def refuse(self, error: KafkaError) -> None:
         """Fail the handler's Deferred with an error."""
-        self.reply.fail(error)
+        self._settle(error)
+
+    def _settle(self, response: object) -> None:
+        assert not self.reply.done, "a request is answered once"
+        try:
+            if isinstance(response, KafkaError):
+                self.reply.fail(response)
+            else:
+                self.reply.complete(response)
+        except Exception:
+            log.exception("a request of a coordinator could not be answered")
 
 
 Event: TypeAlias = Callable[["Response | KafkaError", Instant], "Result[None]"]
 """An operation that handles the outcome of an outbound request: its response, or the error
-(BROKER_NOT_AVAILABLE: it was not sent; NETWORK_EXCEPTION, REQUEST_TIMED_OUT: the outcome is
-unknown).
+(BROKER_NOT_AVAILABLE: it was not sent; NETWORK_EXCEPTION, REQUEST_TIMED_OUT, UNKNOWN_SERVER_ERROR:
+the outcome is unknown).
 """
 
 

@@ -329,6 +329,9 @@ class ShardDriver(Generic[S]):
                 response = outcome.result()
             except KafkaError as error:
                 take(error)
+            except Exception:  # of the handler, where the request was for this broker itself
+                log.exception("a request of the coordinator of %s failed", self._name)
+                take(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
             else:
                 take(response)
 

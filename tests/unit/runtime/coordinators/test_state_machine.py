@@ -6,6 +6,7 @@ of the task; a coordinator of transactions does the same with its markers.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -228,6 +229,54 @@ def test_a_failure_becomes_an_event_that_may_ask_again(open_site: OpenSite) -> N
     site.clock.settle()
     assert [each.name for each in site.sent] == ["a", "a"]
     assert site.tasks() == {"a": BEGUN}
+
+
+def test_a_failure_that_nobody_foresaw_becomes_an_event_too(
+    open_site: OpenSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = open_site()
+    site.begin("a")
+    site.clock.settle()
+    with caplog.at_level(logging.CRITICAL):
+        site.sent[0].answer.fail(ValueError("a handler has a fault"))
+    site.clock.settle()
+    assert [each.name for each in site.sent] == ["a", "a"]
+
+
+def test_who_cannot_be_told_keeps_nothing_from_the_others(
+    open_site: OpenSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fault(_: object) -> None:
+        raise ValueError("a handler has a fault")
+
+    site = open_site()
+    first, second = site.begin("a"), site.begin("b")
+    first.on_done(fault)
+    with caplog.at_level(logging.CRITICAL):
+        site.clock.settle()
+    assert (first.result(), second.result()) == ("begun", "begun")
+    assert [each.name for each in site.sent] == ["a", "b"]
+
+
+def test_a_failed_write_is_taken_back_whoever_cannot_be_told(
+    open_site: OpenSite, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fault(_: object) -> None:
+        raise ValueError("a handler has a fault")
+
+    def refuse(*_args: object, **_options: object) -> None:
+        raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
+
+    site = open_site()
+    with monkeypatch.context() as patch, caplog.at_level(logging.CRITICAL):
+        patch.setattr(type(site.partitions.get(TOPIC, 0).log), "append_as_leader", refuse)
+        reply = site.begin("a")
+        reply.on_done(fault)
+        site.clock.settle()
+    assert site.tasks() == {}
+    site.begin("b")
+    site.clock.settle()
+    assert site.tasks() == {"b": BEGUN}
 
 
 def test_what_the_log_says_is_owed_is_asked_for_after_a_restart(open_site: OpenSite) -> None:
