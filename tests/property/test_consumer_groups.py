@@ -1,4 +1,4 @@
-"""Random consumers, topics, clocks and restarts against one coordinator of consumer groups.
+"""Random consumers of both protocols, topics, clocks and restarts against one coordinator.
 
 Held at every step: no partition has two owners, among the members that the coordinator knows and
 among the consumers that believe they own one. Held when it is quiet: every consumer has its target,
@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.coordinator.consumer.classic_consumer import ClassicConsumer
 from tests.unit.coordinator.consumer.consumer_scene import Consumer, ConsumerScene, topics
 
+from millstream.coordinator.group.classic_group import ClassicGroup
 from millstream.coordinator.group.consumer.consumer_group import ConsumerGroup
 from millstream.coordinator.group.consumer.range_assignor import RangeAssignor
 from millstream.coordinator.group.consumer.uniform_assignor import UniformAssignor
@@ -38,6 +40,8 @@ STEPS = st.lists(
         st.tuples(st.just("leave"), st.sampled_from(MEMBERS)),
         st.tuples(st.just("leave for a while"), st.sampled_from(MEMBERS)),
         st.tuples(st.just("subscribe"), st.sampled_from(MEMBERS)),
+        st.tuples(st.just("change protocol"), st.sampled_from(MEMBERS)),
+        st.tuples(st.just("everybody"), st.just("")),
         st.tuples(st.just("wait"), st.sampled_from(("200", "1500", "20000"))),
         st.tuples(st.just("grow"), st.sampled_from(NAMES)),
         st.tuples(st.just("delete"), st.sampled_from(NAMES)),
@@ -52,31 +56,46 @@ class World:
     """The consumers and the coordinator."""
 
     scene: ConsumerScene = field(default_factory=lambda: ConsumerScene(topics=topics(t=3, u=2)))
-    consumers: dict[str, Consumer] = field(default_factory=dict)
+    consumers: dict[str, Consumer | ClassicConsumer] = field(default_factory=dict)
+    classics: set[str] = field(default_factory=lambda: {"b", "d"})
+    """The names of those that speak the classic protocol."""
     partitions: dict[str, int] = field(default_factory=lambda: {"t": 3, "u": 2})
     turns: int = 0
 
-    def consumer(self, name: str) -> Consumer:
+    def consumer(self, name: str) -> Consumer | ClassicConsumer:
         if name not in self.consumers:
             static = {"c": "ic", "d": "id"}.get(name)
-            self.consumers[name] = Consumer(
-                self.scene, f"{name}-1", names=list(NAMES[:2]), instance_id=static
-            )
+            names = list(NAMES[:2])
+            if name in self.classics:
+                self.consumers[name] = ClassicConsumer(self.scene, names, instance_id=static)
+            else:
+                self.consumers[name] = Consumer(
+                    self.scene, f"{name}-{self.turns}", names=names, instance_id=static
+                )
         return self.consumers[name]
 
     def step(self, kind: str, what: str) -> None:
         self.turns += 1
         match kind:
             case "beat":
-                self.consumer(what).beat()
+                beat(self.consumer(what))
+            case "everybody":
+                for consumer in self.consumers.values():
+                    beat(consumer)
             case "lose the answer":
                 self._lose(self.consumer(what))
             case "hold back":
                 self._hold_back(self.consumer(what))
             case "leave":
-                self._leave(what, -1)
+                self._leave(what, for_good=True)
+                self.consumer(what)
             case "leave for a while":
-                self._leave(what, -2)
+                self._leave(what, for_good=False)
+                self.consumer(what)
+            case "change protocol":
+                self._leave(what, for_good=what in "ab")
+                self.classics ^= {what}
+                self.consumer(what)
             case "subscribe":
                 self._subscribe(self.consumer(what))
             case "wait":
@@ -90,16 +109,23 @@ class World:
             case "reload":
                 self.reload()
 
-    def _lose(self, consumer: Consumer) -> None:
+    def _lose(self, consumer: Consumer | ClassicConsumer) -> None:
         """The coordinator answers and the consumer does not hear it."""
+        if isinstance(consumer, ClassicConsumer):
+            consumer.step()
+            consumer.disconnect()
+            return
         epoch, owned = consumer.epoch, consumer.owned
         consumer.beat()
         if consumer.epoch:
             consumer.epoch, consumer.owned = epoch, owned
             consumer.says_everything = True
 
-    def _hold_back(self, consumer: Consumer) -> None:
+    def _hold_back(self, consumer: Consumer | ClassicConsumer) -> None:
         """The consumer hears what it has to give back, and does not do so yet."""
+        if isinstance(consumer, ClassicConsumer):
+            consumer.step()
+            return
         owned = consumer.owned
         consumer.beat()
         if consumer.epoch:
@@ -107,20 +133,26 @@ class World:
                 kept = set(consumer.owned.get(name, [])) | set(parts)
                 consumer.owned[name] = sorted(kept)
 
-    def _leave(self, name: str, epoch: int) -> None:
+    def _leave(self, name: str, *, for_good: bool) -> None:
         consumer = self.consumers.get(name)
-        if consumer is None or (epoch == -2 and consumer.instance_id is None):
+        if consumer is None or (not for_good and consumer.instance_id is None):
             return
-        self.scene.beat_error(consumer.member_id, epoch, instance_id=consumer.instance_id)
         del self.consumers[name]
-        again = self.consumer(name)
-        again.member_id = f"{name}-{self.turns}"
+        if isinstance(consumer, Consumer):
+            epoch = -1 if for_good else -2
+            self.scene.beat_error(consumer.member_id, epoch, instance_id=consumer.instance_id)
+        elif for_good:
+            self.scene.leave((consumer.member_id, consumer.instance_id))
 
-    def _subscribe(self, consumer: Consumer) -> None:
+    def _subscribe(self, consumer: Consumer | ClassicConsumer) -> None:
         assert consumer.names is not None
         consumer.names = list(NAMES[1:]) if consumer.names == list(NAMES[:2]) else list(NAMES[:2])
-        consumer.says_everything = True
-        consumer.beat()
+        if isinstance(consumer, Consumer):
+            consumer.says_everything = True
+        else:
+            consumer.disconnect()
+            consumer.has_to_join = True
+        beat(consumer)
 
     def reload(self) -> None:
         scene = self.scene.loaded()
@@ -144,20 +176,15 @@ class World:
         self.scene = scene
         for consumer in self.consumers.values():
             consumer.scene = scene
+            if isinstance(consumer, ClassicConsumer):
+                consumer.disconnect()
 
     def check(self) -> None:
         group = self.scene.coordinator.groups.get("g")
-        if not isinstance(group, ConsumerGroup):
+        if isinstance(group, ConsumerGroup):
+            self._check_owners(group)
+        elif not isinstance(group, ClassicGroup):
             return
-        owners = Counter(
-            (topic_id, partition)
-            for member in group.members.values()
-            for epochs in (member.assigned, member.pending_revocation)
-            for topic_id, parts in epochs.items()
-            for partition in parts
-        )
-        assert not [place for place, count in owners.items() if count > 1]
-        assert set(owners) == set(group.owners)
         believed = Counter(
             (name, partition)
             for consumer in self.consumers.values()
@@ -167,18 +194,30 @@ class World:
         )
         assert not [place for place, count in believed.items() if count > 1]
 
+    def _check_owners(self, group: ConsumerGroup) -> None:
+        owners = Counter(
+            (topic_id, partition)
+            for member in group.members.values()
+            for epochs in (member.assigned, member.pending_revocation)
+            for topic_id, parts in epochs.items()
+            for partition in parts
+        )
+        assert not [place for place, count in owners.items() if count > 1]
+        assert set(owners) == set(group.owners)
+
     def quiet(self) -> None:
         """Let everybody follow, and look whether all is given out."""
-        for _ in range(60):
+        for _ in range(90):
             self.scene.advance(1_000)
             for consumer in self.consumers.values():
-                consumer.beat()
+                beat(consumer)
             self.check()
         group = self.scene.coordinator.groups.get("g")
         if not self.consumers:
             return
-        assert isinstance(group, ConsumerGroup)
+        assert isinstance(group, ConsumerGroup | ClassicGroup)
         assert group.state.value == "Stable"
+        assert len(group.members) == len(self.consumers)
         wanted = {
             (name, partition)
             for name, count in self.partitions.items()
@@ -194,7 +233,14 @@ class World:
         assert sorted(owned) == sorted(wanted)
 
 
-@settings(max_examples=150, deadline=None)
+def beat(consumer: Consumer | ClassicConsumer) -> None:
+    if isinstance(consumer, Consumer):
+        consumer.beat()
+    else:
+        consumer.step()
+
+
+@settings(max_examples=250, deadline=None)
 @given(STEPS)
 def test_no_partition_has_two_owners_and_everything_is_given_out(
     steps: list[tuple[str, str]],

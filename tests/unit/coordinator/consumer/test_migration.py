@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
+from tests.unit.coordinator.consumer.classic_consumer import ClassicConsumer
 from tests.unit.coordinator.consumer.consumer_scene import (
     Consumer,
     ConsumerScene,
@@ -15,136 +16,8 @@ from tests.unit.coordinator.scene import GROUP, SETTINGS
 
 from millstream.coordinator.group.classic_group import ClassicGroup
 from millstream.coordinator.group.consumer.consumer_group import ConsumerGroup
-from millstream.coordinator.group.consumer.migration import parse_assignment
 from millstream.coordinator.group.settings import ConsumerSettings, MigrationPolicy
-from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
-from millstream.protocol.messages.consumer_protocol import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-    TopicPartition,
-)
-from millstream.protocol.messages.join_group import JoinGroupResponse
-from millstream.protocol.messages.sync_group import SyncGroupResponse
-
-
-def encoded(owned: dict[str, list[int]]) -> list[TopicPartition]:
-    return [TopicPartition(topic=name, partitions=parts) for name, parts in owned.items()]
-
-
-@dataclass
-class ClassicConsumer:
-    """A consumer of the classic protocol with a cooperative assignor, one step for each call."""
-
-    scene: ConsumerScene
-    names: list[str] = field(default_factory=lambda: ["t"])
-    instance_id: str | None = None
-    member_id: str = ""
-    generation: int = -1
-    owned: dict[str, list[int]] = field(default_factory=dict)
-    join: Deferred[JoinGroupResponse] | None = None
-    sync: Deferred[SyncGroupResponse] | None = None
-
-    def step(self) -> None:
-        """Go on with the rebalance, or send a heartbeat."""
-        if self.join is None and self.sync is None:
-            if self.generation < 0:
-                self._send_join()
-            else:
-                self._heartbeat()
-        if self.join is not None and self.join.done:
-            self._take_join()
-        if self.sync is not None and self.sync.done:
-            self._take_sync()
-
-    def _heartbeat(self) -> None:
-        try:
-            error = self.scene.heartbeat(self.member_id, self.generation, self.instance_id)
-        except KafkaError as refused:
-            error = refused.error.code
-        self._rejoin(error)
-
-    def _rejoin(self, error: int) -> None:
-        if error == ErrorCode.REBALANCE_IN_PROGRESS.code:
-            self._send_join()
-        elif error == ErrorCode.ILLEGAL_GENERATION.code:
-            self.owned = {}
-            self._send_join()
-        elif error:
-            self.owned, self.member_id, self.generation = {}, "", -1
-
-    def protocols(self) -> dict[str, bytes]:
-        subscription = ConsumerProtocolSubscription(
-            topics=self.names, owned_partitions=encoded(self.owned), generation_id=self.generation
-        )
-        return {"cooperative-sticky": b"\x00\x02" + subscription.encode_body(2)}
-
-    def _send_join(self) -> None:
-        self.join = self.scene.join(
-            self.member_id,
-            instance_id=self.instance_id,
-            protocols=self.protocols(),
-            rebalance_timeout_ms=20_000,
-        )
-
-    def _take_join(self) -> None:
-        assert self.join is not None
-        response, self.join = self.join.result(), None
-        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED.code:
-            self.member_id = response.member_id
-            self._send_join()
-            return
-        if response.error_code:
-            self._rejoin(response.error_code)
-            return
-        self.member_id, self.generation = response.member_id, response.generation_id
-        assignments = {}
-        if response.leader == self.member_id:
-            assignments = self._assign([member.member_id for member in response.members])
-        try:
-            self.sync = self.scene.sync(
-                self.member_id,
-                assignments,
-                generation_id=self.generation,
-                instance_id=self.instance_id,
-            )
-        except KafkaError as refused:
-            self._rejoin(refused.error.code)
-
-    def _assign(self, members: list[str]) -> dict[str, bytes]:
-        """Range by the order of members, without regard for owners; tests look at it when quiet."""
-        count = sum(
-            found.partition_count for name in self.names if (found := self.scene.topics.topic(name))
-        )
-        shares: dict[str, list[int]] = {member: [] for member in members}
-        for partition in range(count):
-            shares[members[partition % len(members)]].append(partition)
-        return {
-            member: b"\x00\x00"
-            + ConsumerProtocolAssignment(
-                assigned_partitions=encoded({"t": parts} if parts else {})
-            ).encode_body(0)
-            for member, parts in shares.items()
-        }
-
-    def _take_sync(self) -> None:
-        assert self.sync is not None
-        try:
-            response = self.sync.result()
-        except KafkaError as refused:
-            self.sync = None
-            self._rejoin(refused.error.code)
-            return
-        self.sync = None
-        if response.error_code:
-            self._rejoin(response.error_code)
-            return
-        assignment = parse_assignment(bytes(response.assignment))
-        owned = {each.topic: sorted(each.partitions) for each in assignment.assigned_partitions}
-        had_more = any(set(parts) - set(owned.get(name, [])) for name, parts in self.owned.items())
-        self.owned = owned
-        if had_more:
-            self._send_join()  # it has given partitions back
 
 
 def run(scene: ConsumerScene, *consumers: ClassicConsumer | Consumer, rounds: int = 30) -> None:
@@ -342,3 +215,45 @@ def test_a_group_in_its_first_rebalance_becomes_a_consumer_group(scene: Consumer
     run(scene, one, a, b)
     assert all_partitions(one, a, b) == [0, 1, 2, 3]
     assert all(consumer.owned for consumer in (one, a, b))
+
+
+def test_a_member_that_comes_back_after_a_downgrade_is_told_to_join_again(
+    scene: ConsumerScene,
+) -> None:
+    one, a = Consumer(scene, "one"), ClassicConsumer(scene)
+    run(scene, one, a)
+    run(scene, a, rounds=100)  # the session of the other one ends
+    assert isinstance(scene.coordinator.groups.get(GROUP), ClassicGroup)
+    assert one.beat() is ErrorCode.UNKNOWN_MEMBER_ID
+    run(scene, one, a)
+    assert all_partitions(one, a) == [0, 1, 2, 3]
+
+
+def test_what_a_member_has_yet_to_give_back_is_not_free_after_an_upgrade(
+    scene: ConsumerScene,
+) -> None:
+    a, b = ClassicConsumer(scene), ClassicConsumer(scene)
+    run(scene, a)
+    assert a.owned == {"t": [0, 1, 2, 3]}
+    b.step()
+    a._heartbeat()
+    a._take_join()  # it assigns half to the other one, and has not heard so yet
+    assert scene.state == "Stable"
+    assert a.owned == {"t": [0, 1, 2, 3]}
+    one = Consumer(scene, "one")
+    one.beat()
+    assert one.owned == {}
+    run(scene, a, b, one)
+    assert all_partitions(a, b, one) == [0, 1, 2, 3]
+
+
+def test_a_downgrade_by_a_static_member_leaves_somebody_who_looks_for_partitions(
+    scene: ConsumerScene,
+) -> None:
+    one = Consumer(scene, "one", instance_id="i1")
+    run(scene, one)
+    a = ClassicConsumer(scene, instance_id="i1")
+    run(scene, a)
+    scene.put_topic("t", 6)
+    run(scene, a)
+    assert all_partitions(a) == [0, 1, 2, 3, 4, 5]

@@ -25,7 +25,7 @@ from millstream.coordinator.group.join_group import (
     FIRST_VERSION_WITH_MEMBER_ID_REQUIRED,
     Joining,
 )
-from millstream.coordinator.group.modern.member import MemberState, is_reconciled_to
+from millstream.coordinator.group.modern.member import MemberState
 from millstream.coordinator.group.responses import NO_LEADER, NO_MEMBER_ID, join_refused
 from millstream.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
 from millstream.coordinator.group.timers import Timer
@@ -80,16 +80,11 @@ class ClassicMembers:
         has_changed = membership.update(draft, member, updated)
         owned = owned_by_id(subscription.owned_partitions, membership.topics)
         if is_downgrade:
-            # A member that joins again with another subscription starts a rebalance anyway.
             if not has_changed:
                 updated = draft.reconcile(member_id, owned, subscription_changed=False)
-            epoch = draft.group.assignment_epoch
-            is_settled = not has_changed and all(
-                is_reconciled_to(each, epoch) for each in draft.group.members.values()
-            )
-            membership.downgrade(
-                group, draft, joining.result, leaving=None, rebalance=not is_settled
-            )
+            # The rebalance tells one of the members that it leads. Without one, nobody would look
+            # for new partitions until a member comes or goes.
+            membership.downgrade(group, draft, joining.result, leaving=None)
             joining.answer(_joined(updated))
             return
         updated = membership.assign(draft, member_id, owned, subscription_changed=has_changed)

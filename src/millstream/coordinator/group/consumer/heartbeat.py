@@ -192,6 +192,10 @@ class ConsumerHeartbeats:
         if isinstance(group, ConsumerGroup):
             return membership.draft(group, now)
         if not beat.is_joining:
+            if isinstance(group, ClassicGroup):
+                # Its session ended, and with it the consumer group. Kafka answers
+                # GROUP_ID_NOT_FOUND, at which clients give up; this one makes them join again.
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, _OTHER_KIND.format(group_id))
             text = "Consumer group {} not found." if group is None else _OTHER_KIND
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text.format(group_id))
         if group is None:

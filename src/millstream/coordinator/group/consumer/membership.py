@@ -269,12 +269,11 @@ class Membership:
         result: Result[R],
         *,
         leaving: str | None,
-        rebalance: bool = True,
     ) -> ClassicGroup:
         """Make a classic group of a consumer group without the member that leaves.
 
         ``draft`` has what has happened in the same operation before; ``group`` is the group that
-        was there. With ``rebalance`` all members have to join again.
+        was there. All members have to join again.
         """
         now, last = draft.now, draft.group
         stay = [each for each in last.members.values() if each.member_id != leaving]
@@ -287,8 +286,7 @@ class Membership:
         self.groups.put(classic)
         for member in classic.members.values():
             self._rebalances.renew_session(classic, member, now)
-        if rebalance:
-            self._rebalances.prepare(classic, now, result)
+        self._rebalances.prepare(classic, now, result)
         return classic
 
     # Expressions

@@ -10,6 +10,7 @@ members form a classic group again. Kafka: ``ConsumerGroup.fromClassicGroup``,
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from millstream.coordinator.group.classic_group import ClassicGroup
@@ -18,7 +19,6 @@ from millstream.coordinator.group.consumer.draft import Draft
 from millstream.coordinator.group.consumer.member import (
     ClassicMembership,
     ConsumerMember,
-    PartitionEpochs,
     partitions_of,
 )
 from millstream.coordinator.group.consumer.reconciliation import Owned
@@ -119,12 +119,12 @@ def upgrade(group: ClassicGroup, draft: Draft, topics: TopicsImage) -> None:
     """Add the records that make a consumer group of a classic group; GROUP_ID_NOT_FOUND if its
     members' metadata or assignments cannot be read, or would lose data of an assignor of theirs.
     """
-    members = []
-    for member in group.members.values():
-        try:
-            members.append(_upgraded(group, member, topics))
-        except ProtocolError as error:
-            raise _cannot_upgrade(group, "the embedded consumer protocol is malformed") from error
+    try:
+        found = [_read(group, member, topics) for member in group.members.values()]
+    except ProtocolError as error:
+        raise _cannot_upgrade(group, "the embedded consumer protocol is malformed") from error
+    _add_claims(found)
+    members = [_upgraded(group, each) for each in found]
     group_id, epoch = group.group_id, group.generation_id
     draft.add_foreign(group_tombstone(group_id))
     draft.add(
@@ -139,7 +139,21 @@ def upgrade(group: ClassicGroup, draft: Draft, topics: TopicsImage) -> None:
     )
 
 
-def _upgraded(group: ClassicGroup, member: Member, topics: TopicsImage) -> ConsumerMember:
+@dataclass(slots=True)
+class _Found:
+    """A classic member; ``partitions`` are those that it is assigned, ``claims`` those that it had
+    when it joined.
+    """
+
+    member: Member
+    subscription: ConsumerProtocolSubscription
+    partitions: set[tuple[TopicId, int]]
+    claims: set[tuple[TopicId, int]]
+
+
+def _read(group: ClassicGroup, member: Member, topics: TopicsImage) -> _Found:
+    for metadata in member.protocols.values():
+        metadata_version(metadata)
     name = group.protocol_name if group.protocol_name in member.protocols else None
     subscription = parse_subscription(member.protocols[name or next(iter(member.protocols))])
     assignment = parse_assignment(member.assignment)
@@ -149,28 +163,55 @@ def _upgraded(group: ClassicGroup, member: Member, topics: TopicsImage) -> Consu
             "an unsupported custom assignor is in use. Please refer to the documentation or switch "
             "to a default assignor before re-attempting the upgrade",
         )
-    epoch = group.generation_id
+    return _Found(
+        member,
+        subscription,
+        _places(assignment.assigned_partitions, topics),
+        _places(subscription.owned_partitions, topics),
+    )
+
+
+def _places(partitions: Iterable[TopicPartition], topics: TopicsImage) -> set[tuple[TopicId, int]]:
+    return {
+        (topic_id, partition)
+        for topic_id, numbers in owned_by_id(partitions, topics)
+        for partition in numbers
+    }
+
+
+def _add_claims(found: list[_Found]) -> None:
+    """Let members have what they said they had when they joined, unless it is assigned.
+
+    A cooperative member goes on with a partition until it hears that it is not its own any more;
+    until then no other member may have it. Kafka looks at assignments alone. Of two members that
+    say so, the one with the newer generation is believed.
+    """
+    taken = set[tuple[TopicId, int]]().union(*(each.partitions for each in found))
+    for each in sorted(found, key=lambda one: -one.subscription.generation_id):
+        claims = each.claims - taken
+        each.partitions |= claims
+        taken |= claims
+
+
+def _upgraded(group: ClassicGroup, found: _Found) -> ConsumerMember:
+    epoch, member = group.generation_id, found.member
     assigned: dict[TopicId, dict[int, int]] = {}
-    for topic_id, partitions in owned_by_id(assignment.assigned_partitions, topics):
-        assigned.setdefault(topic_id, {}).update(dict.fromkeys(partitions, epoch))
+    for topic_id, partition in sorted(found.partitions):
+        assigned.setdefault(topic_id, {})[partition] = epoch
     return ConsumerMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
-        rack_id=subscription.rack_id or None,
+        rack_id=found.subscription.rack_id or None,
         client_id=member.client_id,
         client_host=member.client_host,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
-        subscribed_topic_names=frozenset(subscription.topics),
+        subscribed_topic_names=frozenset(found.subscription.topics),
         regex="",
         classic=ClassicMembership(member.session_timeout_ms, tuple(member.protocols.items())),
         member_epoch=epoch,
         previous_member_epoch=epoch,
-        assigned=_without_empty(assigned),
+        assigned=assigned,
     )
-
-
-def _without_empty(epochs: PartitionEpochs) -> PartitionEpochs:
-    return {topic_id: partitions for topic_id, partitions in epochs.items() if partitions}
 
 
 # Downgrade
