@@ -102,6 +102,8 @@ class GroupMember:
         self.owned: dict[int, int] = {}
         """What it owns, and the number it committed last there."""
         self._reported: set[int] | None = None
+        self._says_all = True
+        """The answer to its last heartbeat is not known: it asks for everything."""
         self.is_steady = False
         """True while it is to stay."""
         self.is_member = False
@@ -128,6 +130,7 @@ class GroupMember:
                 self._failed(error)
 
     def _failed(self, error: KafkaError) -> None:
+        self._says_all = True
         if error.error in _FENCED:
             self.seen["members fenced"] += 1
             self._forget()
@@ -171,23 +174,24 @@ class GroupMember:
             await self._reconcile(assigned)
 
     async def _ask_heartbeat(self, epoch: int) -> ConsumerGroupHeartbeatResponse:
-        joins = epoch == _JOIN
+        says_all = epoch == _JOIN or (self._says_all and epoch != _LEAVE)
         owned = set(self.owned)
-        reports = joins or owned != self._reported
+        reports = says_all or owned != self._reported
         assert self._topic_id is not None
         partitions = [TopicPartitions(topic_id=self._topic_id, partitions=sorted(owned))]
         request = ConsumerGroupHeartbeatRequest(
             group_id=GROUP,
             member_id=self._member_id,
             member_epoch=epoch,
-            rebalance_timeout_ms=4_000 if joins else -1,
-            subscribed_topic_names=[self._topic] if joins else None,
+            rebalance_timeout_ms=4_000 if says_all else -1,
+            subscribed_topic_names=[self._topic] if says_all else None,
             topic_partitions=(partitions if owned else []) if reports else None,
         )
         response = await self._ask(request, 1)
         assert isinstance(response, ConsumerGroupHeartbeatResponse)
         _check(response.error_code)
         self._reported = owned
+        self._says_all = False
         return response
 
     async def _reconcile(self, assigned: set[int]) -> None:

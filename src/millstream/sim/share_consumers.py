@@ -133,6 +133,8 @@ class ShareMember:
         self._incarnation = 0
         self._epoch = _JOIN
         self._coordinator: BrokerId | None = None
+        self._says_all = True
+        """The answer to its last heartbeat is not known: it asks for everything."""
         self._assigned: set[int] = set()
         self._session_epochs: dict[BrokerId, int] = {}
         self._in_session: dict[BrokerId, set[int]] = defaultdict(set)
@@ -170,6 +172,7 @@ class ShareMember:
         self._forget()
 
     def _failed(self, error: KafkaError) -> None:
+        self._says_all = True
         if error.error in _FENCED:
             self.seen["share members fenced"] += 1
             self._forget()
@@ -179,6 +182,7 @@ class ShareMember:
 
     def _forget(self) -> None:
         self._epoch = _JOIN
+        self._says_all = True
         self._assigned.clear()
         self._session_epochs.clear()
         self._in_session.clear()
@@ -199,11 +203,12 @@ class ShareMember:
             group_id=GROUP,
             member_id=self._member_id,
             member_epoch=self._epoch,
-            subscribed_topic_names=[self._topic] if self._epoch == _JOIN else None,
+            subscribed_topic_names=[self._topic] if self._says_all else None,
         )
         response = await client.ask(self._coordinator, request, _HEARTBEAT_VERSION, lane=self.name)
         assert isinstance(response, ShareGroupHeartbeatResponse)
         _check(response.error_code)
+        self._says_all = False
         self._epoch = response.member_epoch
         if response.assignment is not None:
             self._assigned = {
