@@ -171,6 +171,17 @@ def test_markers_that_wait_for_their_turn_follow_a_leader_that_moves() -> None:
     assert scene.of("other").state is COMPLETE_COMMIT
 
 
+def test_a_topic_that_grows_gets_its_markers() -> None:
+    scene = Scene()
+    prepared(scene, {"t": {0}})
+    grown = TopicChange("t", ZERO_TOPIC_ID, deleted=False)
+    scene.carry_out(scene.coordinator.topic_changed(grown, scene.now))
+    assert scene.state is PREPARE_COMMIT
+    scene.deliver()
+    assert written(scene) == {("t", 0)}
+    assert scene.state is COMPLETE_COMMIT
+
+
 def test_partitions_of_a_deleted_topic_get_no_marker() -> None:
     scene = Scene()
     scene.topic("gone", 2, (2,))

@@ -87,6 +87,11 @@ def test_version_0_allows_downgrades_by_a_flag(broker: AdminBroker) -> None:
     assert ErrorCode.of(refused.error_code) is ErrorCode.INVALID_UPDATE_VERSION
 
 
+def test_from_version_1_on_the_kind_of_update_counts(broker: AdminBroker) -> None:
+    assert update(broker, 1, 1, upgrade_type=2).error_code == 0
+    assert finalized(broker)[1][TRANSACTION_VERSION] == 1
+
+
 def test_what_is_only_validated_changes_nothing(broker: AdminBroker) -> None:
     assert update(broker, 1, upgrade_type=2, validate_only=True).error_code == 0
     wrong = update(broker, 7, validate_only=True)

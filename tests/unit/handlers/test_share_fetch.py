@@ -529,9 +529,10 @@ def test_partitions_that_nobody_knows(broker: ShareBroker) -> None:
     topic = broker.topic()
     unknown = uuid.UUID(int=77).bytes
     one = broker.consumer("m1", unknown)
-    one.added.append((topic, 5))
+    one.added += [(topic, 1), (topic, 5)]
     assert {key: each.error for key, each in one.fetch(max_wait_ms=1000).items()} == {
         (unknown, 0): ErrorCode.UNKNOWN_TOPIC_ID.code,
+        (topic, 1): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.code,
         (topic, 5): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.code,
     }
 
@@ -546,7 +547,9 @@ def test_a_partition_that_is_led_no_more(broker: ShareBroker) -> None:
     broker.partitions.by_id[topic][0] = None
     partition.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     broker.clock.settle()
-    assert got(waiting.result())[topic, 0].error == ErrorCode.NOT_LEADER_OR_FOLLOWER.code
+    assert got(waiting.result())[topic, 0] == Got(
+        error=ErrorCode.NOT_LEADER_OR_FOLLOWER.code, leader=(-1, -1)
+    )
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.code
     assert one.acknowledged((0, 4, ACCEPT)) == unknown
     assert len(broker.shares) == 0

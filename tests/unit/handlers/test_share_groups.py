@@ -15,6 +15,10 @@ from millstream.protocol.message import Request
 from millstream.protocol.messages import alter_share_group_offsets as altering
 from millstream.protocol.messages import delete_share_group_offsets as deleting
 from millstream.protocol.messages import describe_share_group_offsets as describing
+from millstream.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from millstream.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from millstream.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from millstream.protocol.messages.offset_commit import (
@@ -202,6 +206,38 @@ def test_new_partitions_are_initialized_and_assigned(broker: Groups) -> None:
     broker.beat("m1", 3)
     assigned = broker.assigned(broker.beat("m1", 0, ["orders", "later"]))
     assert assigned == {topic_id: [0], later: [0]}
+
+
+def test_partitions_added_to_a_topic_leave_the_state_of_the_others(broker: Groups) -> None:
+    topic_id = broker.topic("orders", 2)
+    broker.beat("m1", 0, ["orders"])
+    broker.beat("m1", 2)
+    key = SharePartitionKey(GROUP, topic_id, 0)
+    broker.result(broker.persister.write(key, ShareStateUpdate(2, 0, 6, 3)))
+    grow = CreatePartitionsTopic(name="orders", count=3, assignments=None)
+    broker.send(CreatePartitionsRequest(topics=[grow], timeout_ms=1000, validate_only=False), 3)
+    image = broker.metadata.topic("orders")
+    assert image is not None
+    broker.groups.topic_changed(image, created=False)
+    broker.beat("m1", 3)
+    assert broker.assigned(broker.beat("m1", 0, ["orders"])) == {topic_id: [0, 1, 2]}
+    described = broker.offsets()
+    assert described["orders", 0][0] == 6
+    assert set(described) == {("orders", 0), ("orders", 1), ("orders", 2)}
+
+
+def test_a_new_subscription_outlives_the_coordinator(broker: Groups) -> None:
+    topic_id, more = broker.topic("orders", 1), broker.topic("more", 1)
+    broker.beat("m1", 0, ["orders"])
+    epoch = broker.beat("m1", 2).member_epoch
+    epoch = broker.beat("m1", epoch, ["orders", "more"]).member_epoch
+    broker.start_again()
+    broker.describe()
+    (member,) = broker.describe().groups[0].members
+    assert sorted(member.subscribed_topic_names) == ["more", "orders"]
+    for _ in range(3):
+        answer = broker.beat("m1", 0, ["orders", "more"])
+    assert broker.assigned(answer) == {topic_id: [0], more: [0]}
 
 
 @pytest.mark.parametrize(

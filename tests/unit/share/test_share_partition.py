@@ -289,6 +289,16 @@ def test_nothing_is_acknowledged_twice() -> None:
         twin.sp.written(write)
 
 
+def test_records_that_nobody_holds_any_more_are_not_acknowledged() -> None:
+    twin = Twin()
+    twin.fetch("m1", upto=10)
+    twin.sp.release("m1")
+    assert twin.sp.in_flight[0].delivery_count == 0
+    with pytest.raises(KafkaError) as refused:
+        twin.sp.acknowledge("m1", [AcknowledgedRun(0, 9, ACCEPT)], twin.now_ms)
+    assert refused.value.error is ErrorCode.INVALID_RECORD_STATE
+
+
 def test_nothing_in_flight_is_acknowledged() -> None:
     with pytest.raises(KafkaError, match="INVALID_RECORD_STATE"):
         Twin(start=5).acknowledge((5, 5, ACCEPT))

@@ -53,14 +53,25 @@ def test_names_and_an_expression_add_up(scene: ConsumerScene) -> None:
     assert one.owned == {"bar": [0], "foo_2": [0]}
 
 
+def test_a_member_that_gives_up_its_expression_keeps_the_names(scene: ConsumerScene) -> None:
+    one = Consumer(scene, "one", names=["bar"], regex="foo_2")
+    settle(scene, one)
+    answer = scene.beat("one", one.epoch, regex="", owned=one.owned)
+    assert scene.assigned(answer) == {"bar": [0]}
+
+
 def test_an_expression_that_nobody_uses_any_more_is_removed(scene: ConsumerScene) -> None:
     one, two = by_regex(scene, "one", "foo.*"), by_regex(scene, "two", "foo.*")
     settle(scene, one, two)
     scene.beat("one", one.epoch, regex="bar", owned={})
     settle(scene, two)
-    assert set(scene.consumers.expressions) == {"foo.*", "bar"} or scene.consumers.expressions
+    assert set(scene.consumers.expressions) == {"foo.*", "bar"}
+    two.epoch = scene.beat("two", two.epoch, regex="bar", owned={}).member_epoch
+    assert set(scene.consumers.expressions) == {"bar"}, "a member chose another"
+    settle(scene, two)
+    scene.beat("one", 0, names=["bar"], regex="")
     scene.beat("two", -1)
-    assert "foo.*" not in scene.consumers.expressions
+    assert scene.consumers.expressions == {}, "the last member that used it has left"
     restarted = scene.loaded()
     assert isinstance(restarted, ConsumerScene)
     assert restarted.consumers.expressions == scene.consumers.expressions

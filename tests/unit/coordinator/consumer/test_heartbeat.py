@@ -12,12 +12,13 @@ from tests.unit.coordinator.consumer.consumer_scene import (
     settle,
     topics,
 )
-from tests.unit.coordinator.scene import SETTINGS
+from tests.unit.coordinator.scene import GROUP, SETTINGS
 
 from millstream.coordinator.group.modern.member import MemberState
 from millstream.coordinator.group.modern.modern_group import ModernGroupState
 from millstream.coordinator.group.settings import ConsumerSettings, ConsumerTimes
-from millstream.model.errors import ErrorCode
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
 @pytest.fixture
@@ -135,6 +136,37 @@ def test_requests_are_validated(scene: ConsumerScene) -> None:
     assert scene.beat_error("one", 0, rack_id="") is invalid
     assert scene.beat_error("one", 0, assignor="mine") is ErrorCode.UNSUPPORTED_ASSIGNOR
     assert scene.beat_error("one", 0, assignor="range") is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    "lacking", ["rebalance_timeout_ms", "topic_partitions", "subscribed_topic_names"]
+)
+def test_a_member_that_joins_says_everything(scene: ConsumerScene, lacking: str) -> None:
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=GROUP,
+        member_id="one",
+        member_epoch=0,
+        rebalance_timeout_ms=TIMEOUT_MS,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    setattr(request, lacking, -1 if lacking == "rebalance_timeout_ms" else None)
+    with pytest.raises(KafkaError) as refused:
+        scene.send(request)
+    assert refused.value.error is ErrorCode.INVALID_REQUEST
+    assert len(scene.coordinator.groups) == 0
+
+
+def test_a_change_that_is_too_large_for_the_log_changes_nothing() -> None:
+    scene = ConsumerScene(replace(SETTINGS, max_batch_bytes=4_000), topics(t=4))
+    scene.beat("one")
+    scene.advance(1_000)
+    written, epoch = len(scene.log), scene.consumers.group_epoch
+    names = [f"topic-{number:040}" for number in range(200)]
+    assert scene.beat_error("two", names=names) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert set(scene.consumers.members) == {"one"}
+    assert (len(scene.log), scene.consumers.group_epoch) == (written, epoch)
+    assert scene.beat("one", 2).member_epoch == 2
 
 
 def test_a_member_that_leaves_makes_place(scene: ConsumerScene) -> None:

@@ -225,6 +225,14 @@ def test_deleting_what_is_not_there_succeeds_and_writes_nothing() -> None:
     assert not scene.records
 
 
+def test_any_epoch_begins_a_state_anew() -> None:
+    scene = Scene()
+    scene.initialize(state_epoch=5, start_offset=3)
+    assert refusal(scene.initialize, KEY, 4) is ErrorCode.FENCED_STATE_EPOCH
+    scene.initialize(state_epoch=-1, start_offset=7)
+    assert scene.read().start_offset == 7
+
+
 @pytest.mark.parametrize(
     ("key", "code"),
     [

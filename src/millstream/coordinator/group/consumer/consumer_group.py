@@ -145,16 +145,6 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
         count = self.classic_count
         return any(self.classic_protocols[name] == count for name in protocols)
 
-    def is_classic_except(self, member_id: str) -> bool:
-        """True if the group has other members than this one, and they are all classic, and it is
-        not.
-        """
-        return (
-            len(self.members) > 1
-            and self.classic_count == len(self.members) - 1
-            and not self.members[member_id].is_classic
-        )
-
     def waits_for_others(self, member: ConsumerMember) -> bool:
         """True if another member has a partition that this one is meant to have."""
         return any(

@@ -129,6 +129,27 @@ def test_a_share_consumer_needs_a_group() -> None:
         TwinShareMember(cluster_with(1), group_id=None)
 
 
+def test_records_that_the_user_has_not_seen_come_again_and_keep_their_partition() -> None:
+    cluster = cluster_with(2, partitions=2)
+    member = member_of(cluster)
+    records = cluster.loop.run(member.poll(10_000))
+    while len(records) < 4:
+        member.delivery.give_back(records)
+        cluster.loop.run(member.poll(100, 0))
+        records = member.delivery.take(10)
+    member.delivery.give_back(records)
+    again = member.delivery.take(10)
+    assert again == records
+    cluster.fill("t", 0, 1)
+    member.delivery.give_back(again[3:])
+    cluster.loop.run(member.commit())
+    accepted = [cluster.outcomes("t", index, "accepted") for index in range(2)]
+    assert sorted(accepted) == [[0], [0, 1]]
+    last = again[3]
+    assert cluster.outcomes("t", last.partition, "accepted") == [0]
+    assert member.delivery.take(10) == [last]
+
+
 # --- explicit acknowledgement ---------------------------------------------------------------------
 
 
@@ -405,6 +426,21 @@ def test_a_member_that_does_not_poll_leaves_and_joins_again_with_the_next_poll()
     cluster.fill("t", 0, 1)
     assert offsets(cluster.loop.run(member.poll(5_000))) == [2]
     assert list(cluster.members) == [member.core.member.member_id]
+
+
+@pytest.mark.parametrize("calls_core", [True, False])
+def test_a_member_that_polls_stays(calls_core: bool) -> None:
+    cluster = cluster_with(2)
+    member = member_of(cluster, max_poll_interval_ms=2_000)
+    cluster.loop.run(member.poll(5_000))
+    for _ in range(5):
+        cluster.loop.advance(1_500)
+        if calls_core:
+            cluster.loop.run(member.poll(10))
+        else:
+            member.core.note_poll()
+    assert list(cluster.members) == [member.core.member.member_id]
+    assert {each.member_epoch for each in cluster.heartbeats[1:]} == {1}
 
 
 def test_the_coordinator_may_move() -> None:
