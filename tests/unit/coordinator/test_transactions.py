@@ -104,6 +104,17 @@ def test_a_producer_that_was_replaced_is_fenced() -> None:
     assert error_of(lambda: scene.init(named=ProducerIdAndEpoch(999, 0))) is FENCED
 
 
+def test_a_producer_that_was_replaced_stays_out_after_an_end_of_version_1() -> None:
+    scene = Scene()
+    zombie = scene.init()
+    producer = scene.init()
+    for commit in (True, False):
+        scene.add(producer, client_version=0)
+        scene.end(producer, commit=commit, version=1)
+        scene.move()
+        assert error_of(lambda: scene.init(named=zombie)) is FENCED
+
+
 def test_the_retry_of_an_init_after_an_end_of_version_2_survives_a_move() -> None:
     scene = Scene()
     producer = in_state(scene, ONGOING)

@@ -11,6 +11,7 @@ from tests.unit.handlers.admin_broker import AdminBroker
 
 from millstream.coordinator.group.partitioner import group_partition
 from millstream.coordinator.share.partitioner import share_coordinator_partition
+from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TopicId
@@ -35,12 +36,14 @@ class ShareBroker(AdminBroker):
             directory, {"share.coordinator.state.topic.num.partitions": "3", **(settings or {})}
         )
         self._ids = itertools.count(1)
+        self.is_cut_off = False
+        """True while requests to brokers time out."""
         self.share_coordinator = self.begin()
         self.persister = SharePersister(
             clock=self.clock,
             metadata=self.metadata,
             ensure_topic=self.services.ensure_topic,
-            send_request=self.requests.send,
+            send_request=self._send,
         )
         self.services.new_share_persister = lambda: self.persister
 
@@ -52,7 +55,7 @@ class ShareBroker(AdminBroker):
             offload=self.offload,
             partitions=self.partitions,
             metadata=self.metadata,
-            send_request=self.requests.send,
+            send_request=self._send,
         )
         entry: CoordinatorEntry[ShareCoordinatorRuntime] = CoordinatorEntry(
             CoordinatorType.SHARE,
@@ -67,7 +70,7 @@ class ShareBroker(AdminBroker):
             partitions=self.partitions,
             metadata=self.metadata,
             new_id=lambda: f"id-{next(self._ids)}",
-            send_request=self.requests.send,
+            send_request=self._send,
         )
         groups: CoordinatorEntry[GroupCoordinatorRuntime] = CoordinatorEntry(
             CoordinatorType.GROUP, GROUP_METADATA_TOPIC, group_partition, lambda: self.groups
@@ -76,6 +79,14 @@ class ShareBroker(AdminBroker):
         self.services.group_runtime = groups.get
         self.services.share_runtime = entry.get
         return runtime
+
+    def _send(self, broker_id: BrokerId, request: Request, timeout_ms: int) -> Deferred[Response]:
+        if self.is_cut_off:
+            lost: Deferred[Response] = Deferred()
+            error = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+            self.clock.call_later(timeout_ms, lambda: lost.fail(error))
+            return lost
+        return self.requests.send(broker_id, request, timeout_ms)
 
     def end(self) -> None:
         """Stop the coordinators and close the logs."""

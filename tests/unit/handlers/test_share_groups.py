@@ -208,6 +208,31 @@ def test_new_partitions_are_initialized_and_assigned(broker: Groups) -> None:
     assert assigned == {topic_id: [0], later: [0]}
 
 
+def test_sessions_go_on_after_a_new_start(broker: Groups) -> None:
+    broker.topic("orders", 1)
+    broker.beat("m1", 0, ["orders"])
+    broker.beat("m2", 0, ["orders"])
+    broker.start_again()
+    broker.describe()
+    broker.clock.advance(30_000)
+    broker.beat("m2", 0, ["orders"])
+    broker.clock.advance(20_000)
+    assert [each.member_id for each in broker.describe().groups[0].members] == ["m2"]
+
+
+def test_state_whose_initialization_was_lost_is_begun_again(broker: Groups) -> None:
+    topic_id = broker.topic("orders", 2)
+    broker.is_cut_off = True
+    broker.beat("m1", 0, ["orders"])
+    assert broker.assigned(broker.beat("m1", 0, ["orders"])) == {}
+    broker.is_cut_off = False
+    broker.start_again()
+    for _ in range(30):
+        broker.clock.advance(5_000)
+        answer = broker.beat("m1", 0, ["orders"])
+    assert broker.assigned(answer) == {topic_id: [0, 1]}
+
+
 def test_partitions_added_to_a_topic_leave_the_state_of_the_others(broker: Groups) -> None:
     topic_id = broker.topic("orders", 2)
     broker.beat("m1", 0, ["orders"])

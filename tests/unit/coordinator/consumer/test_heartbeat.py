@@ -342,6 +342,7 @@ def test_commits_are_checked_against_the_member_epoch(scene: ConsumerScene) -> N
     # A commit with the epoch before is good for what the member has had since then (KIP-1251).
     assert scene.commit_error({("t", 0): 2}, generation_id=2, **commit) == 0
     assert scene.commit_error({("t", 4): 2}, generation_id=2, **commit) == stale
+    assert scene.commit_error({("t", 9): 2}, generation_id=2, **commit) == stale, "never had"
 
 
 def test_an_empty_group_is_deleted_when_its_last_offset_expires(scene: ConsumerScene) -> None:
