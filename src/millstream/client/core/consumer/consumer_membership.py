@@ -416,7 +416,11 @@ class ConsumerMembership:
         """Handle a heartbeat that failed."""
         code = error.error if isinstance(error, KafkaError) else None
         _log.debug("group %s: heartbeat: %s", self._group_id, error)
-        if code in _FENCED:
+        # A member whose session ended while its group was deleted, or became a classic group, is
+        # answered GROUP_ID_NOT_FOUND by Apache Kafka, whose consumer gives up. Joining again makes
+        # a group, or says for good that it is of another kind.
+        is_gone = code is ErrorCode.GROUP_ID_NOT_FOUND and self.machine.is_member
+        if code in _FENCED or is_gone:
             assert code is not None
             self._fence(f"of {code.name}")
         elif code is ErrorCode.FENCED_INSTANCE_ID:

@@ -176,7 +176,14 @@ def test_a_fenced_member_loses_everything_and_joins_again_by_itself(
     assert joins[1].topic_partitions == []
 
 
-@pytest.mark.parametrize("error", [ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    ],
+)
 def test_what_a_fenced_member_has_read_is_not_committed_by_it(
     cluster: ConsumerGroupCluster, error: ErrorCode
 ) -> None:
