@@ -34,6 +34,7 @@ from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.runtime.broker_channels import BrokerChannels
 from millstream.runtime.pauses import pause
 from millstream.sim.broker import LISTENER
+from millstream.sim.coordination import Ensemble
 from millstream.sim.history import History, Outcome, PartitionKey, Send
 from millstream.sim.loop import NodeClock
 from millstream.sim.network import Host, Network
@@ -59,13 +60,19 @@ class Client:
     """What producers and consumers share: a host, channels, and who leads."""
 
     def __init__(
-        self, number: int, network: Network, brokers: Sequence[int], history: History
+        self,
+        number: int,
+        network: Network,
+        brokers: Sequence[int],
+        history: History,
+        ensemble: Ensemble,
     ) -> None:
         self.clock = NodeClock(network.loop)
         self.chance = network.loop.chance
         self.history = history
         self.problems: list[str] = []
         self.stopped = False
+        self._ensemble = ensemble
         self.brokers = brokers
         self._leaders: dict[PartitionKey, tuple[int, BrokerId]] = {}
         """Leader epoch and leader."""
@@ -94,6 +101,12 @@ class Client:
         channel = self._channels.channel(broker, lane)
         sent = channel.send(request, timeout_ms=REQUEST_MS, version=version)
         sent.on_done(lambda _: None)
+
+    def may_be_told_old_news(self, broker: BrokerId, since_ms: float) -> bool:
+        """Tell whether what a broker has answered since a moment may be out of date: its session
+        was ended early, and its lease went on.
+        """
+        return self._ensemble.was_misled(broker, since_ms)
 
     def any_broker(self) -> BrokerId:
         """Return a broker, alive or not."""

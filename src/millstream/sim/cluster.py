@@ -339,7 +339,7 @@ class SimCluster:
         self._look()
         for number in self.numbers:
             self.start_broker(number)
-        self.work.connect(self.network, self.numbers)
+        self.work.connect(self.network, self.numbers, self.ensemble)
         if not self.until(lambda: all(each.is_up for each in self.lives.values()), 30_000):
             return ["the brokers did not start"]
         creation = self.work.create_topic()

@@ -14,6 +14,7 @@ happened between two looks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -35,6 +36,17 @@ from millstream.sim.metadata_tree import MetadataTree, Stat
 T = TypeVar("T")
 
 RECONNECT_MS: Final = 200.0
+MISLED_LOOK_MS: Final = 5.0
+"""How often it is looked whether an owner still counts on a session that was ended early."""
+
+
+@dataclass(eq=False)
+class _Misled:
+    """A broker that counts on a session which was ended early, and until when it does."""
+
+    store: SimMetadataStore
+    session: int
+    until_ms: float = math.inf
 
 
 class Ensemble:
@@ -51,6 +63,7 @@ class Ensemble:
         self._sessions: dict[int, tuple[float, float]] = {}
         """Time-out and when it was heard of last, by session."""
         self.stores: dict[SimMetadataStore, None] = {}
+        self._misled: list[_Misled] = []
 
     def delay_ms(self) -> float:
         """Draw how long a message takes."""
@@ -79,6 +92,31 @@ class Ensemble:
             self.loop.note("session over", session)
             self.tree.end_session(session)
             self.changed()
+
+    def end_early(self, session: int) -> None:
+        """End a session before its time-out, as an operator of the ensemble can. No lease covers
+        that: its owner counts on the session until it hears of the end, or its lease runs out.
+        """
+        for store in self.stores:
+            if self.is_alive(session) and store.session_id == session:
+                misled = _Misled(store, session)
+                self._misled.append(misled)
+                self._look_at(misled)
+        self.end_session(session)
+
+    def was_misled(self, broker: int, since_ms: float) -> bool:
+        """Tell whether a broker counted, at some time since ``since_ms``, on a session that was
+        ended early. One whose session timed out never is misled: its lease has to end before.
+        """
+        return any(
+            each.store.broker == broker and each.until_ms >= since_ms for each in self._misled
+        )
+
+    def _look_at(self, misled: _Misled) -> None:
+        if misled.store.counts_on(misled.session):
+            self.loop.call_later(MISLED_LOOK_MS, lambda: self._look_at(misled))
+        else:
+            misled.until_ms = self.loop.now_ms
 
     def changed(self) -> None:
         """Let every store that watches look for what changed."""
@@ -132,6 +170,15 @@ class SimMetadataStore:
     def session_id(self) -> int:
         """The session; 0 while there is none."""
         return self._session
+
+    @property
+    def broker(self) -> int:
+        """Whose store it is."""
+        return self._broker
+
+    def counts_on(self, session: int) -> bool:
+        """Tell whether the process lives, and believes that it surely has this session."""
+        return not self._clock.is_dead and session == self._session and self.lease_ms > 0
 
     @property
     def lease_ms(self) -> float:

@@ -220,7 +220,7 @@ def _reset_store(cluster: SimCluster) -> Undo | None:
 
 
 def _expire(cluster: SimCluster) -> Undo | None:
-    cluster.ensemble.end_session(cluster.lives[cluster.some_broker()].store.session_id)
+    cluster.ensemble.end_early(cluster.lives[cluster.some_broker()].store.session_id)
     return None
 
 

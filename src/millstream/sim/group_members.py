@@ -239,8 +239,12 @@ class GroupMember:
             group_id=GROUP, member_id=self._member_id, member_epoch=self._epoch, topics=[wanted]
         )
         request = OffsetFetchRequest(groups=[group], require_stable=True)
+        asked_ms = self._client.clock.monotonic_ms()
         response = await self._ask(request, _FETCH_VERSION)
         assert isinstance(response, OffsetFetchResponse)
+        coordinator = self._coordinator
+        if coordinator is None or self._client.may_be_told_old_news(coordinator, asked_ms):
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
         answered = response.groups[0]
         _check(answered.error_code)
         partition = answered.topics[0].partitions[0]

@@ -35,6 +35,8 @@ GROUP_PARTITIONS = 2
 """Partitions of ``__consumer_offsets``."""
 COMMIT_VERSION = 9
 OFFSET_FETCH_VERSION = 8
+ASKED_LONG_AGO = 0
+"""When an answer was asked for that may be out of date: it is held to what was sent alone."""
 
 
 class Committer:
@@ -105,7 +107,10 @@ class Committer:
     async def _ask(self) -> None:
         coordinator = await self._find()
         known = len(self._client.history.group_offsets)
+        asked_ms = self._client.clock.monotonic_ms()
         offset = await committed_offset(self._client, coordinator, self.group, self._partition_key)
+        if self._client.may_be_told_old_news(coordinator, asked_ms):
+            known = ASKED_LONG_AGO
         self._note(offset, Step.SEEN, asked=known)
 
     def _note(self, offset: int, step: Step, asked: int = 0) -> None:
@@ -138,12 +143,14 @@ class Asker:
         client, steps = self._client, self._client.history.group_offsets
         while not client.stopped:
             await pause(client.clock, client.chance.expovariate(1 / self._pause_ms))
-            asked = len(steps)
+            asked, asked_ms = len(steps), client.clock.monotonic_ms()
             try:
                 offset = await committed_offset(client, broker, self._group, self._partition_key)
             except KafkaError:
                 continue
             self.answers[broker] += 1
+            if client.may_be_told_old_news(broker, asked_ms):
+                asked = ASKED_LONG_AGO
             steps.append(
                 GroupOffset(
                     self._group, self._partition_key, offset, Step.SEEN, len(steps), asked, broker

@@ -20,6 +20,7 @@ from millstream.runtime.pauses import pause
 from millstream.sim.broker import rack_of
 from millstream.sim.clients import FIRST_CLIENT, Client, Producer
 from millstream.sim.consumers import Consumer
+from millstream.sim.coordination import Ensemble
 from millstream.sim.coordinator_workload import CoordinatorWorkload
 from millstream.sim.deletions import Deleter
 from millstream.sim.groups import GROUP_PARTITIONS, Asker, Committer
@@ -84,9 +85,11 @@ class Workload:
         self.asks_everybody = True
         self.group_count = max(1, self.group_count)
 
-    def connect(self, network: Network, brokers: list[int]) -> None:
+    def connect(self, network: Network, brokers: list[int], ensemble: Ensemble) -> None:
         """Make the clients."""
-        self.clients = [Client(each, network, brokers, self.history) for each in self.numbers]
+        self.clients = [
+            Client(each, network, brokers, self.history, ensemble) for each in self.numbers
+        ]
 
     def create_topic(self) -> Deferred[None]:
         """Make the topic that all write to."""

@@ -915,6 +915,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         script=scripts.a_coordinator_is_cut_from_the_store,
     ),
     Mutation(
+        "groups: answers leave under the lease, also of a session that was ended early",
+        answers_without_the_lease,
+        script=scripts.a_session_of_a_coordinator_is_ended_early,
+    ),
+    Mutation(
         "groups: under min ISR the state is kept",
         writes_of_groups_under_min_isr,
         script=scripts.a_coordinator_is_left_alone,

@@ -920,6 +920,39 @@ def a_coordinator_is_cut_from_the_store(cluster: SimCluster) -> list[str]:
     return [] if _commits(cluster) > committed else ["the new coordinator takes no commits"]
 
 
+def a_session_of_a_coordinator_is_ended_early(cluster: SimCluster) -> list[str]:
+    """A coordinator cannot reach the metadata store, and an operator ends its session there: its
+    lease is worth nothing, and it cannot know. Nothing that it acknowledges is lost, and once the
+    lease has run out it answers nothing any more.
+    """
+    committed = _commits(cluster)
+    if not cluster.until(lambda: _commits(cluster) > committed, 20_000):
+        return ["no group commits"]
+    committer = cluster.work.committers[0]
+    index = group_partition(committer.group, 2)
+    old = _coordinator_state(cluster, index).leader
+    committer.asks_only = True
+    cluster.go_on(1_000)
+    cluster.ensemble.cuts.update([(old, "to"), (old, "from")])
+    cluster.ensemble.end_early(cluster.lives[old].store.session_id)
+    if not cluster.until(lambda: _coordinator_state(cluster, index).leader != old, 20_000):
+        return ["nobody else is elected"]
+    committer.asks_only = False
+    committed, asked = _commits(cluster), len(cluster.work.history.group_offsets)
+    end_ms = cluster.loop.now_ms + 6_000
+    while cluster.loop.now_ms < end_ms:
+        committer.coordinator = BrokerId(_coordinator_state(cluster, index).leader)
+        cluster.go_on(20)
+    cluster.ensemble.cuts.clear()
+    answers = [
+        each
+        for each in cluster.work.history.group_offsets[asked:]
+        if each.group == committer.group and each.broker == old
+    ]
+    problems = [] if _commits(cluster) > committed else ["the new coordinator takes no commits"]
+    return problems + ([] if answers else ["the old coordinator is never believed"])
+
+
 def _coordinator_state(cluster: SimCluster, index: int) -> PartitionState:
     node = cluster.ensemble.tree.nodes[paths.state(GROUP_METADATA_TOPIC, index)]
     return payloads.read_state("", node.data, replicas=(), version=0)
@@ -1086,6 +1119,7 @@ SCRIPTS: dict[Script, Shape] = {
     a_coordinator_is_cut_off: Shape(groups=True),
     a_coordinator_is_left_alone: Shape(groups=True),
     a_coordinator_is_cut_from_the_store: Shape(asks_everybody=True),
+    a_session_of_a_coordinator_is_ended_early: Shape(asks_everybody=True),
     the_last_in_sync_loses_its_power: Shape(),
     two_tails: Shape(rebalances=False),
     a_move_takes_long: Shape(brokers=4),

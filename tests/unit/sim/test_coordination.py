@@ -14,7 +14,7 @@ from millstream.model.metadata_store import (
     SessionEvent,
     SetData,
 )
-from millstream.sim.coordination import Ensemble, SimMetadataStore
+from millstream.sim.coordination import MISLED_LOOK_MS, Ensemble, SimMetadataStore
 from millstream.sim.loop import Loop, NodeClock
 
 T = TypeVar("T")
@@ -122,6 +122,49 @@ def test_a_silent_store_says_so_and_comes_back() -> None:
     site.advance(1_000)
     assert told == [SessionEvent.SILENT, SessionEvent.EXPIRED, SessionEvent.CONNECTED]
     site.wait(store.multi([Create("/b", b"")]))
+
+
+def test_an_owner_is_misled_from_an_early_end_until_its_lease_is_over() -> None:
+    site = Site()
+    store = site.open()
+    site.ensemble.cuts.update({(1, "to"), (1, "from")})
+    assert not site.ensemble.was_misled(1, 0.0)
+    site.ensemble.end_early(store.session_id)
+    assert not site.ensemble.is_alive(store.session_id)
+    assert store.lease_ms > 0
+    assert site.ensemble.was_misled(1, site.loop.now_ms)
+    assert not site.ensemble.was_misled(2, 0.0), "another broker"
+    while store.lease_ms > 0:
+        site.advance(1)
+    over_ms = site.loop.now_ms
+    site.advance(1_000)
+    assert not site.ensemble.was_misled(1, over_ms + MISLED_LOOK_MS)
+    assert site.ensemble.was_misled(1, over_ms - 10), "what was asked before may be out of date"
+
+
+def test_an_owner_that_hears_of_an_early_end_is_misled_no_more() -> None:
+    site = Site()
+    store = site.open()
+    before = store.session_id
+    site.ensemble.end_early(before)
+    site.advance(1_000)
+    assert store.session_id not in (0, before)
+    assert not site.ensemble.was_misled(1, site.loop.now_ms - 100)
+
+
+def test_nobody_is_misled_whose_session_times_out() -> None:
+    """Whatever its lease says: that it ends before the session does is what is to be shown."""
+    site = Site()
+    clock = NodeClock(site.loop, rate=0.5)
+    store = SimMetadataStore(site.ensemble, 1, clock, session_timeout_ms=TIMEOUT_MS)
+    store.open()
+    site.advance(100)
+    session = store.session_id
+    site.ensemble.cuts.update({(1, "to"), (1, "from")})
+    site.advance(TIMEOUT_MS + 10)
+    assert not site.ensemble.is_alive(session)
+    assert store.lease_ms > 0
+    assert not site.ensemble.was_misled(1, 0.0)
 
 
 def test_watches_fold_what_happens_between_two_looks() -> None:

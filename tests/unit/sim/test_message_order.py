@@ -25,7 +25,7 @@ def whole() -> SimCluster:
     cluster = SimCluster(1, swarm=Swarm.of("elect"))
     for number in cluster.numbers:
         cluster.start_broker(number)
-    cluster.work.connect(cluster.network, cluster.numbers)
+    cluster.work.connect(cluster.network, cluster.numbers, cluster.ensemble)
     assert cluster.until(lambda: all(each.is_up for each in cluster.lives.values()), 30_000)
     creation = cluster.work.create_topic()
     assert cluster.until(lambda: creation.done, 30_000)
