@@ -912,12 +912,22 @@ def a_coordinator_is_cut_from_the_store(cluster: SimCluster) -> list[str]:
         return ["nobody else is elected"]
     committer.asks_only = False
     committed = _commits(cluster)
-    end_ms = cluster.loop.now_ms + 6_000
-    while cluster.loop.now_ms < end_ms:
-        committer.coordinator = BrokerId(_coordinator_state(cluster, index).leader)
-        cluster.go_on(20)
+    _commit_at_the_elected(cluster, index, committed)
     cluster.ensemble.cuts.clear()
     return [] if _commits(cluster) > committed else ["the new coordinator takes no commits"]
+
+
+def _commit_at_the_elected(cluster: SimCluster, index: int, committed: int) -> None:
+    """Let the first group ask whom the store says to coordinate it, for six seconds at least and
+    until it has committed more than it had; a group may rest for longer than that.
+    """
+    committer = cluster.work.committers[0]
+    now_ms = cluster.loop.now_ms
+    end_ms, last_ms = now_ms + 6_000, now_ms + 30_000
+    while now_ms < end_ms or (_commits(cluster) <= committed and now_ms < last_ms):
+        committer.coordinator = BrokerId(_coordinator_state(cluster, index).leader)
+        cluster.go_on(20)
+        now_ms = cluster.loop.now_ms
 
 
 def a_session_of_a_coordinator_is_ended_early(cluster: SimCluster) -> list[str]:
@@ -939,10 +949,7 @@ def a_session_of_a_coordinator_is_ended_early(cluster: SimCluster) -> list[str]:
         return ["nobody else is elected"]
     committer.asks_only = False
     committed, asked = _commits(cluster), len(cluster.work.history.group_offsets)
-    end_ms = cluster.loop.now_ms + 6_000
-    while cluster.loop.now_ms < end_ms:
-        committer.coordinator = BrokerId(_coordinator_state(cluster, index).leader)
-        cluster.go_on(20)
+    _commit_at_the_elected(cluster, index, committed)
     cluster.ensemble.cuts.clear()
     answers = [
         each
