@@ -212,6 +212,12 @@ class ProducerStateManager:
             )
         return None
 
+    def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        """Raise INVALID_PRODUCER_EPOCH for an epoch that is older than the producer's."""
+        entry = self.producers.get(producer_id)
+        if entry is not None and producer_epoch < entry.producer_epoch:
+            raise _fenced(entry, producer_epoch)
+
     # Verification
 
     def begin_verification(
@@ -224,9 +230,7 @@ class ProducerStateManager:
         """
         if self.is_in_transaction(producer_id, producer_epoch):
             return None
-        entry = self.producers.get(producer_id)
-        if entry is not None and producer_epoch < entry.producer_epoch:
-            raise _fenced(entry, producer_epoch)
+        self.check_epoch(producer_id, producer_epoch)
         state = self._verifications.get(producer_id)
         if state is None:
             state = VerificationState(producer_epoch, base_sequence, now_ms)
@@ -270,9 +274,8 @@ class ProducerStateManager:
         """
         if self.is_in_transaction(producer_id, producer_epoch):
             return
+        self.check_epoch(producer_id, producer_epoch)
         entry = self.producers.get(producer_id)
-        if entry is not None and producer_epoch < entry.producer_epoch:
-            raise _fenced(entry, producer_epoch)
         state = self._verifications.get(producer_id)
         if state is None or state is not verified:
             raise KafkaError(

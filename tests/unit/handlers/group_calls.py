@@ -59,9 +59,14 @@ class Calls:
         *,
         creates: bool = True,
         ask_coordinator: RequestSender = send_nothing,
+        settings: dict[str, str] | None = None,
     ) -> None:
         self.site = Site(
-            directory, partition_count=3, creates=creates, ask_coordinator=ask_coordinator
+            directory,
+            settings=settings,
+            partition_count=3,
+            creates=creates,
+            ask_coordinator=ask_coordinator,
         )
         self.site.metadata.brokers[BROKER] = NODE
         self.controller = Controller(self.site)

@@ -44,9 +44,9 @@ GROUP, NAME, ID = "readers", "payments", 7
 
 
 class Broker(Calls):
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
         self.coordinator = HandCoordinator()
-        super().__init__(directory, ask_coordinator=self.coordinator.send)
+        super().__init__(directory, ask_coordinator=self.coordinator.send, settings=settings)
         self.site.create(TRANSACTION_STATE_TOPIC, 1, TopicId(b"t" * 16))
         self.site.create("t", 2, TopicId(b"d" * 16))
         self.group_partition = self.site.groups.partition_for(GROUP)
@@ -267,6 +267,22 @@ def test_an_older_epoch_is_fenced(broker: Broker) -> None:
     assert stale is ErrorCode.INVALID_PRODUCER_EPOCH
     assert broker.commit(6, 5, epoch=4) is ErrorCode.NONE
     assert broker.fetch() == 5
+
+
+def test_without_verification_an_older_epoch_is_fenced_before_it_is_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = Broker(tmp_path, {"transaction.partition.verification.enable": "false"})
+    assert broker.commit(5, epoch=3) is ErrorCode.NONE
+    assert broker.end(commit=True, epoch=4) is ErrorCode.NONE
+    late, bystander = broker.begin(6, epoch=3), broker.begin(7, producer_id=8)
+    broker.site.clock.settle()
+    assert error_of(late) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert error_of(bystander) is ErrorCode.NONE
+    assert "failed" not in caplog.text, "no state was given up and loaded again"
+    assert broker.end(commit=True, producer_id=8) is ErrorCode.NONE
+    assert broker.fetch(stable=True) == 7
+    broker.site.close()
 
 
 def test_a_later_commit_outside_of_the_transaction_stays(broker: Broker) -> None:

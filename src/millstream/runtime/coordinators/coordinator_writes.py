@@ -198,10 +198,14 @@ class CoordinatorWrites:
                 raise _fenced(producer)
             if newest.end is None and producer == newest.producer:
                 return  # it goes on with what is queued
+        producers = self._partition.log.producer_state
         if not verified.is_required:
+            # The log refuses no batch of a coordinator: that would cost it its state.
+            if newest is None:
+                producers.check_epoch(producer.producer_id, producer.producer_epoch)
             return
         if newest is None or newest.end is None:
-            self._partition.log.producer_state.check_verified(
+            producers.check_verified(
                 producer.producer_id,
                 producer.producer_epoch,
                 NO_SEQUENCE,
