@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 from tests.broker_process import BrokerProcess
 
-from millstream.client import Admin, Consumer, Producer
+from millstream.client import Admin, Consumer, Producer, ShareConsumer, SubscriptionPattern
 
 pytestmark = pytest.mark.system
 
@@ -130,3 +130,72 @@ def test_what_does_not_go_together(
     )
     assert done.returncode != 0
     assert about in done.stderr
+
+
+@pytest.mark.parametrize("mode", [(), ("-X", "group.protocol=consumer"), ("--share",)])
+def test_a_member_does_not_wait_for_a_topic_that_is_not_there(
+    broker: BrokerProcess, mode: tuple[str, ...]
+) -> None:
+    said = millstream(broker, "consume", "never-made", "-G", "waiting", *mode, code=1)
+    assert said == "millstream: no such topic or partition: topic 'never-made'\n"
+
+
+@pytest.mark.parametrize(
+    ("setting", "about"),
+    [
+        ("no.such=1", "there is no setting 'no.such'"),
+        ("group.protocol=other", "it takes classic, consumer"),
+        ("group.id=other", "--group gives it"),
+        ("enable.auto.commit=false", "once their records are written out"),
+    ],
+)
+def test_settings_that_a_member_cannot_have(
+    broker: BrokerProcess, new_topic: Callable[[], str], setting: str, about: str
+) -> None:
+    topic = new_topic()
+    with Producer(bootstrap_servers=broker.bootstrap) as producer:
+        producer.send(topic, b"1")
+    said = millstream(broker, "consume", topic, "-G", f"g-{topic}", "-X", setting, code=2)
+    assert said.startswith("millstream: Invalid value for -X: ")
+    assert about in said
+
+
+@pytest.mark.parametrize(
+    ("words", "known"), [(("--type", "share-group"), "share"), (("--state", "Idle"), "Stable")]
+)
+def test_kinds_and_states_that_no_group_has(
+    broker: BrokerProcess, words: tuple[str, str], known: str
+) -> None:
+    said = millstream(broker, "group", "list", *words, code=2)
+    assert f"{words[1]!r} is none of " in said
+    assert known in said
+    millstream(broker, "group", "list", words[0], known.lower())
+
+
+def test_a_classic_member_of_a_share_group(
+    broker: BrokerProcess, new_topic: Callable[[], str]
+) -> None:
+    topic = new_topic()
+    group = f"g-{topic}"
+    with (
+        Producer(bootstrap_servers=broker.bootstrap) as producer,
+        ShareConsumer[bytes, bytes](bootstrap_servers=broker.bootstrap, group_id=group) as member,
+    ):
+        producer.send(topic, b"1").result(DEADLINE_S)
+        member.subscribe([topic])
+        deadline = time.monotonic() + DEADLINE_S
+        while group not in millstream(broker, "group", "list", "--type", "share"):
+            assert time.monotonic() < deadline
+            member.poll(0.1)
+        said = millstream(broker, "consume", topic, "-G", group, code=1)
+    assert f"group '{group}' is of another kind" in said
+
+
+def test_a_share_consumer_takes_no_pattern(broker: BrokerProcess) -> None:
+    with (
+        ShareConsumer[bytes, bytes](
+            bootstrap_servers=broker.bootstrap, group_id="names-only"
+        ) as member,
+        pytest.raises(TypeError, match="by their names, not by a pattern"),
+    ):
+        member.subscribe(SubscriptionPattern("a.*"))  # type: ignore[arg-type]

@@ -71,6 +71,15 @@ def open_admin(bootstrap: str, timeout: str | None = None) -> Admin:
     )
 
 
+def check_topic(bootstrap: str, topic: str) -> None:
+    """Raise KafkaError if there is no such topic.
+
+    For members of groups, which would wait without a word until somebody creates it.
+    """
+    with open_admin(bootstrap) as admin:
+        admin.describe_topics([topic])[topic].get()
+
+
 def _addresses(bootstrap: str) -> tuple[Address, ...]:
     try:
         return parse_bootstrap_servers(bootstrap)
@@ -79,12 +88,13 @@ def _addresses(bootstrap: str) -> tuple[Address, ...]:
 
 
 def key_values(items: Sequence[str] | None, option: str) -> dict[str, str]:
-    """Read ``KEY=VALUE`` items."""
+    """Read ``KEY=VALUE`` items of an option, or of an argument named like ``FEATURE=LEVEL``."""
+    form = option if "=" in option else "KEY=VALUE"
     values: dict[str, str] = {}
     for item in items or ():
         name, equals, value = item.partition("=")
         if not equals or not name.strip():
-            raise typer.BadParameter(f"{item!r} is not KEY=VALUE", param_hint=option)
+            raise typer.BadParameter(f"{item!r} is not {form}", param_hint=option)
         values[name.strip()] = value.strip()
     return values
 

@@ -7,13 +7,23 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from millstream.cli.arguments import WAIT_MS, bootstrap_servers
+import typer
+
+from millstream.cli.arguments import WAIT_MS, bootstrap_servers, check_topic
 from millstream.cli.record_text import Piece
 from millstream.client import Consumer
 from millstream.client.core.consumer.errors import CommitFailedError, RebalanceInProgressError
+from millstream.model.errors import ConfigError
 from millstream.records.record import Record
 
 _WAIT_S: Final = 0.5
+
+_DECIDED: Final = {
+    "bootstrap.servers": "--bootstrap-server gives it",
+    "enable.auto.commit": "offsets are committed once their records are written out",
+    "group.id": "--group gives it",
+}
+"""Settings that -X cannot give, and why."""
 
 
 def consume_group(
@@ -29,8 +39,12 @@ def consume_group(
 
     ``settings`` are a consumer's, as group.protocol=consumer; a group without offsets begins with
     the first record. A record may come again, to this member or to another, if the group rebalances
-    before its offset is committed.
+    before its offset is committed. BadParameter for a setting that there is not, or that is decided
+    here.
     """
+    for name, reason in _DECIDED.items():
+        if name in settings:
+            raise typer.BadParameter(f"{name}: {reason}", param_hint="-X")
     given = {
         "client.id": "millstream-cli",
         "auto.offset.reset": "earliest",
@@ -41,12 +55,17 @@ def consume_group(
     }
     output = sys.stdout.buffer
     remaining = count
-    with Consumer[bytes, bytes](
-        given,
-        bootstrap_servers=bootstrap_servers(bootstrap),
-        group_id=group,
-        enable_auto_commit=False,
-    ) as consumer:
+    try:
+        member = Consumer[bytes, bytes](
+            given,
+            bootstrap_servers=bootstrap_servers(bootstrap),
+            group_id=group,
+            enable_auto_commit=False,
+        )
+    except ConfigError as error:
+        raise typer.BadParameter(str(error), param_hint="-X") from None
+    with member as consumer:
+        check_topic(bootstrap, topic)
         consumer.subscribe([topic])
         while remaining is None or remaining > 0:
             records = consumer.poll(_WAIT_S, max_records=remaining)

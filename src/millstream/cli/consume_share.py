@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from millstream.cli.arguments import WAIT_MS, bootstrap_servers
+from millstream.cli.arguments import WAIT_MS, bootstrap_servers, check_topic
 from millstream.cli.record_text import Piece
 from millstream.client import AcknowledgeType, ShareConsumer
 from millstream.client.core.consumer.errors import RecordError
@@ -37,6 +37,7 @@ def consume_share(
         request_timeout_ms=WAIT_MS,
     )
     with consumer:
+        check_topic(bootstrap, topic)
         consumer.subscribe(topic)
         remaining = count
         while remaining is None or remaining > 0:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -35,6 +36,19 @@ from millstream.model.topic import TopicPartition
 
 app = typer.Typer(help="Consumer groups and share groups.", no_args_is_help=True)
 
+_TYPES: Final = ("classic", "consumer", "share", "streams")
+_STATES: Final = (
+    "Assigning",
+    "CompletingRebalance",
+    "Dead",
+    "Empty",
+    "NotReady",
+    "PreparingRebalance",
+    "Reconciling",
+    "Stable",
+)
+"""Kinds and states of groups, as Apache Kafka 4.3 has them; brokers take them in any case."""
+
 Names = Annotated[list[str], typer.Argument(metavar="GROUP", help="Names of groups.")]
 
 
@@ -51,6 +65,8 @@ def list_(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """List groups, their states and kinds."""
+    _check_words(states, _STATES, "--state")
+    _check_words(types, _TYPES, "--type")
     with open_admin(bootstrap) as admin:
         found = admin.list_groups(states=states or (), types=types or ())
     rows: list[Row] = [
@@ -66,6 +82,13 @@ def list_(
         print_json(rows)
     else:
         print_rows(rows, {"group": "group", "state": "state", "type": "type"})
+
+
+def _check_words(words: Sequence[str] | None, known: Sequence[str], option: str) -> None:
+    """Refuse a word that no group could match: brokers would answer with an empty list."""
+    for word in words or ():
+        if word.lower() not in {each.lower() for each in known}:
+            raise typer.BadParameter(f"{word!r} is none of {', '.join(known)}", param_hint=option)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Annotated, Final
 
 import typer
@@ -21,6 +22,7 @@ from millstream.cli.output import Row, human_duration, print_json, print_rows
 from millstream.client import Admin
 from millstream.client.core.admin.producers import TransactionDescription
 from millstream.client.core.admin.transactions import OpenTransaction
+from millstream.client.errors import UnsupportedVersionError
 from millstream.model.topic import TopicPartition
 
 app = typer.Typer(help="Transactions: list, describe, find-hanging, abort.", no_args_is_help=True)
@@ -107,7 +109,8 @@ def describe(
             },
         )
     for name, error in outcomes.errors.items():
-        complain(f"{name}: {sentence(error)}")
+        said = sentence(error)
+        complain(said if name in said else f"{name}: {said}")
     if outcomes.errors:
         raise typer.Exit(FAILED)
 
@@ -232,6 +235,7 @@ def abort(
         raise UsageError("give TOPIC:PARTITION with --start-offset, or --id")
     with open_admin(bootstrap, timeout) as admin:
         if name is not None:
+            _check_known(admin, name)
             fenced = admin.fence_producers([name])[name].get()
             print(f"fenced {name}: producer {fenced.producer_id} is at epoch {fenced.epoch}")
             return
@@ -249,6 +253,12 @@ def abort(
             coordinator_epoch=found.producer.coordinator_epoch,
         )
     print(f"aborted the transaction of producer {found.producer.producer_id} in {partition}")
+
+
+def _check_known(admin: Admin, name: str) -> None:
+    """Raise KafkaError for an id that its coordinator does not know: fencing would create it."""
+    with suppress(UnsupportedVersionError):  # Brokers before Apache Kafka 3.0 cannot tell.
+        admin.describe_transactions([name])[name].get()
 
 
 def _refuse_known(admin: Admin, found: OpenTransaction) -> None:

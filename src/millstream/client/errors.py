@@ -79,7 +79,10 @@ class SerializationError(ClientError):
 class TransactionStateError(ClientError):
     """The call does not fit the transaction's state, for example a ``send`` outside of one."""
 
-    advice = "Call init_transactions once, then begin, send, and commit or abort, in this order."
+    advice = (
+        "Give the producer a transactional_id, call init_transactions once, then begin, send, and "
+        "commit or abort, in this order."
+    )
 
 
 class TransactionError(ClientError):

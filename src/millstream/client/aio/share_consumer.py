@@ -19,7 +19,7 @@ from millstream.client.core.consumer.record_reader import Deserializer, RecordRe
 from millstream.client.core.settings import read_settings
 from millstream.client.core.share.acknowledgements import Acknowledged, AcknowledgeType
 from millstream.client.core.share.callback import AcknowledgementCallback, report
-from millstream.client.core.share.core import ShareConsumerCore
+from millstream.client.core.share.core import ShareConsumerCore, topic_names
 from millstream.client.core.share.delivery import ShareDelivery
 from millstream.client.core.share.record import ShareRecord
 from millstream.client.core.share.settings import ShareConsumerSettings, check_settings
@@ -75,7 +75,7 @@ class ShareConsumer(AsyncClosing, Generic[K, V]):
         An empty list unsubscribes.
         """
         self._end_iteration()
-        wanted = [topics] if isinstance(topics, str) else list(topics)
+        wanted = topic_names(topics)
         if wanted:
             self._core.subscribe(wanted)
         else:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from millstream.client.core.admin.outcome import Outcome, Outcomes, done, refusal
 from millstream.client.core.admin.routing import Routing
 from millstream.client.core.network import CoordinatorType
 from millstream.client.errors import TRANSIENT, UnsupportedVersionError
+from millstream.model.errors import ErrorCode
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.protocol.messages.describe_producers import (
@@ -25,6 +27,18 @@ from millstream.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
+
+TRANSACTION_STATES: Final = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "PrepareEpochFence",
+    "Dead",
+)
+"""States by which transactions can be listed (Kafka: ``TransactionState``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,12 +153,19 @@ class Producers(Routing):
                 found[each.transactional_id] = ListedTransaction(
                     each.transactional_id, each.producer_id, each.transaction_state
                 )
-            return {broker_id: done(response.error_code, None, "the list of transactions")}
+            refused = ErrorCode.of(response.error_code)
+            about = "the list of transactions"
+            if refused is ErrorCode.INVALID_REGULAR_EXPRESSION:
+                about = f"{pattern!r} is not an expression of RE2"
+            return {broker_id: done(response.error_code, None, about)}
 
         brokers = list((await self.metadata()).brokers)
         (await self.each_broker(brokers, ask)).get_all()
         if unknown:
-            raise ValueError(f"there is no state {', '.join(sorted(unknown))} of a transaction")
+            raise ValueError(
+                f"there is no state {', '.join(sorted(unknown))} of a transaction: "
+                f"the states are {', '.join(TRANSACTION_STATES)}"
+            )
         return [found[name] for name in sorted(found)]
 
     async def describe_transactions(

@@ -97,6 +97,11 @@ class GroupRequests:
         error = ErrorCode.of(answer.error_code)
         if error is ErrorCode.MEMBER_ID_REQUIRED:
             raise BrokerError(error, answer.member_id)
+        if error is ErrorCode.GROUP_ID_NOT_FOUND:
+            # A group that does not exist is made by the first who joins.
+            raise BrokerError(
+                error, f"group {self._group_id!r} is of another kind, as a share group"
+            )
         self._check(answer.error_code, "JoinGroup")
         if answer.protocol_type not in (None, PROTOCOL_TYPE):
             raise BrokerError(

@@ -80,10 +80,20 @@ class TransactionRequests:
             producer_epoch=epoch,
         )
         answer = await self._ask(
-            request, InitProducerIdResponse, lambda found: _error(found.error_code)
+            request, InitProducerIdResponse, lambda found: self._epoch_error(found.error_code)
         )
         assert answer is not None
         return answer
+
+    def _epoch_error(self, code: int) -> BrokerError | None:
+        if ErrorCode.of(code) is ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            asked = self._settings.transaction_timeout_ms
+            return _error(
+                code,
+                f"transaction.timeout.ms = {asked} is not between 1 and the brokers' "
+                "transaction.max.timeout.ms",
+            )
+        return _error(code)
 
     async def add_partitions(self, topic_partitions: Sequence[TopicPartition]) -> bool:
         """Add partitions to the transaction; False if it is not going on any more."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
+from millstream.client.core.consumer.record import SubscriptionPattern
 from millstream.client.core.consumer.user_calls import UserCall
 from millstream.client.core.consumer.user_side import UserSide
 from millstream.client.core.loop import ClientLoop
@@ -31,6 +33,13 @@ from millstream.model.topic import TopicPartition
 _LEAVING_MS: Final = 1_000
 
 _log = logging.getLogger("millstream.client.share_consumer")
+
+
+def topic_names(topics: Iterable[str] | str) -> list[str]:
+    """Return what a subscription names; TypeError for a pattern, which share groups do not have."""
+    if isinstance(topics, re.Pattern | SubscriptionPattern):
+        raise TypeError("a share consumer subscribes to topics by their names, not by a pattern")
+    return [topics] if isinstance(topics, str) else list(topics)
 
 
 class ShareConsumerCore:
