@@ -292,10 +292,11 @@ def test_nothing_is_acknowledged_twice() -> None:
 def test_records_that_nobody_holds_any_more_are_not_acknowledged() -> None:
     twin = Twin()
     twin.fetch("m1", upto=10)
-    twin.sp.release("m1")
-    assert twin.sp.in_flight[0].delivery_count == 0
+    twin.fetch("m2", upto=20)
+    twin.sp.release("m2")
+    assert [each.delivery_count for each in twin.sp.in_flight] == [1, 0]
     with pytest.raises(KafkaError) as refused:
-        twin.sp.acknowledge("m1", [AcknowledgedRun(0, 9, ACCEPT)], twin.now_ms)
+        twin.sp.acknowledge("m1", [AcknowledgedRun(0, 19, ACCEPT)], twin.now_ms)
     assert refused.value.error is ErrorCode.INVALID_RECORD_STATE
 
 

@@ -56,8 +56,10 @@ def test_names_and_an_expression_add_up(scene: ConsumerScene) -> None:
 def test_a_member_that_gives_up_its_expression_keeps_the_names(scene: ConsumerScene) -> None:
     one = Consumer(scene, "one", names=["bar"], regex="foo_2")
     settle(scene, one)
+    epoch = scene.consumers.group_epoch
     answer = scene.beat("one", one.epoch, regex="", owned=one.owned)
     assert scene.assigned(answer) == {"bar": [0]}
+    assert scene.consumers.group_epoch == epoch + 1
 
 
 def test_an_expression_that_nobody_uses_any_more_is_removed(scene: ConsumerScene) -> None:
