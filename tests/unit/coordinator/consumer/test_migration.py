@@ -257,3 +257,17 @@ def test_a_downgrade_by_a_static_member_leaves_somebody_who_looks_for_partitions
     scene.put_topic("t", 6)
     run(scene, a)
     assert all_partitions(a) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_group_that_is_too_large_for_a_record_stays_a_consumer_group() -> None:
+    scene = ConsumerScene(replace(SETTINGS, max_batch_bytes=1_300), topics(t=4))
+    one = Consumer(scene, "one")
+    classics = [ClassicConsumer(scene, names=["t", "x" * 150]) for _ in range(4)]
+    run(scene, one)
+    for consumer in classics:
+        run(scene, one, consumer, rounds=2)
+    run(scene, one, *classics)
+    scene.beat("one", -1)
+    run(scene, *classics)
+    assert isinstance(scene.coordinator.groups.get(GROUP), ConsumerGroup)
+    assert all_partitions(*classics) == [0, 1, 2, 3]

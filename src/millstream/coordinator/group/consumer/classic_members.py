@@ -84,9 +84,9 @@ class ClassicMembers:
                 updated = draft.reconcile(member_id, owned, subscription_changed=False)
             # The rebalance tells one of the members that it leads. Without one, nobody would look
             # for new partitions until a member comes or goes.
-            membership.downgrade(group, draft, joining.result, leaving=None)
-            joining.answer(_joined(updated))
-            return
+            if membership.downgrade(group, draft, joining.result, leaving=None):
+                joining.answer(_joined(updated))
+                return
         updated = membership.assign(draft, member_id, owned, subscription_changed=has_changed)
         membership.commit(draft, joining.result)
         if static is not None and static.member_id != member_id:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final, cast
 
-from millstream.coordinator.group.classic_group import ClassicGroup
 from millstream.coordinator.group.consumer import regular_expressions
 from millstream.coordinator.group.consumer.assignors import assignors
 from millstream.coordinator.group.consumer.consumer_group import ConsumerGroup
@@ -240,8 +239,11 @@ class Membership:
     ) -> None:
         """Remove members. If only classic members stay, the group becomes a classic group."""
         gone = [member.member_id for member in members]
-        if len(gone) == 1 and self.may_downgrade(group, gone[0]):
-            self.downgrade(group, self.draft(group, now), result, leaving=gone[0])
+        if (
+            len(gone) == 1
+            and self.may_downgrade(group, gone[0])
+            and self.downgrade(group, self.draft(group, now), result, leaving=gone[0])
+        ):
             return
         draft = self.draft(group, now)
         draft.remove(*gone)
@@ -269,25 +271,29 @@ class Membership:
         result: Result[R],
         *,
         leaving: str | None,
-    ) -> ClassicGroup:
+    ) -> bool:
         """Make a classic group of a consumer group without the member that leaves.
 
         ``draft`` has what has happened in the same operation before; ``group`` is the group that
-        was there. All members have to join again.
+        was there. All members have to join again. Returns False, and changes nothing, if the
+        records would not fit: then the group stays what it is.
         """
         now, last = draft.now, draft.group
         stay = [each for each in last.members.values() if each.member_id != leaving]
         classic = downgraded(last.group_id, last.group_epoch, stay, self.topics, now)
-        for record in (*draft.records, *last.tombstones()):
+        records = [*draft.records, *last.tombstones()]
+        records.append(group_record(classic, assignments_of(classic)))
+        if sum(record.size for record in records) > self.settings.max_record_bytes:
+            return False
+        for record in records:
             result.settled(record)
-        result.settled(group_record(classic, assignments_of(classic)))
         self.forget(group)
         self.forget(last)
         self.groups.put(classic)
         for member in classic.members.values():
             self._rebalances.renew_session(classic, member, now)
         self._rebalances.prepare(classic, now, result)
-        return classic
+        return True
 
     # Expressions
 
