@@ -567,6 +567,21 @@ def test_a_leader_that_was_fenced_reads_the_state_again(broker: ShareBroker) -> 
     assert len(broker.coordinator.reads) == 2
 
 
+def test_a_leader_whose_groups_state_was_deleted_reads_that_of_the_next_group(
+    broker: ShareBroker,
+) -> None:
+    topic = broker.topic()
+    broker.records(5)
+    one = broker.consumer("m1", topic)
+    one.fetch()
+    broker.coordinator.refusal = KafkaError(ErrorCode.INVALID_REQUEST)
+    broker.clock.advance(LOCK_MS)
+    assert len(broker.shares) == 0, "the end of the locks could not be written"
+    broker.coordinator.refusal = None
+    broker.coordinator.start_offsets[SharePartitionKey("g", topic, 0)] = 3
+    assert one.one().acquired == [(3, 4, 1)]
+
+
 def test_locks_end_although_nothing_can_be_written(broker: ShareBroker) -> None:
     topic = broker.topic()
     broker.records(5)

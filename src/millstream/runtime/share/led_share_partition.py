@@ -185,7 +185,9 @@ class LedSharePartition:
                 machine.failed(write, self._clock.monotonic_ms())
                 refusal = self._refused(error, "written")
                 self.changed()
-                if refusal.error in _FENCING:
+                if refusal.error in _FENCING or error.error is ErrorCode.INVALID_REQUEST:
+                    # INVALID_REQUEST: the state was deleted, with its group. A group of the same
+                    # name may begin anew, whose state epochs do not tell this leader from it.
                     self._on_fenced(self)
                 outcome.fail(refusal)
             else:

@@ -16,6 +16,7 @@ Kafka: ``DefaultStatePersister``, ``PersisterStateManager``.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from millstream.model.clock import Clock, TimerHandle
     from millstream.protocol.message import Request, Response
     from millstream.runtime.metadata.metadata_cache import MetadataCache
+
+log = logging.getLogger(__name__)
 
 V = TypeVar("V")
 
@@ -290,7 +293,9 @@ class SharePersister:
     def _settle(self, batch: list[_Operation], outcome: Deferred[Response]) -> None:
         try:
             results = results_of(outcome.result())
-        except MillstreamError as error:
+        except Exception as error:  # whatever it is: what is not settled here blocks its queue
+            if not isinstance(error, MillstreamError):
+                log.exception("a request about share partitions failed")
             known = error if isinstance(error, KafkaError) else None
             for operation in batch:
                 self._fail(

@@ -328,6 +328,18 @@ def test_an_answer_that_leaves_out_a_share_partition_is_an_error() -> None:
     assert error_of(reply) is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
+def test_a_request_that_fails_in_any_way_does_not_hold_up_what_follows() -> None:
+    site = Site()
+    (key,) = site.keys(1)
+    first, second = site.persister.write(key, UPDATE), site.persister.write(key, UPDATE)
+    site.clock.settle()
+    site.sent[0].reply.fail(RuntimeError("a fault in the coordinator of this broker"))
+    site.clock.settle()
+    assert error_of(first) is ErrorCode.UNKNOWN_SERVER_ERROR
+    site.sent[1].answer()
+    assert second.result() is None
+
+
 def test_stopping_fails_everything_that_waits() -> None:
     site = Site()
     keys = site.keys(2)
