@@ -158,6 +158,14 @@ def test_members_share_partitions_once_their_state_is_initialized(broker: Groups
     assert broker.result(broker.persister.read(key, leader_epoch=0)).state_epoch == 2
 
 
+def test_a_member_whose_answer_was_lost_is_told_its_partitions_again(broker: Groups) -> None:
+    topic_id = broker.topic("orders", 1)
+    broker.beat("m1", 0, ["orders"])
+    broker.beat("m1", 2)
+    again = broker.beat("m1", 2)
+    assert (again.member_epoch, broker.assigned(again)) == (3, {topic_id: [0]})
+
+
 def test_more_members_than_partitions_have_a_partition_each(broker: Groups) -> None:
     topic_id = broker.topic("orders", 2)
     for index in range(5):

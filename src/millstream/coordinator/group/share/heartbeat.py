@@ -157,7 +157,9 @@ class ShareHeartbeats:
             heartbeat_interval_ms=times.heartbeat_interval_ms,
         )
         is_full = request.subscribed_topic_names is not None
-        if is_joining or is_full or after.assigned != before.assigned:
+        # A member that still has its last epoch has not heard the answer that brought the next one.
+        is_behind = request.member_epoch != before.member_epoch
+        if is_joining or is_full or is_behind or after.assigned != before.assigned:
             response.assignment = HeartbeatAssignment(
                 topic_partitions=[
                     HeartbeatPartitions(topic_id=topic_id, partitions=sorted(partitions))
