@@ -1,9 +1,8 @@
 """Copy, transform, write: each input is counted once by a committed reader, whatever dies.
 
-A copier reads numbers, writes them on and commits what it has read in the same transaction, in both
-generations of transactions. Meanwhile leaders and coordinators are killed (kill -9) and restarted,
-all brokers die at once, leaders move, and the copier itself vanishes or aborts in the middle of
-transactions.
+A copier reads numbers, writes them on and commits what it has read in the same transaction.
+Meanwhile leaders and coordinators are killed (kill -9) and restarted, all brokers die at once, and
+the copier itself vanishes or aborts in the middle of transactions.
 """
 
 from __future__ import annotations
