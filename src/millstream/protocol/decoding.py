@@ -151,7 +151,9 @@ class _DecoderWriter:
         mark = source.name("n")
         self.run.append(("b", mark))
         self.flush()
-        with source.block(f"if {mark} < 0:"):
+        # In front of a tagged struct Kafka writes a varint, 0 for null and 1 for a struct.
+        is_null = f"{mark} < 0" if field.tag is None else f"not {mark}"
+        with source.block(f"if {is_null}:"):
             source.line(f"{target} = None")
         with source.block("else:"):
             name = self.struct(field.element)

@@ -184,7 +184,9 @@ class _EncoderWriter:
             return
         self.flush()
         with source.block(f"if {name} is None:"):
-            source.line(f"{self.out} += b'\\xff'")
+            # In front of a tagged struct Kafka writes a varint, 0 for null and 1 for a struct.
+            null = r"b'\xff'" if field.tag is None else r"b'\0'"
+            source.line(f"{self.out} += {null}")
         with source.block("else:"):
             self.run.append(("b", "1"))
             self.struct(field.element, name)

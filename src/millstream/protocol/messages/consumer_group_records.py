@@ -70,8 +70,8 @@ class ClassicProtocol(Struct):
 class ClassicMemberMetadata(Struct):
     """What a member that speaks the classic protocol said when it joined."""
 
-    session_timeout_ms: int = int32()
-    supported_protocols: list[ClassicProtocol] = array(ClassicProtocol)
+    session_timeout_ms: int = int32(default=0)
+    supported_protocols: list[ClassicProtocol] = array(ClassicProtocol, factory=list)
 
 
 class ConsumerGroupMemberMetadataValue(Message, versions="0", flexible="0+"):
@@ -86,7 +86,11 @@ class ConsumerGroupMemberMetadataValue(Message, versions="0", flexible="0+"):
     rebalance_timeout_ms: int = int32(default=-1)
     server_assignor: str | None = string(nullable="0+")
     classic_member_metadata: ClassicMemberMetadata | None = struct(
-        ClassicMemberMetadata, nullable="0+", tag=0, default=None
+        ClassicMemberMetadata,
+        nullable="0+",
+        tag=0,
+        # The default is an empty struct, so null is written: what Kafka 4.3 makes of its schema.
+        factory=ClassicMemberMetadata,
     )
 
 
