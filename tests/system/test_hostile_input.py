@@ -111,7 +111,7 @@ def test_an_impossible_frame_size_hangs_up(
 
 
 @pytest.mark.parametrize(
-    ("key", "version"), [(999, 0), (-1, 0), (4, 0), (0, 2), (0, 99), (3, -1), (24, 0)]
+    ("key", "version"), [(999, 0), (-1, 0), (4, 0), (0, 2), (0, 99), (3, -1), (29, 1)]
 )
 def test_an_api_or_version_that_is_not_served_hangs_up(
     broker: BrokerProcess, bystander: Bystander, key: int, version: int

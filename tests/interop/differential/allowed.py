@@ -35,6 +35,8 @@ TEXT: Final = "0013-bytes-that-are-no-text-close-the-connection.md"
 ERRORS: Final = "0007-no-internal-error-for-a-wrong-request.md"
 UNREAD: Final = "0070-nothing-that-protects-is-ignored.md"
 
+FENCED: Final = "0075-transactions-end-when-their-records-say-so.md"
+TOLD_AGAIN: Final = "0081-the-state-of-share-partitions.md"
 EXPRESSIONS: Final = "0079-a-group-is-planned-on-a-copy.md"
 
 OWN_SETTINGS: Final = (
@@ -62,7 +64,15 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
     Allowed("*/size_of_a_thread_pool/cleaner_none_*", 'error_message: Kafka "/ by zero"', REASONS),
     Allowed("CreatePartitions/far_too_many", "error_code: Kafka -1, here 44", ERRORS),
     Allowed("FindCoordinator/key_type/*", r"(error_code|node_id|host|port): Kafka", ERRORS),
-    Allowed("FindCoordinator/of_a_share_partition/right", "error_code: Kafka 15", ERRORS),
+    Allowed(
+        "FindCoordinator/of_a_share_partition/right",
+        r"(error_code|node_id|host|port): Kafka",
+        CREATED,
+    ),
+    Allowed(
+        "InitProducerId/while_a_transaction_is_open/*", "producer_epoch: Kafka 2, here 3", FENCED
+    ),
+    Allowed("ShareGroupHeartbeat/wrong_epochs", r"assignment: Kafka null", TOLD_AGAIN),
     Allowed("PushTelemetry/subscribed/compressed", "error_code: Kafka 87, here 0", UNREAD),
     Allowed("ConsumerGroupHeartbeat/expression/huge_repeat/*", "Kafka 0, here 128", EXPRESSIONS),
     Allowed("Frames/text_that_is_no_utf_8/*", 'here "connection closed"', TEXT),

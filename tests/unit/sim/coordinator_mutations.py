@@ -128,7 +128,7 @@ MUTATIONS = (
     CoordinatorMutation(
         "a marker is sent until it is known to be written",
         takes_an_unknown_outcome_for_success,
-        first_seed=10,
+        is_shown=False,
     ),
     CoordinatorMutation("InitProducerId bumps the epoch", gives_the_same_epoch_again),
     CoordinatorMutation(

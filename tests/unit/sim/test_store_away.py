@@ -37,4 +37,6 @@ def test_an_outage_of_the_store_is_logged_when_it_begins_and_when_it_ends(
     assert not often, "no broker says the same twice"
     cluster.ensemble.cuts.clear()
     assert cluster.until(lambda: cluster.controller_number() is not None, 30_000)
-    assert any("can be read again" in message for message in caplog.messages)
+    assert cluster.until(
+        lambda: any("can be read again" in message for message in caplog.messages), 30_000
+    )
