@@ -20,9 +20,9 @@ from millstream.sim.workload import TOPIC
 WANTED = "wanted"
 
 
-def whole() -> SimCluster:
+def whole(seed: int = 1) -> SimCluster:
     """Return a cluster in which all is well and nobody writes."""
-    cluster = SimCluster(1, swarm=Swarm.of("elect"))
+    cluster = SimCluster(seed, swarm=Swarm.of("elect"))
     for number in cluster.numbers:
         cluster.start_broker(number)
     cluster.work.connect(cluster.network, cluster.numbers, cluster.ensemble)

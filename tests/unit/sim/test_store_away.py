@@ -21,7 +21,7 @@ def test_an_outage_of_the_store_is_logged_when_it_begins_and_when_it_ends(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The controller's process ends meanwhile, so everybody has reason to ask the store."""
-    cluster = whole()
+    cluster = whole(3)  # another broker than the controller leads, and reads states
     cluster.go_on(5_000)
     controller = cluster.controller_number()
     assert controller is not None
