@@ -11,10 +11,9 @@ import contextlib
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from millstream.client.closing import Closing
 from millstream.client.core.consumer.core import ConsumerCore
@@ -35,11 +34,12 @@ from millstream.client.core.consumer.record import (
 from millstream.client.core.consumer.record_reader import RecordReader
 from millstream.client.core.consumer.reset import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from millstream.client.core.consumer.settings import ConsumerSettings, check_settings
-from millstream.client.core.consumer.user_calls import RebalanceListener, UserCall
+from millstream.client.core.consumer.user_calls import RebalanceListener
 from millstream.client.core.settings import read_settings
 from millstream.client.errors import ClosedError, ForkedError
 from millstream.client.metadata import Partition
 from millstream.client.thread_loop import ThreadLoop
+from millstream.client.user_thread import UserThread
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
@@ -82,7 +82,10 @@ class Consumer(Closing, Generic[K, V]):
             send_bytes=chosen.send_buffer_bytes,
             receive_bytes=chosen.receive_buffer_bytes,
         )
-        self._core: ConsumerCore = self._call(lambda: ConsumerCore(self._loop, chosen))
+        self._core: ConsumerCore = self._loop.submit(
+            lambda: Deferred.of(ConsumerCore(self._loop, chosen))
+        ).result()
+        self._thread = UserThread(self._loop, self._core.user)
         # The thread of the loop must not keep an unreferenced consumer alive.
         loop, core = self._loop, self._core
         core.fetcher.buffer.on_taken = lambda fetched: loop.post(
@@ -111,7 +114,7 @@ class Consumer(Closing, Generic[K, V]):
         self._end_iteration()
         wanted = topics if isinstance(topics, _PATTERNS) else _names(topics)
         if wanted:
-            self._call(lambda: self._core.subscribe(wanted, listener))
+            self._thread.call(lambda: self._core.subscribe(wanted, listener))
         else:
             self.unsubscribe()
 
@@ -119,12 +122,12 @@ class Consumer(Closing, Generic[K, V]):
         """Read exactly these partitions; no group assigns them."""
         self._end_iteration()
         chosen = list(partitions)
-        self._call(lambda: self._core.assign(chosen))
+        self._thread.call(lambda: self._core.assign(chosen))
 
     def unsubscribe(self) -> None:
         """Unsubscribe; a member leaves its group after its listener was called."""
         self._end_iteration()
-        self._drive(self._core.unsubscribe)
+        self._thread.drive(self._core.unsubscribe)
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the partitions that this consumer has now."""
@@ -250,32 +253,32 @@ class Consumer(Closing, Generic[K, V]):
         """Read on from ``offset``; one with a leader epoch is checked against the log (KIP-320)."""
         self._end_iteration()
         where = read_offset(offset)
-        self._call(lambda: self._core.seek(partition, where.offset, where.leader_epoch))
+        self._thread.call(lambda: self._core.seek(partition, where.offset, where.leader_epoch))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Read on from the first record of these partitions, or of all that are assigned."""
         self._end_iteration()
-        self._call(lambda: self._core.reset(partitions, to_end=False))
+        self._thread.call(lambda: self._core.reset(partitions, to_end=False))
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Read on from the end of these partitions, or of all that are assigned."""
         self._end_iteration()
-        self._call(lambda: self._core.reset(partitions, to_end=True))
+        self._thread.call(lambda: self._core.reset(partitions, to_end=True))
 
     def position(self, partition: TopicPartition, timeout: float | None = None) -> Offset:
         """Return the offset of the next record to come; waits until that is known."""
         self._end_iteration()
-        return self._run(lambda: self._core.position(partition, self._wait(timeout)))
+        return self._thread.run(lambda: self._core.position(partition, self._wait(timeout)))
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Return no records of these partitions until they are resumed; causes no rebalance."""
         self._end_iteration()
-        self._call(lambda: self._core.pause(partitions))
+        self._thread.call(lambda: self._core.pause(partitions))
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Return records of these partitions again."""
         self._end_iteration()
-        self._call(lambda: self._core.resume(partitions))
+        self._thread.call(lambda: self._core.resume(partitions))
 
     def paused(self) -> frozenset[TopicPartition]:
         """Return the partitions that are paused."""
@@ -296,7 +299,7 @@ class Consumer(Closing, Generic[K, V]):
         asked = dict(timestamps)
         if any(each < 0 for each in asked.values()):
             raise ValueError("a timestamp is not negative")
-        return self._run(lambda: self._core.find_offsets(asked, self._wait(timeout)))
+        return self._thread.run(lambda: self._core.find_offsets(asked, self._wait(timeout)))
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
@@ -312,7 +315,7 @@ class Consumer(Closing, Generic[K, V]):
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[Partition]:
         """Return the partitions of a topic; BrokerError when it is not there."""
-        found = self._run(lambda: self._core.metadata.topic(topic, self._wait(timeout)))
+        found = self._thread.run(lambda: self._core.metadata.topic(topic, self._wait(timeout)))
         return list(found.partitions)
 
     # --- commits and the group -------------------------------------------------------------------
@@ -325,7 +328,7 @@ class Consumer(Closing, Generic[K, V]):
         """
         self._end_iteration()
         chosen = read_offsets(offsets)
-        self._run(lambda: self._core.commit(chosen, self._wait(timeout)))
+        self._thread.run(lambda: self._core.commit(chosen, self._wait(timeout)))
 
     def commit_async(
         self, offsets: Offsets | None = None, callback: CommitCallback | None = None
@@ -333,28 +336,28 @@ class Consumer(Closing, Generic[K, V]):
         """Commit without waiting; ``callback(offsets, error or None)`` runs in a later call."""
         self._end_iteration()
         chosen = read_offsets(offsets)
-        self._call(lambda: self._core.commit_async(chosen, callback))
+        self._thread.call(lambda: self._core.commit_async(chosen, callback))
 
     def committed(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return what the group has committed; None where nothing."""
         wanted = list(partitions)
-        return self._run(lambda: self._core.committed(wanted, self._wait(timeout)))
+        return self._thread.run(lambda: self._core.committed(wanted, self._wait(timeout)))
 
     def group_metadata(self) -> GroupMetadata:
         """Return the consumer's group metadata, for a producer's transaction."""
-        return self._call(lambda: self._core.group)
+        return self._thread.call(lambda: self._core.group)
 
     def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
         """Trigger a rebalance of the group, beginning with the next poll."""
-        self._call(lambda: self._core.enforce_rebalance(reason))
+        self._thread.call(lambda: self._core.enforce_rebalance(reason))
 
     # --- the rest --------------------------------------------------------------------------------
 
     def metrics(self) -> dict[tuple[str, str], float]:
         """Return the metrics by (group, name), named as in Kafka's Java client."""
-        return self._call(self._core.metrics)
+        return self._thread.call(self._core.metrics)
 
     def close(self, timeout: float | None = None) -> None:
         """Commit if that is automatic, leave the group, and stop the thread. Further calls do
@@ -365,7 +368,7 @@ class Consumer(Closing, Generic[K, V]):
         self._end_iteration()
         self._closed = True
         try:
-            self._drive(lambda: self._core.close(self._wait(timeout, 30_000)))
+            self._thread.drive(lambda: self._core.close(self._wait(timeout, 30_000)))
         except ForkedError:
             # Only the parent process closes it.
             return
@@ -378,39 +381,7 @@ class Consumer(Closing, Generic[K, V]):
         """Poll the core once, and run the callbacks queued for this thread."""
         if self._closed:
             raise ClosedError("the consumer is closed")
-        call = self._next_call(lambda: self._core.poll(timeout_ms))
-        if call is not None:
-            self._serve(call)
-
-    def _next_call(self, begin: Callable[[], Deferred[UserCall | None]]) -> UserCall | None:
-        """Wait for a callback or records from the core."""
-        cells: list[Deferred[UserCall | None]] = []
-
-        def start() -> Deferred[UserCall | None]:
-            cells.append(begin())
-            return cells[0]
-
-        def put_back() -> None:
-            for cell in cells:
-                self._core.user.abandon(cell)
-
-        future: Future[UserCall | None] | None = None
-        try:
-            future = self._loop.submit(start)
-            return future.result()
-        except (ClosedError, ForkedError):
-            raise
-        except BaseException as error:
-            if future is None or not (future.done() and future.exception() is error):
-                # Interrupted (Ctrl-C): a late result is kept for the next poll.
-                self._loop.post(put_back)
-            raise
-
-    def _serve(self, call: UserCall) -> None:
-        try:
-            call.function()
-        finally:
-            self._loop.post(partial(call.done.complete, None))
+        self._thread.visit(lambda: self._core.poll(timeout_ms))
 
     def _end_iteration(self) -> None:
         """Take back the records that the iterator has fetched and not yielded."""
@@ -424,7 +395,7 @@ class Consumer(Closing, Generic[K, V]):
         self, partitions: Iterable[TopicPartition], which: int, timeout: float | None
     ) -> dict[TopicPartition, Offset]:
         asked = dict.fromkeys(partitions, which)
-        found = self._run(lambda: self._core.find_offsets(asked, self._wait(timeout)))
+        found = self._thread.run(lambda: self._core.find_offsets(asked, self._wait(timeout)))
         return {
             topic_partition: 0 if each is None else each.offset
             for topic_partition, each in found.items()
@@ -434,31 +405,6 @@ class Consumer(Closing, Generic[K, V]):
         if timeout is not None:
             return timeout * 1000
         return self.settings.default_api_timeout_ms if default_ms is None else default_ms
-
-    def _call(self, function: Callable[[], T]) -> T:
-        """Run a function on the loop and return what it returns."""
-        return self._loop.submit(lambda: Deferred.of(function())).result()
-
-    def _run(self, begin: Callable[[], Coroutine[Deferred[Any], None, T]]) -> T:
-        """Run a coroutine on the loop and wait for it."""
-        return self._loop.submit(lambda: spawn(begin())).result()
-
-    def _drive(self, begin: Callable[[], Coroutine[Deferred[Any], None, None]]) -> None:
-        """Run a coroutine that may need callbacks of the user, which run here."""
-        target: Deferred[None] = self._call(lambda: spawn(begin()))
-        failure: Exception | None = None
-        while True:
-            call = self._next_call(lambda: self._core.user.serve(target))
-            if call is None:
-                break
-            try:
-                self._serve(call)
-            except Exception as error:
-                # A listener that fails must not keep the consumer from closing.
-                failure = failure or error
-        self._call(target.result)
-        if failure is not None:
-            raise failure
 
 
 def _names(topics: Iterable[str] | str) -> list[str]:

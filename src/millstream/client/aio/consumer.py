@@ -7,13 +7,13 @@ coroutine that computes for long delays them, like everything else on its loop.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from millstream.client.aio.loop import AsyncioLoop
+from millstream.client.aio.user_task import UserTask
 from millstream.client.closing import AsyncClosing
 from millstream.client.core.consumer.core import ConsumerCore
 from millstream.client.core.consumer.delivery import Delivery
@@ -33,11 +33,10 @@ from millstream.client.core.consumer.record import (
 from millstream.client.core.consumer.record_reader import RecordReader
 from millstream.client.core.consumer.reset import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from millstream.client.core.consumer.settings import ConsumerSettings, check_settings
-from millstream.client.core.consumer.user_calls import RebalanceListener, UserCall
+from millstream.client.core.consumer.user_calls import RebalanceListener
 from millstream.client.core.settings import read_settings
 from millstream.client.errors import ClosedError
 from millstream.client.metadata import Partition
-from millstream.model.deferred import Deferred, spawn
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 
@@ -74,6 +73,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
             send_bytes=chosen.send_buffer_bytes, receive_bytes=chosen.receive_buffer_bytes
         )
         self._core = ConsumerCore(self._loop, chosen)
+        self._task = UserTask(self._loop, self._core.user)
         self._core.fetcher.buffer.on_taken = self._core.fetcher.taken
         reader: RecordReader[K, V] = RecordReader.of(chosen)
         self._delivery: Delivery[K, V] = Delivery(self._core.fetcher.buffer, reader)
@@ -108,7 +108,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
     async def unsubscribe(self) -> None:
         """Unsubscribe; a member leaves its group after its listener was called."""
         self._end_iteration()
-        await self._drive(self._core.unsubscribe())
+        await self._task.drive(self._core.unsubscribe())
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the partitions that this consumer has now."""
@@ -230,7 +230,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
     async def position(self, partition: TopicPartition, timeout: float | None = None) -> Offset:
         """Return the offset of the next record to come; waits until that is known."""
         self._end_iteration()
-        return await self._run(self._core.position(partition, self._wait(timeout)))
+        return await self._task.run(self._core.position(partition, self._wait(timeout)))
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Return no records of these partitions until they are resumed; causes no rebalance."""
@@ -261,7 +261,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
         asked = dict(timestamps)
         if any(each < 0 for each in asked.values()):
             raise ValueError("a timestamp is not negative")
-        return await self._run(self._core.find_offsets(asked, self._wait(timeout)))
+        return await self._task.run(self._core.find_offsets(asked, self._wait(timeout)))
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
@@ -277,7 +277,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[Partition]:
         """Return the partitions of a topic; BrokerError when it is not there."""
-        found = await self._run(self._core.metadata.topic(topic, self._wait(timeout)))
+        found = await self._task.run(self._core.metadata.topic(topic, self._wait(timeout)))
         return list(found.partitions)
 
     # --- commits and the group -------------------------------------------------------------------
@@ -285,7 +285,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
     async def commit(self, offsets: Offsets | None = None, *, timeout: float | None = None) -> None:
         """Commit offsets, by default the positions, and wait for the result."""
         self._end_iteration()
-        await self._run(self._core.commit(read_offsets(offsets), self._wait(timeout)))
+        await self._task.run(self._core.commit(read_offsets(offsets), self._wait(timeout)))
 
     def commit_async(
         self, offsets: Offsets | None = None, callback: CommitCallback | None = None
@@ -298,7 +298,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return what the group has committed; None where nothing."""
-        return await self._run(self._core.committed(list(partitions), self._wait(timeout)))
+        return await self._task.run(self._core.committed(list(partitions), self._wait(timeout)))
 
     def group_metadata(self) -> GroupMetadata:
         """Return the consumer's group metadata, for a producer's transaction."""
@@ -323,7 +323,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
         self._end_iteration()
         self._closed = True
         try:
-            await self._drive(self._core.close(30_000 if timeout is None else timeout * 1000))
+            await self._task.drive(self._core.close(30_000 if timeout is None else timeout * 1000))
         finally:
             # If the wait was cancelled, the loop still has to be closed.
             self._core.end()
@@ -335,27 +335,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
         """Poll the core once, and run the callbacks queued for the application."""
         if self._closed:
             raise ClosedError("the consumer is closed")
-        self._loop.check_process()
-        call = await self._next_call(self._core.poll(timeout_ms))
-        if call is not None:
-            await self._serve(call)
-
-    async def _next_call(self, cell: Deferred[UserCall | None]) -> UserCall | None:
-        """Wait for a callback or records from the core."""
-        try:
-            return await self._loop.future(cell)
-        except asyncio.CancelledError:
-            # A late result is kept for the next poll.
-            self._core.user.abandon(cell)
-            raise
-
-    async def _serve(self, call: UserCall) -> None:
-        try:
-            returned = call.function()
-            if inspect.isawaitable(returned):
-                await returned
-        finally:
-            call.done.complete(None)
+        await self._task.visit(self._core.poll(timeout_ms))
 
     def _end_iteration(self) -> None:
         """Take back the records that the iterator has fetched and not yielded."""
@@ -369,7 +349,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
         self, partitions: Iterable[TopicPartition], which: int, timeout: float | None
     ) -> dict[TopicPartition, Offset]:
         asked = dict.fromkeys(partitions, which)
-        found = await self._run(self._core.find_offsets(asked, self._wait(timeout)))
+        found = await self._task.run(self._core.find_offsets(asked, self._wait(timeout)))
         return {
             topic_partition: 0 if each is None else each.offset
             for topic_partition, each in found.items()
@@ -377,27 +357,6 @@ class Consumer(AsyncClosing, Generic[K, V]):
 
     def _wait(self, timeout: float | None) -> float:
         return self.settings.default_api_timeout_ms if timeout is None else timeout * 1000
-
-    async def _run(self, coroutine: Coroutine[Deferred[Any], None, T]) -> T:
-        """Run a coroutine of the core."""
-        return await self._loop.future(spawn(coroutine))
-
-    async def _drive(self, coroutine: Coroutine[Deferred[Any], None, None]) -> None:
-        """Run a coroutine of the core that may need callbacks of the application."""
-        target = spawn(coroutine)
-        failure: Exception | None = None
-        while True:
-            call = await self._next_call(self._core.user.serve(target))
-            if call is None:
-                break
-            try:
-                await self._serve(call)
-            except Exception as error:
-                # A listener that fails must not keep the consumer from closing.
-                failure = failure or error
-        target.result()
-        if failure is not None:
-            raise failure
 
 
 def _names(topics: Iterable[str] | str) -> list[str]:
