@@ -51,6 +51,9 @@ from millstream.sim.workload import TOPIC, Workload
 LOOK_MS: Final = 200.0
 HEAL_MS: Final = 60_000
 """How long a cluster may take to be whole again once nothing is wrong any more."""
+SHARE_MS: Final = 180_000
+"""How long a share group may take to settle everything: records that were delivered often are given
+one at a time, and there may be one member."""
 REST_MS: Final = 3_000
 RESTING_REQUESTS: Final = 200
 """What one broker asks another of one kind at most in that time: far more than long polls and
@@ -363,7 +366,7 @@ class SimCluster:
         coordinators.be_quiet(self.work.clients[0], TOPIC, count)
         if not self.until(lambda: not coordinators.unassigned(count), HEAL_MS):
             return [f"the group does not settle: {'; '.join(coordinators.unassigned(count))}"]
-        if not self.until(lambda: not coordinators.not_shared(self._ends()), HEAL_MS):
+        if not self.until(lambda: not coordinators.not_shared(self._ends()), SHARE_MS):
             return [f"not all is shared: {'; '.join(coordinators.not_shared(self._ends()))}"]
         self.work.stop()
         self.go_on(8_000)
