@@ -346,7 +346,7 @@ class Partition:
             raise self._refusal_after(error, ErrorCode.KAFKA_STORAGE_ERROR) from error
         if result.duplicate:
             return result
-        # As in _wrote, which one call in the path of every batch would be for.
+        # What _wrote does, written out: a call would cost every batch that is produced.
         self._unannounced_bytes += batch.size
         self._unflushed_records += batch.count
         if self.leading is not None:
